@@ -1,0 +1,109 @@
+"""Every error that bftrainer raises on purpose.
+
+::
+
+    BftrainerError                      exit status 1
+    ├── InputError                      exit status 2: what the user gave cannot be used
+    │   ├── NodeLogError                a node log, or one row of it
+    │   ├── InvalidTaskError            a task set, or one field of a task
+    │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
+    │   ├── SettingsError               an option or setting, alone or against another one
+    │   ├── ObjectiveError              an objective that is unknown or answers nonsense
+    │   ├── UnknownSolverError          a solver nobody registered
+    │   └── OutputError                 a place that results cannot be written to
+    └── SolverError                     exit status 1: a solver failed on a valid problem
+        ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
+        └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
+
+A message is one line that says what was expected, what was found, and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "BftrainerError",
+    "InputError",
+    "InvalidTaskError",
+    "NodeLogError",
+    "ObjectiveError",
+    "OutputError",
+    "SettingsError",
+    "SolverError",
+    "SolverUnavailableError",
+    "UnknownSolverError",
+    "UnsafePickleError",
+    "UnsupportedProblemError",
+    "suggestion",
+]
+
+
+class BftrainerError(Exception):
+    """Root of the tree; catching it catches all that bftrainer raises on purpose."""
+
+    exit_status = 1
+
+
+class InputError(BftrainerError):
+    """Something the user gave cannot be used."""
+
+    exit_status = 2
+
+
+class NodeLogError(InputError):
+    """A node log is malformed."""
+
+
+class InvalidTaskError(InputError):
+    """A task set, or a field of a task, is malformed."""
+
+
+class UnsafePickleError(InputError):
+    """A pickle asks for a global that pandas and numpy data never need."""
+
+
+class SettingsError(InputError):
+    """A setting is out of range, or contradicts another one."""
+
+
+class ObjectiveError(InputError):
+    """An objective is unknown, or its credit is not usable."""
+
+
+class UnknownSolverError(InputError):
+    """No solver of that name is registered."""
+
+
+class OutputError(InputError):
+    """Results cannot be written where the user wants them."""
+
+
+class SolverError(BftrainerError):
+    """A solver failed on a problem that is valid."""
+
+
+class SolverUnavailableError(SolverError):
+    """A solver is not installed, or its licence does not cover this model."""
+
+    exit_status = 2
+
+
+class UnsupportedProblemError(SolverError):
+    """A solver cannot take this kind of problem; another one can."""
+
+    exit_status = 2
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Ending of a message about an unknown `word`: the nearest known one, or all of them.
+
+    Returns
+    -------
+    str
+        `` Did you mean 'x'?`` or `` Known: a, b, c.``, with its leading space.
+    """
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1)
+    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."

@@ -1,0 +1,71 @@
+"""What can happen at an instant, and the one total order of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from bftrainer.model.task import TaskSpec
+
+__all__ = ["Event", "EventKind"]
+
+
+class EventKind(IntEnum):
+    """Kinds of event; the number is the priority among events of one time."""
+
+    COMPLETION = 0
+    LEAVE = 1
+    JOIN = 2
+    SUBMISSION = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Event:
+    """Something that happens at an instant; ordered by time, then kind, then sequence.
+
+    Parameters
+    ----------
+    time_s : float
+        Seconds since the window's start (live: since any fixed instant).
+    kind : EventKind
+    sequence : int
+        Breaks ties among events of one time and kind.
+    nodes : tuple of str
+        Nodes that join or leave.
+    tasks : tuple of str
+        Names of tasks that are complete.
+    spec : TaskSpec, optional
+        A submitted task that was not known before.
+
+    Examples
+    --------
+    >>> Event.leave(60.0, "n1", "n2") < Event.join(60.0, "n3") < Event.leave(61.0, "n3")
+    True
+    """
+
+    time_s: float
+    kind: EventKind
+    sequence: int = 0
+    nodes: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    spec: TaskSpec | None = None
+
+    @classmethod
+    def join(cls, time_s: float, *nodes: str) -> Event:
+        """Nodes become idle."""
+        return cls(time_s, EventKind.JOIN, nodes=nodes)
+
+    @classmethod
+    def leave(cls, time_s: float, *nodes: str) -> Event:
+        """Nodes are taken back by the main scheduler."""
+        return cls(time_s, EventKind.LEAVE, nodes=nodes)
+
+    @classmethod
+    def completion(cls, time_s: float, *tasks: str) -> Event:
+        """Tasks have done all their work."""
+        return cls(time_s, EventKind.COMPLETION, tasks=tasks)
+
+    @classmethod
+    def submission(cls, time_s: float, spec: TaskSpec | None = None) -> Event:
+        """A task is submitted; without `spec`, one that is already known is due."""
+        return cls(time_s, EventKind.SUBMISSION, spec=spec)

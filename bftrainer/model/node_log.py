@@ -1,0 +1,196 @@
+"""When each node was idle: transitions in an observation window, never the dense matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import NodeLogError, SettingsError
+
+__all__ = ["NodeLog"]
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLog:
+    """Idle/busy transitions of a machine's nodes.
+
+    A node is busy until its first transition; transitions at or before `start_ns` give the state in which
+    the window opens. All transitions of one time are one row, an event of the replay.
+
+    Parameters
+    ----------
+    nodes : tuple of str, length M
+        Node names, unique.
+    start_ns, end_ns : int
+        Observation window, nanoseconds since the Unix epoch (UTC), `start_ns <= end_ns`.
+    time_ns : ndarray of int64, shape (T,)
+        Times of transitions, ascending.
+    node : ndarray of int32, shape (T,)
+        Index into `nodes`.
+    idle : ndarray of bool, shape (T,)
+        The state the node enters; each transition changes it.
+    provenance : mapping
+        Where the log comes from; free text and numbers, kept in the native form.
+
+    Raises
+    ------
+    NodeLogError
+        If names repeat, times do not ascend or lie after the window, an index is out of range, a node changes
+        twice at one time, or a transition changes nothing.
+    """
+
+    nodes: tuple[str, ...]
+    start_ns: int
+    end_ns: int
+    time_ns: NDArray[np.int64]
+    node: NDArray[np.int32]
+    idle: NDArray[np.bool_]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(set(self.nodes)) != len(self.nodes):
+            seen: set[str] = set()
+            twice = next(name for name in self.nodes if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
+        if self.start_ns > self.end_ns:
+            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
+        if not self.time_ns.shape == self.node.shape == self.idle.shape:
+            raise NodeLogError("Expected as many times as nodes and states.")
+        if self.time_ns.size:
+            self._check_transitions()
+
+    def _check_transitions(self) -> None:
+        time, node, idle = self.time_ns, self.node, self.idle
+        if (time[1:] < time[:-1]).any():
+            row = int(np.argmax(time[1:] < time[:-1])) + 1
+            raise NodeLogError(
+                f"transition {row}: Expected times to ascend, got {_iso(time[row])} after {_iso(time[row - 1])}."
+            )
+        if time[-1] > self.end_ns:
+            raise NodeLogError(
+                f"Expected all transitions before the window's end {_iso(self.end_ns)}, got {_iso(time[-1])}."
+            )
+        if node.min() < 0 or node.max() >= len(self.nodes):
+            raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
+        order = np.argsort(node, kind="stable")
+        by_node, by_time, states = node[order], time[order], idle[order]
+        same = by_node[1:] == by_node[:-1]
+        first = np.concatenate(([True], ~same))
+        for fault, what in (
+            (
+                np.concatenate(([False], same & (by_time[1:] == by_time[:-1]))),
+                "one transition per node and time, got another one",
+            ),
+            (
+                np.concatenate(([False], same & (states[1:] == states[:-1]))),
+                "every transition to change the state, got the state it had",
+            ),
+            (first & ~states, "a node's first transition to be to idle (nodes start busy), got busy"),
+        ):
+            if fault.any():
+                row = int(order[fault].min())
+                raise NodeLogError(
+                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {_iso(time[row])})."
+                )
+
+    @property
+    def window_s(self) -> float:
+        """Length of the observation window in seconds."""
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+    def selected(self, first: int = 0, count: int | None = None) -> NodeLog:
+        """The same window seen through `count` nodes from index `first` on (all that follow by default).
+
+        Raises
+        ------
+        SettingsError
+            If the selection is empty or reaches beyond the log's nodes.
+        """
+        total = len(self.nodes)
+        stop = total if count is None else first + count
+        if not 0 <= first < stop <= total:
+            asked = f"{count} nodes from {first}" if count is not None else f"nodes from {first}"
+            raise SettingsError(f"Expected a selection within the log's {total} nodes, got {asked}.")
+        if (first, stop) == (0, total):
+            return self
+        keep = (self.node >= first) & (self.node < stop)
+        return replace(
+            self,
+            nodes=self.nodes[first:stop],
+            time_ns=self.time_ns[keep],
+            node=(self.node[keep] - first).astype(np.int32),
+            idle=self.idle[keep],
+        )
+
+    def skipped(self, rows: int) -> NodeLog:
+        """The log without its first `rows` rows: what they left idle opens the window, at the next row's time.
+
+        Raises
+        ------
+        SettingsError
+            If `rows` is negative or no row would be left.
+        """
+        if rows == 0:
+            return self
+        times = np.unique(self.time_ns)
+        if not 0 <= rows < times.size:
+            raise SettingsError(f"Expected to skip fewer events than the log's {times.size}, got {rows}.")
+        return self._opened_at(int(times[rows]))
+
+    def _opened_at(self, start_ns: int) -> NodeLog:
+        """The log from `start_ns` on; earlier transitions become the state that opens it."""
+        split = int(np.searchsorted(self.time_ns, start_ns, side="right"))
+        state = np.zeros(len(self.nodes), dtype=np.bool_)
+        state[self.node[:split]] = self.idle[:split]  # the last assignment of a node wins: times ascend
+        opening = np.flatnonzero(state).astype(np.int32)
+        return replace(
+            self,
+            start_ns=start_ns,
+            time_ns=np.concatenate((np.full(opening.size, start_ns, dtype=np.int64), self.time_ns[split:])),
+            node=np.concatenate((opening, self.node[split:])),
+            idle=np.concatenate((np.ones(opening.size, dtype=np.bool_), self.idle[split:])),
+        )
+
+    def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
+        """Rows of the log in the window, one per time at which a node changes.
+
+        Yields
+        ------
+        time_s : float
+            Seconds since the window's start; what happened before it is part of the row at 0.
+        joined, left : ndarray of int32
+            Indices of nodes that became idle, and busy, ascending.
+        """
+        log = self if not self.time_ns.size or self.time_ns[0] >= self.start_ns else self._opened_at(self.start_ns)
+        order = np.lexsort((log.node, log.time_ns))
+        time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
+        cuts = (
+            np.flatnonzero(np.concatenate(([True], time[1:] != time[:-1]))) if time.size else np.empty(0, dtype=np.intp)
+        )
+        for begin, end in zip(cuts, np.append(cuts[1:], time.size), strict=True):
+            nodes, joins = node[begin:end], idle[begin:end]
+            yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
+
+    def idle_counts(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Number of idle nodes as a step function over the window.
+
+        Returns
+        -------
+        time_s : ndarray of float64, shape (E,)
+            Seconds since the window's start at which the number changes, the first at or after 0.
+        idle : ndarray of int64, shape (E,)
+            Idle nodes from that time on.
+        """
+        times, where = np.unique(np.maximum(self.time_ns, self.start_ns), return_inverse=True)
+        steps = np.bincount(where, weights=np.where(self.idle, 1, -1), minlength=times.size)
+        return (times - self.start_ns) / NS_PER_S, np.cumsum(steps).astype(np.int64)
+
+
+def _iso(time_ns: int | np.int64) -> str:
+    return str(np.datetime64(int(time_ns), "ns")) + "Z"

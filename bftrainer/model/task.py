@@ -1,0 +1,197 @@
+"""Malleable training tasks: bounds, scalability curve, rescaling costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import InvalidTaskError
+
+__all__ = ["ScalingCurve", "TaskSpec"]
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingCurve:
+    """Throughput and credit of a malleable task against its node count, linear between points.
+
+    Parameters
+    ----------
+    nodes : tuple of int, shape (K,)
+        Node counts, strictly increasing, first 0.
+    throughput : tuple of float, shape (K,)
+        Work per second at those counts, first 0.
+    credit : tuple of float, shape (K,), optional
+        What the default objective maximises at those counts, first 0; None means the throughput.
+
+    Raises
+    ------
+    InvalidTaskError
+        If lengths differ, counts do not increase strictly from 0, or a throughput or credit is negative,
+        not finite, or not 0 on 0 nodes.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 3.
+    """
+
+    nodes: tuple[int, ...]
+    throughput: tuple[float, ...]
+    credit: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        nodes = self.nodes
+        if len(nodes) < 2:
+            raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
+        if nodes[0] != 0:
+            raise InvalidTaskError(f"Expected node counts to start at 0, got {nodes[0]}.")
+        if any(b <= a for a, b in zip(nodes, nodes[1:], strict=False)):
+            raise InvalidTaskError(f"Expected node counts to increase strictly, got {list(nodes)}.")
+        _check_curve("throughput", self.throughput, len(nodes))
+        if self.credit is not None:
+            _check_curve("credit", self.credit, len(nodes))
+
+    @classmethod
+    def linear(cls, rate_1: float, max_nodes: int) -> ScalingCurve:
+        """A curve of `rate_1` work/s on every node, up to `max_nodes`."""
+        return cls((0, max_nodes), (0.0, rate_1 * max_nodes))
+
+    @classmethod
+    def amdahl(cls, rate_1: float, parallel_fraction: float, max_nodes: int) -> ScalingCurve:
+        """Amdahl's law: `rate_1 / ((1 - f) + f / n)` work/s on n nodes, f the parallel fraction.
+
+        References
+        ----------
+        Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
+        """
+        if not 0.0 <= parallel_fraction <= 1.0:
+            raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {parallel_fraction}.")
+        counts = tuple(range(max_nodes + 1))
+        serial = 1.0 - parallel_fraction
+        return cls(counts, (0.0, *(rate_1 / (serial + parallel_fraction / n) for n in counts[1:])))
+
+    @property
+    def max_nodes(self) -> int:
+        """Largest count the curve knows."""
+        return self.nodes[-1]
+
+    def at(self, count: float) -> float:
+        """Work per second on `count` nodes; linear between points."""
+        return float(np.interp(count, self.nodes, self.throughput))
+
+    def values(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Work per second at `counts`, same shape; linear between points."""
+        return np.interp(counts, self.nodes, self.throughput)
+
+    def credits(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Credit at `counts`, same shape; the throughput where no credit is given."""
+        return np.interp(counts, self.nodes, self.throughput if self.credit is None else self.credit)
+
+
+def _check_curve(name: str, values: tuple[float, ...], length: int) -> None:
+    if len(values) != length:
+        raise InvalidTaskError(f"Expected {length} values of {name}, one per node count, got {len(values)}.")
+    for value in values:
+        if not math.isfinite(value) or value < 0:
+            raise InvalidTaskError(f"Expected {name} to be finite and >= 0, got {value}.")
+    if values[0] != 0:
+        raise InvalidTaskError(f"Expected {name} 0 on 0 nodes, got {values[0]}.")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One malleable training task, as its owner describes it.
+
+    Parameters
+    ----------
+    name : str
+        Unique in its task set.
+    min_nodes, max_nodes : int
+        Bounds on the node count while it runs.
+    work : float
+        Work units to do (samples, or whatever the throughput counts).
+    scaling : ScalingCurve
+        Must reach `max_nodes`.
+    grow_cost_s, shrink_cost_s : float
+        Seconds of progress lost when it gains nodes, and when it gives up or loses some.
+    submit_s : float
+        Submission, in seconds from the window's start; not used if `submit_ns` is given.
+    submit_ns : int, optional
+        Submission, in nanoseconds since the Unix epoch (UTC).
+    weight : float
+        Priority, > 0.
+    deadline_s : float, optional
+        As `submit_s`.
+    deadline_ns : int, optional
+        As `submit_ns`.
+    gpus_per_node : int
+    group, user : str, optional
+
+    Attributes
+    ----------
+    rates : ndarray of float64, shape (max_nodes + 1,)
+        Throughput at every count, read-only: work/s.
+    credits : ndarray of float64, shape (max_nodes + 1,)
+        Credit at every count, read-only.
+
+    Raises
+    ------
+    InvalidTaskError
+        If a bound, a cost or the amount of work is out of range, or the curve ends before `max_nodes`.
+    """
+
+    name: str
+    min_nodes: int
+    max_nodes: int
+    work: float
+    scaling: ScalingCurve
+    grow_cost_s: float = 0.0
+    shrink_cost_s: float = 0.0
+    submit_s: float = 0.0
+    submit_ns: int | None = None
+    weight: float = 1.0
+    deadline_s: float | None = None
+    deadline_ns: int | None = None
+    gpus_per_node: int = 1
+    group: str | None = None
+    user: str | None = None
+    rates: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    credits: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        counts = np.arange(self.max_nodes + 1)
+        for name, table in (("rates", self.scaling.values(counts)), ("credits", self.scaling.credits(counts))):
+            table.flags.writeable = False
+            object.__setattr__(self, name, table)
+
+    def _check(self) -> None:
+        if self.min_nodes < 1:
+            self._refuse(f"Expected min_nodes >= 1, got {self.min_nodes}")
+        if self.min_nodes > self.max_nodes:
+            self._refuse(f"Expected min_nodes <= max_nodes, got {self.min_nodes} > {self.max_nodes}")
+        if self.max_nodes > self.scaling.max_nodes:
+            self._refuse(
+                f"Expected max_nodes within the scaling curve (to {self.scaling.max_nodes}), got {self.max_nodes}"
+            )
+        for name, value in (("work", self.work), ("weight", self.weight)):
+            if not (math.isfinite(value) and value > 0):
+                self._refuse(f"Expected {name} > 0, got {value}")
+        for name, value in (("grow_cost_s", self.grow_cost_s), ("shrink_cost_s", self.shrink_cost_s)):
+            if not (math.isfinite(value) and value >= 0):
+                self._refuse(f"Expected {name} >= 0, got {value}")
+        if not math.isfinite(self.submit_s):
+            self._refuse(f"Expected a finite submission time, got {self.submit_s}")
+        if self.gpus_per_node < 1:
+            self._refuse(f"Expected gpus_per_node >= 1, got {self.gpus_per_node}")
+
+    def _refuse(self, message: str) -> None:
+        raise InvalidTaskError(f"{message} (task {self.name}).")
+
+    def submitted_after_s(self, start_ns: int) -> float:
+        """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""
+        return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S

@@ -1,0 +1,31 @@
+"""Which allocation is best: solvers for the count-level allocation problem.
+
+Nothing here reads files or knows which objective it serves. Backends are imported when first used, so
+that importing `solvers` imports no solver library.
+"""
+
+from solvers.problem import (
+    AllocationProblem,
+    Held,
+    Limits,
+    LinearRow,
+    Solver,
+    SolveResult,
+    StopReason,
+    TaskOptions,
+    check,
+    objective,
+)
+
+__all__ = [
+    "AllocationProblem",
+    "Held",
+    "Limits",
+    "LinearRow",
+    "SolveResult",
+    "Solver",
+    "StopReason",
+    "TaskOptions",
+    "check",
+    "objective",
+]
