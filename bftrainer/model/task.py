@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -49,7 +50,7 @@ class ScalingCurve:
             raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
         if nodes[0] != 0:
             raise InvalidTaskError(f"Expected node counts to start at 0, got {nodes[0]}.")
-        if any(b <= a for a, b in zip(nodes, nodes[1:], strict=False)):
+        if any(b <= a for a, b in itertools.pairwise(nodes)):
             raise InvalidTaskError(f"Expected node counts to increase strictly, got {list(nodes)}.")
         _check_curve("throughput", self.throughput, len(nodes))
         if self.credit is not None:
