@@ -1,0 +1,169 @@
+"""Node logs as a pickled matrix: one row per event, one column per node, 1 where the node is idle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.model import NodeLog
+from bftrainer.traces.opening import open_pickle
+from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
+from bftrainer.traces.writing import replacing
+
+__all__ = ["read_legacy_node_log", "write_legacy_node_log"]
+
+_NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
+
+
+def read_legacy_node_log(path: Path, skip_rows: int = 0) -> NodeLog:
+    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states.
+
+    Parameters
+    ----------
+    path : Path
+    skip_rows : int
+        Rows dropped from the file's start, whether or not anything changes in them.
+
+    Raises
+    ------
+    NodeLogError
+        If it is no such frame, times repeat or do not ascend, node names repeat, or a value is not 0 or 1.
+    UnsafePickleError
+        If the pickle asks for more than pandas and numpy data.
+    SettingsError
+        If no row is left.
+    """
+    with open_pickle(path, NodeLogError) as stream:
+        frame = read_pickled_frame(stream, str(path), NodeLogError)
+    times = _times_ns(frame, str(path))
+    _check_names(frame.columns, str(path))
+    if not 0 <= skip_rows < times.size:
+        raise SettingsError(f"Expected to skip fewer events than the {times.size} rows of {path}, got {skip_rows}.")
+    row, node, idle = _transitions(frame, skip_rows, str(path))
+    return NodeLog(
+        nodes=frame.columns,
+        start_ns=int(times[skip_rows]),
+        end_ns=int(times[-1]),
+        time_ns=times[skip_rows:][row],
+        node=node,
+        idle=idle,
+        provenance={"source": path.name, "rows": int(times.size), "skipped_rows": skip_rows},
+    )
+
+
+def write_legacy_node_log(path: Path, log: NodeLog) -> None:
+    """Write the log as a pickled int8 DataFrame, one row per time and per end of the window.
+
+    The form knows no state before its first row and no change after its last: the window's start and end
+    get rows even if nothing changes there.
+    """
+    import pandas as pd
+
+    ends = np.array([log.start_ns, log.end_ns], dtype=np.int64)
+    changes = np.maximum(log.time_ns, log.start_ns)
+    times = np.unique(np.concatenate((changes, ends)))
+    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
+    steps = np.where(log.idle, 1, -1).astype(np.int8)
+    np.add.at(states, (log.node, np.searchsorted(times, changes)), steps)
+    np.cumsum(states, axis=1, dtype=np.int8, out=states)
+    index = pd.DatetimeIndex(times.view("M8[ns]"))
+    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
+    frame = pd.DataFrame(states.T, index=index, columns=columns, copy=False)
+    with replacing(path) as stream:
+        frame.to_pickle(stream, compression=None, protocol=4)
+
+
+def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
+    index = frame.index
+    if len(index) == 0 or not frame.columns:
+        raise NodeLogError(f"{name}: Expected rows of node states, got an empty frame.")
+    if isinstance(index, range) or index.dtype.kind != "M":
+        got = "whole numbers" if isinstance(index, range) else str(index.dtype)
+        raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}.")
+    if np.isnat(index).any():
+        raise NodeLogError(f"{name}: Expected datetimes, got NaT (row {int(np.argmax(np.isnat(index))) + 1}).")
+    scale = _NS_PER_UNIT[np.datetime_data(index.dtype)[0]]
+    counts = index.astype(np.int64)
+    if (np.abs(counts) > np.iinfo(np.int64).max // scale).any():
+        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262.")
+    times = counts * scale
+    late = times[1:] <= times[:-1]
+    if late.any():
+        row = int(np.argmax(late)) + 1
+        what = "unique times" if times[row] == times[row - 1] else "times to ascend"
+        raise NodeLogError(
+            f"{name}: Expected {what}, got {_iso(times[row])} after {_iso(times[row - 1])} (row {row + 1})."
+        )
+    return times
+
+
+def _check_names(names: tuple[str, ...], path: str) -> None:
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                raise NodeLogError(f"{path}: Expected unique node names, got {name!r} twice.")
+            seen.add(name)
+
+
+def _transitions(
+    frame: Frame, skip_rows: int, name: str
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    """Rows after the skipped ones, nodes and states at which a cell differs from the one above it, by row and node."""
+    rows, nodes, states = [], [], []
+    for block in frame.blocks:
+        for first in range(0, len(block.columns), _NODES_AT_A_TIME):
+            columns = block.columns[first : first + _NODES_AT_A_TIME]
+            cells = _zeros_and_ones(block.values[first : first + _NODES_AT_A_TIME], columns, frame, name)[:, skip_rows:]
+            changed = np.empty(cells.shape, dtype=np.bool_)
+            changed[:, 0] = cells[:, 0]
+            np.not_equal(cells[:, 1:], cells[:, :-1], out=changed[:, 1:])
+            where = np.flatnonzero(changed)
+            column, row = np.divmod(where, cells.shape[1])
+            rows.append(row)
+            nodes.append(columns[column].astype(np.int32))
+            states.append(cells.ravel()[where])
+    row, node, state = np.concatenate(rows), np.concatenate(nodes), np.concatenate(states)
+    order = np.argsort(row * len(frame.columns) + node, kind="stable")
+    return row[order], node[order], state[order]
+
+
+def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Frame, name: str) -> NDArray[np.bool_]:
+    """The same cells as a C-contiguous matrix of bool."""
+    cells = np.ascontiguousarray(cells)
+    if cells.dtype.kind == "O":
+        cells = _numbers(cells)
+    if cells.dtype.kind not in "biuf":
+        raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got values of type {cells.dtype}.")
+    if cells.dtype.itemsize == 1:
+        octets = cells.view(np.uint8)
+        if octets.max(initial=0) <= 1:
+            return octets.view(np.bool_)
+    good = (cells == 0) | (cells == 1)
+    if good.all():
+        return np.asarray(cells == 1)
+    column, row = (int(at) for at in np.argwhere(~good)[0])
+    node, time = frame.columns[int(columns[column])], _iso_of(frame.index[row])
+    raise NodeLogError(
+        f"{name}: Expected node states to be 0 or 1, got {cells[column, row]} (row {row + 1}, {time}, node {node})."
+    )
+
+
+def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers of object cells, NaN for anything else."""
+    flat = [plain(cell) for cell in cells.ravel()]
+    known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
+    return np.array(known, dtype=np.float64).reshape(cells.shape)
+
+
+def _iso(time_ns: int | np.int64) -> str:
+    return _iso_of(np.datetime64(int(time_ns), "ns"))
+
+
+def _iso_of(time: Any) -> str:
+    return str(np.datetime64(time, "ns")) + "Z"

@@ -1,0 +1,152 @@
+"""Node logs in their native form: a table of transitions, as Parquet or CSV, and what the table does not say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import NodeLogError
+from bftrainer.model import NodeLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "iso", "metadata", "parsed", "time_column"]
+
+SCHEMA = 1
+COLUMNS = ("time", "node", "idle")
+
+Warn = Callable[[str], None]
+Locate = Callable[[int], str]
+"""File and place of a transition, as messages name it."""
+
+_KEYS = {"schema", "nodes", "window", "provenance"}
+
+
+def metadata(log: NodeLog) -> dict[str, Any]:
+    """What a table of transitions leaves open: all nodes, the window, where the log comes from."""
+    return {
+        "schema": SCHEMA,
+        "nodes": list(log.nodes),
+        "window": [iso(log.start_ns), iso(log.end_ns)],
+        "provenance": dict(log.provenance),
+    }
+
+
+def assembled(
+    name: str,
+    locate: Locate,
+    time_ns: NDArray[np.int64],
+    labels: tuple[str, ...],
+    node: NDArray[np.int32],
+    idle: NDArray[np.bool_],
+    meta: Mapping[str, Any] | None,
+    warn: Warn,
+) -> NodeLog:
+    """Log from a table's columns and its metadata.
+
+    Parameters
+    ----------
+    name : str
+        The file, for messages.
+    locate : callable
+        Place of a transition, for messages.
+    time_ns, node, idle : ndarray, shape (T,)
+        Columns; `node` is an index into `labels`.
+    labels : tuple of str
+        Names that occur in the table.
+    meta : mapping, optional
+        As `metadata` gives it; None if the file has none.
+    warn : callable
+        Told what was assumed in its absence.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and row, if the transitions are not those of a log.
+    """
+    late = time_ns[1:] < time_ns[:-1]
+    if late.any():
+        row = int(np.argmax(late)) + 1
+        raise NodeLogError(
+            f"{locate(row)}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
+        )
+    if meta is None:
+        nodes, window, provenance = _assumed(name, time_ns, labels, warn)
+    else:
+        nodes, window, provenance = _declared(name, meta)
+    where = {label: index for index, label in enumerate(nodes)}
+    places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
+    index = places[node] if len(labels) else node
+    if (index < 0).any():
+        row = int(np.argmax(index < 0))
+        raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(nodes)} nodes, got {labels[node[row]]!r}.")
+    try:
+        return NodeLog(nodes, *window, time_ns, index, idle, provenance)
+    except NodeLogError as fault:
+        raise NodeLogError(_located(str(fault), name, locate)) from None
+
+
+def _located(message: str, name: str, locate: Locate) -> str:
+    at = re.match(r"transition (\d+): ", message)
+    return f"{locate(int(at[1]))}: {message[at.end() :]}" if at else f"{name}: {message}"
+
+
+def _assumed(
+    name: str, time_ns: NDArray[np.int64], labels: tuple[str, ...], warn: Warn
+) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
+    if not time_ns.size:
+        raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
+    warn(f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last.")
+    return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
+
+
+def _declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
+    if not isinstance(meta, dict):
+        raise NodeLogError(f"{name}: Expected metadata to be a JSON object, got {type(meta).__name__}.")
+    if meta.get("schema") != SCHEMA:
+        raise NodeLogError(f"{name}: Expected schema {SCHEMA}, got {meta.get('schema')!r}.")
+    if set(meta) != _KEYS:
+        odd = sorted(_KEYS.symmetric_difference(meta))[0]
+        raise NodeLogError(f"{name}: {'Unknown' if odd in meta else 'Missing'} metadata {odd!r}.")
+    nodes, window, provenance = meta["nodes"], meta["window"], meta["provenance"]
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise NodeLogError(f"{name}: Expected nodes to be a list of names.")
+    if not isinstance(window, list) or len(window) != 2:
+        raise NodeLogError(f"{name}: Expected window to be two times, got {window!r}.")
+    if not isinstance(provenance, dict):
+        raise NodeLogError(f"{name}: Expected provenance to be a table, got {provenance!r}.")
+    return tuple(nodes), (_instant(name, window[0]), _instant(name, window[1])), provenance
+
+
+def _instant(name: str, text: Any) -> int:
+    try:
+        return int(np.datetime64(str(text).removesuffix("Z"), "ns").astype(np.int64))
+    except ValueError:
+        raise NodeLogError(f"{name}: Expected window to be two times, got {text!r}.") from None
+
+
+def parsed(name: str, text: str | bytes) -> Any:
+    """Metadata, or one field of it, from JSON text."""
+    try:
+        return json.loads(text)
+    except ValueError as fault:
+        raise NodeLogError(f"{name}: Expected metadata in JSON, got something else ({fault}).") from None
+
+
+def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
+    import pyarrow as pa
+
+    return np.asarray(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
+
+
+def iso(time_ns: int | np.int64) -> str:
+    """ISO time, to the second if that is exact."""
+    time = np.datetime64(int(time_ns), "ns")
+    return f"{np.datetime_as_string(time, unit='ns' if int(time_ns) % 1_000_000_000 else 's')}Z"

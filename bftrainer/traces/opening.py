@@ -1,0 +1,156 @@
+"""Open an input file and tell its form by its content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bftrainer.errors import InputError
+
+__all__ = ["Form", "form_of", "open_pickle", "open_plain"]
+
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
+_CHUNK = 1 << 20
+
+
+class Form(Enum):
+    """Forms of input file."""
+
+    PICKLE = "pickle"
+    TAR = "tar with a pickle"
+    PARQUET = "Parquet"
+    CSV = "CSV"
+    TOML = "TOML"
+
+
+_SUFFIXES = {
+    ".pkl": Form.PICKLE,
+    ".pickle": Form.PICKLE,
+    ".p": Form.PICKLE,
+    ".parquet": Form.PARQUET,
+    ".pq": Form.PARQUET,
+    ".csv": Form.CSV,
+    ".toml": Form.TOML,
+    ".tar": Form.TAR,
+    ".tgz": Form.TAR,
+}
+
+
+def form_of(path: Path, error: type[InputError] = InputError) -> Form:
+    """Form of a file: by its first bytes, else by its suffix (that before `.gz`).
+
+    Raises
+    ------
+    InputError
+        As `error`: if there is no such file, it is empty, or its form cannot be told.
+    """
+    with _translated(path, error), open_plain(path) as stream:
+        head = stream.read(1024)
+    if not head:
+        raise error(f"{path}: Expected data, got an empty file.")
+    if head[257:262] == b"ustar":
+        return Form.TAR
+    if head[:4] == _PARQUET:
+        return Form.PARQUET
+    if head[0] == 0x80:
+        return Form.PICKLE
+    form = suffix_form(path)
+    if form is not None:
+        return form
+    if _OLD_PICKLE.match(head):
+        return Form.PICKLE
+    if re.match(rb"[\w]+(,[\w]+)+\r?\n", head):
+        return Form.CSV
+    raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
+
+
+def suffix_form(path: Path) -> Form | None:
+    """Form that a file's name promises; None if it promises none."""
+    name = path.name.lower().removesuffix(".gz")
+    return _SUFFIXES.get(Path(name).suffix)
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, unpacked if gzipped."""
+    with path.open("rb") as raw:
+        packed = raw.read(2) == _GZIP
+        raw.seek(0)
+        if packed:
+            with gzip.GzipFile(fileobj=raw) as unpacked:
+                yield cast(BinaryIO, io.BufferedReader(_Chunked(unpacked), _CHUNK))
+        else:
+            yield raw
+
+
+@contextmanager
+def open_pickle(path: Path, error: type[InputError] = InputError) -> Iterator[BinaryIO]:
+    """The pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
+
+    Raises
+    ------
+    InputError
+        As `error`: if the file cannot be read, or a tar does not hold one pickle.
+    """
+    tarred = form_of(path, error) is Form.TAR
+    with _translated(path, error), open_plain(path) as stream:
+        if not tarred:
+            yield stream
+            return
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
+            members = (member for member in iter(archive.next, None) if _is_pickle(member))
+            yield _content(archive, next(members, None), path, error)
+            if next(members, None) is not None:
+                raise error(f"{path}: Expected one .pkl in the archive, got several.")
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Path, error: type[InputError]) -> BinaryIO:
+    stream = archive.extractfile(member) if member is not None else None
+    if stream is None:
+        raise error(f"{path}: Expected a .pkl in the archive, got none.")
+    return cast(BinaryIO, io.BufferedReader(_Chunked(stream), _CHUNK))
+
+
+def _is_pickle(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and member.name.lower().endswith((".pkl", ".pickle"))
+
+
+class _Chunked(io.RawIOBase):
+    """Reads a stream in chunks: gzip and tarfile would hold a large read twice."""
+
+    def __init__(self, stream: object) -> None:
+        self._stream = cast(BinaryIO, stream)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        data = self._stream.read(min(len(view), _CHUNK))
+        view[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def _translated(path: Path, error: type[InputError]) -> Iterator[None]:
+    """Turn faults of files and of their packing into one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise error(f"{path}: No such file.") from None
+    except IsADirectoryError:
+        raise error(f"{path}: Expected a file, got a directory.") from None
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as cause:
+        raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
+    except OSError as cause:
+        raise error(f"{path}: {cause.strerror or cause}.") from None

@@ -1,0 +1,216 @@
+"""Task sets on their way in: drafts from any form of file, and the scaling they end up with."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import InvalidTaskError, SettingsError, suggestion
+from bftrainer.model import ScalingCurve, TaskSpec
+
+__all__ = ["Draft", "ScalingModel", "TaskSet", "finished", "instant_ns", "parse_scaling_model", "time_fields"]
+
+MOST_NODES = 10_000_000
+"""Largest node count of a task: tables over counts have to fit in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Tasks and what was assumed to read them.
+
+    Parameters
+    ----------
+    tasks : tuple of TaskSpec
+        In file order.
+    warnings : tuple of str
+        One line each, for stderr.
+    sources : tuple of Path
+        The files read.
+    assumed_scaling : str, optional
+        The scaling model given to tasks that had no curve, as `parse_scaling_model` reads it.
+    """
+
+    tasks: tuple[TaskSpec, ...]
+    warnings: tuple[str, ...] = ()
+    sources: tuple[Path, ...] = ()
+    assumed_scaling: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingModel:
+    """A scaling law for tasks without measurements.
+
+    Parameters
+    ----------
+    parallel_fraction : float
+        1 is linear.
+    rate_1 : float
+        Work per second on one node.
+    """
+
+    parallel_fraction: float = 1.0
+    rate_1: float = 1.0
+
+    def curve(self, max_nodes: int) -> ScalingCurve:
+        """The law as a curve up to `max_nodes`."""
+        if self.parallel_fraction == 1.0:
+            return ScalingCurve.linear(self.rate_1, max_nodes)
+        return ScalingCurve.amdahl(self.rate_1, self.parallel_fraction, max_nodes)
+
+    def __str__(self) -> str:
+        return "linear" if self.parallel_fraction == 1.0 else f"amdahl:{self.parallel_fraction!r}"
+
+
+def parse_scaling_model(text: str) -> ScalingModel:
+    """Model from `linear` or `amdahl:F`, F the parallel fraction.
+
+    Raises
+    ------
+    SettingsError
+        If it is neither, or F is not a number from 0 to 1.
+
+    Examples
+    --------
+    >>> parse_scaling_model("amdahl:0.95").curve(64).at(64) < 20
+    True
+    """
+    kind, colon, fraction = text.partition(":")
+    if kind not in ("linear", "amdahl"):
+        hint = suggestion(kind, ["linear", "amdahl:F"]) if kind else ""
+        raise SettingsError(f"Expected scaling linear or amdahl:F, got {text!r}.{hint}")
+    if kind == "linear":
+        if colon:
+            raise SettingsError(f"Expected scaling linear without a number, got {text!r}.")
+        return ScalingModel()
+    try:
+        value = float(fraction)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise SettingsError(f"Expected amdahl:F with F from 0 to 1, got {text!r}.")
+    return ScalingModel(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A task as its file gives it, before its scaling is known.
+
+    Parameters
+    ----------
+    where : str
+        File and task or line, for messages.
+    fields : mapping
+        Arguments of `TaskSpec` but `scaling`.
+    curve : ScalingCurve or ScalingModel, optional
+        What the file itself says.
+    """
+
+    where: str
+    fields: Mapping[str, Any]
+    curve: ScalingCurve | ScalingModel | None = None
+
+
+def finished(
+    path: Path, drafts: Sequence[Draft], measured: Mapping[str, ScalingCurve] | None, model: ScalingModel | None
+) -> TaskSet:
+    """Tasks from drafts: measured curves win, then the file's own, then `model` (linear if None).
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming file and task, if a field is out of range or a name comes twice.
+    """
+    if not drafts:
+        raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
+    law = model or ScalingModel()
+    tasks: dict[str, TaskSpec] = {}
+    without = 0
+    for draft in drafts:
+        name = draft.fields["name"]
+        curve = measured[name] if measured is not None else draft.curve
+        without += curve is None
+        with located(draft.where):
+            if name in tasks:
+                raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
+            tasks[name] = _task(draft.fields, curve or law)
+    if not without:
+        return TaskSet(tuple(tasks.values()), sources=(path,))
+    how = "as asked" if model else "linear at 1 work/s and node"
+    note = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {law} ({how})."
+    return TaskSet(tuple(tasks.values()), (note,), (path,), str(law))
+
+
+def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:
+    least, most = fields["min_nodes"], fields["max_nodes"]
+    if most > MOST_NODES:
+        raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
+    if least > most:
+        raise InvalidTaskError(f"Expected min_nodes <= max_nodes, got {least} > {most}.")
+    if least < 1:
+        raise InvalidTaskError(f"Expected min_nodes >= 1, got {least}.")
+    scaling = curve.curve(most) if isinstance(curve, ScalingModel) else curve
+    return TaskSpec(scaling=scaling, **fields)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Put file and task in front of what a noun says about its own fields."""
+    try:
+        yield
+    except InvalidTaskError as fault:
+        message = re.sub(r" \(task [^()]*\)\.$", ".", str(fault))
+        raise InvalidTaskError(f"{where}: {message}") from None
+
+
+def time_fields(key: str, value: datetime | float | str) -> dict[str, Any]:
+    """`{key}_ns` of a date, or `{key}_s` of a number of seconds since the window's start.
+
+    Raises
+    ------
+    InvalidTaskError
+        If it is neither, or not finite.
+    """
+    if isinstance(value, int | float):
+        if not math.isfinite(value):
+            raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value}.")
+        return {f"{key}_s": float(value)}
+    return {f"{key}_ns": instant_ns(key, value)}
+
+
+def instant_ns(key: str, value: datetime | str) -> int:
+    """Nanoseconds since the epoch of a date; without a zone it is UTC.
+
+    Raises
+    ------
+    InvalidTaskError
+        If the text is no ISO date and time, or lies outside the years 1678 to 2262.
+    """
+    digits = ""
+    if isinstance(value, str):
+        text = re.fullmatch(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", value)
+        try:
+            parsed = datetime.fromisoformat(text[1] + (text[3] or "")) if text else None
+        except ValueError:
+            parsed = None
+        if text is None or parsed is None:
+            raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.")
+        value, digits = parsed, text[2] or ""
+    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    count = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000 + int(digits.ljust(9, "0"))
+    if abs(count) > np.iinfo(np.int64).max:
+        raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.")
+    return count
+
+
+def iso_instant(time_ns: int) -> str:
+    """ISO date of nanoseconds since the epoch, with as many digits as it takes."""
+    unit = next((u for u, n in (("s", 10**9), ("ms", 10**6), ("us", 10**3)) if time_ns % n == 0), "ns")
+    return f"{np.datetime64(time_ns, 'ns').astype(f'M8[{unit}]')}Z"

@@ -1,0 +1,176 @@
+"""Task sets as TOML: one `[[task]]` each, checked key by key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bftrainer.errors import InvalidTaskError, suggestion
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.traces.opening import open_plain
+from bftrainer.traces.task_set import Draft, ScalingModel, iso_instant, located, time_fields
+from bftrainer.traces.writing import replacing
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = ["scaling_table", "toml_drafts", "write_toml_tasks"]
+
+SCHEMA = 1
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "literal_error": "'linear' or 'amdahl'",
+    "model_type": "a table",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+}
+
+
+def toml_drafts(path: Path) -> list[Draft]:
+    """Tasks of a TOML file, in its order.
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming file and task, if the text is no TOML, the schema another one, a key unknown or of the wrong type.
+    """
+    try:
+        with open_plain(path) as stream:
+            content = tomllib.load(stream)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise InvalidTaskError(f"{path}: Expected TOML, got something else ({fault}).") from None
+    schema = content.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise InvalidTaskError(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    for key in content:
+        if key not in ("schema", "task"):
+            raise InvalidTaskError(f"{path}: Unknown key {key!r}.{suggestion(key, ['schema', 'task'])}")
+    tables = content.get("task", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidTaskError(f"{path}: Expected tasks as [[task]] tables, got something else.")
+    return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
+
+
+def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
+    from pydantic import ValidationError
+
+    from bftrainer.traces.task_schema import TaskTable
+
+    name = table.get("name")
+    where = f"{path}, task {name if isinstance(name, str) and name else number}"
+    try:
+        fields = TaskTable.model_validate(table).model_dump()
+    except ValidationError as fault:
+        raise InvalidTaskError(f"{where}: {_message(fault)}") from None
+    scaling = fields.pop("scaling")
+    with located(where):
+        fields |= time_fields("submit", fields.pop("submit"))
+        deadline = fields.pop("deadline")
+        if deadline is not None:
+            fields |= time_fields("deadline", deadline)
+        return Draft(where, fields, None if scaling is None else _curve(scaling))
+
+
+def _message(fault: ValidationError) -> str:
+    """First fault in one line."""
+    error = fault.errors()[0]
+    path = error["loc"]
+    key = str(path[-1])
+    if error["type"] == "extra_forbidden":
+        known = _keys(path[:-1])
+        inside = "".join(f" in {part}" for part in path[:-1])
+        return f"Unknown key {key!r}{inside}.{suggestion(key, known)}"
+    if error["type"] == "missing":
+        return f"Missing key {key!r}."
+    if path[0] in ("submit", "deadline"):
+        return f"Expected {path[0]} to be a date or seconds, got {error['input']!r}."
+    place = ".".join(part for part in path if isinstance(part, str))
+    numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return f"{place}{numbered}: {error['msg']}, got {error['input']!r}."
+    return f"Expected {place}{numbered} to be {expected}, got {error['input']!r}."
+
+
+def _keys(path: Sequence[int | str]) -> list[str]:
+    from bftrainer.traces.task_schema import ScalingTable, TaskTable
+
+    return list((ScalingTable if path else TaskTable).model_fields)
+
+
+def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
+    """Curve or law from a validated scaling table; points and a model exclude each other."""
+    points = [key for key in ("nodes", "throughput", "credit") if table[key] is not None]
+    law = [key for key in ("model", "rate_1", "parallel_fraction") if table[key] is not None]
+    if points and law:
+        raise InvalidTaskError(f"Expected scaling by points or by a model, got both {points[0]!r} and {law[0]!r}.")
+    if points:
+        for key in ("nodes", "throughput"):
+            if key not in points:
+                raise InvalidTaskError(f"Missing key {key!r} in scaling.")
+        credit = None if table["credit"] is None else tuple(table["credit"])
+        return ScalingCurve(tuple(table["nodes"]), tuple(table["throughput"]), credit)
+    if "model" not in law:
+        raise InvalidTaskError("Expected scaling by points or by a model, got neither.")
+    rate = 1.0 if table["rate_1"] is None else table["rate_1"]
+    if rate <= 0:
+        raise InvalidTaskError(f"Expected rate_1 > 0, got {rate}.")
+    if table["model"] == "linear":
+        if table["parallel_fraction"] is not None:
+            raise InvalidTaskError("Expected no parallel_fraction with model 'linear'.")
+        return ScalingModel(1.0, rate)
+    fraction = table["parallel_fraction"]
+    if fraction is None:
+        raise InvalidTaskError("Missing key 'parallel_fraction' in scaling.")
+    if not 0.0 <= fraction <= 1.0:
+        raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {fraction}.")
+    return ScalingModel(fraction, rate)
+
+
+def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
+    """Write tasks so that reading them gives the same ones."""
+    import tomli_w
+
+    with replacing(path) as stream:
+        tomli_w.dump({"schema": SCHEMA, "task": [_table(task) for task in tasks]}, stream)
+
+
+def _table(task: TaskSpec) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": task.name}
+    for key in ("group", "user"):
+        if getattr(task, key) is not None:
+            table[key] = getattr(task, key)
+    table["submit"] = task.submit_s if task.submit_ns is None else _date(task.submit_ns)
+    for key in ("min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight"):
+        table[key] = getattr(task, key)
+    if task.deadline_ns is not None:
+        table["deadline"] = _date(task.deadline_ns)
+    elif task.deadline_s is not None:
+        table["deadline"] = task.deadline_s
+    table["gpus_per_node"] = task.gpus_per_node
+    table["scaling"] = scaling_table(task.scaling)
+    return table
+
+
+def scaling_table(curve: ScalingCurve) -> dict[str, Any]:
+    """The scaling section of a task, as the TOML form spells it."""
+    table: dict[str, Any] = {"nodes": list(curve.nodes), "throughput": list(curve.throughput)}
+    if curve.credit is not None:
+        table["credit"] = list(curve.credit)
+    return table
+
+
+def _date(time_ns: int) -> Any:
+    """A TOML date if microseconds suffice, else text with all digits."""
+    from datetime import datetime
+
+    text = iso_instant(time_ns)
+    return text if time_ns % 1_000 else datetime.fromisoformat(text)

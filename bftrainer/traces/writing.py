@@ -1,0 +1,53 @@
+"""Write a file whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bftrainer.errors import OutputError
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content takes the place of `path` when all went well; gzipped if the name says so.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written; an earlier one stays as it was.
+    """
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as raw:
+            if path.suffix == ".gz":
+                # No name and no time in the header: equal content gives equal bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield raw
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+        temporary = None
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be written ({cause.strerror or cause}).") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
