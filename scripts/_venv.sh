@@ -1,0 +1,63 @@
+# Sourced by scripts/quickstart and scripts/test: a Python, the virtual environment, the installation.
+# shellcheck shell=bash
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv=$root/.venv
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$1" >&2
+    exit "${2:-1}"
+}
+
+# A usable Python: new enough, and able to make virtual environments (Debian packages that apart).
+usable() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+    local name
+    for name in python3.13 python3.12 python3.11 python3 python; do
+        if usable "$name"; then
+            printf '%s\n' "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+# What an installation depends on; when it changes, so must the installation.
+installation_key() {
+    printf '%s\n' "$root" "$(<"$root/setup.cfg")" "$(<"$root/pyproject.toml")"
+}
+
+stamped() {
+    local stamp
+    for stamp in "$@"; do
+        [[ -f $stamp && $(<"$stamp") == "$(installation_key)" ]] && return
+    done
+    return 1
+}
+
+# An environment that was made elsewhere, or whose Python is gone, does not work: scripts in it name its path.
+make_venv() {
+    local python
+    if usable "$venv/bin/python" && { [[ ! -f $venv/bftrainer.root ]] || [[ $(<"$venv/bftrainer.root") == "$root" ]]; }; then
+        return
+    fi
+    python=$(find_python) || die "Expected Python 3.11 or newer with its venv module on PATH, found none."
+    printf 'Creating %s ...\n' "$venv" >&2
+    "$python" -m venv --clear "$venv"
+    printf '%s\n' "$root" >"$venv/bftrainer.root"
+}
+
+# install [EXTRA]: the package, editable, into .venv; does nothing when that is up to date.
+# An installation with the test extra also serves those who need none.
+install() {
+    local extra=${1:-} stamps=("$venv/bftrainer-test.stamp")
+    [[ -n $extra ]] || stamps+=("$venv/bftrainer.stamp")
+    make_venv
+    stamped "${stamps[@]}" && return
+    printf 'Installing bftrainer into %s ...\n' "$venv" >&2
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
+    installation_key >"$venv/bftrainer${extra:+-$extra}.stamp"
+}
