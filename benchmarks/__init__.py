@@ -1,0 +1,1 @@
+"""Benchmarks as specs: seeded instances, named workloads, one driver."""

@@ -1,0 +1,96 @@
+"""Seeded allocation problems that look like the ones a replay meets.
+
+The throughputs are the published ones of seven ImageNet models (images/s on 1 to 64 Summit nodes,
+arXiv:2106.12091): nearly linear, convex in places. Values are formed as a replay forms them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers import AllocationProblem, TaskOptions
+
+__all__ = ["IMAGENET_THROUGHPUT", "SIZES", "equal_tasks", "instance", "problems"]
+
+CURVE_NODES = (0, 1, 2, 4, 8, 16, 32, 64)
+IMAGENET_THROUGHPUT = {
+    "AlexNet": (0.0, 7115.3, 13071.7, 21066.1, 40484.9, 74002.9, 130762.0, 202135.4),
+    "DenseNet": (0.0, 989.9, 1952.5, 3849.8, 7608.1, 14993.2, 28812.2, 57773.9),
+    "mnasnet1": (0.0, 3245.7, 6001.9, 11489.3, 23075.6, 43899.7, 83474.2, 160493.6),
+    "mobilenet": (0.0, 3039.9, 5893.0, 11386.0, 22024.8, 42488.4, 82268.3, 155213.8),
+    "resnet18": (0.0, 5218.8, 10582.5, 20436.0, 39584.0, 78023.8, 144762.5, 262723.0),
+    "shufflenet": (0.0, 2831.0, 5259.0, 9988.0, 20379.2, 38895.3, 74125.1, 145081.5),
+    "vgg16": (0.0, 1193.3, 2389.2, 4691.7, 9257.9, 18348.9, 36208.5, 70151.7),
+}
+SIZES = ((10, 130), (10, 391), (30, 391), (100, 4608))
+FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
+
+
+def options(
+    credit: NDArray[np.float64], current: int, minimum: int, forward_s: float, grow_s: float, shrink_s: float
+) -> TaskOptions:
+    """Options of one task, its values formed as ``forward * O(n) - r * (grow [n > C] + shrink [n < C])``.
+
+    Parameters
+    ----------
+    credit : ndarray of float64, shape (maximum + 1,)
+        Credit O per second on 0 to `maximum` nodes.
+    current : int
+        Nodes held, C; below `minimum` the task does not run and r = 0, else r = O(C).
+    """
+    maximum = credit.size - 1
+    counts = np.concatenate(([0], np.arange(minimum, maximum + 1)))
+    rate = credit[current] if minimum <= current <= maximum else 0.0
+    values = forward_s * credit[counts] - rate * (grow_s * (counts > current) + shrink_s * (counts < current))
+    return TaskOptions(counts, values, current, minimum, maximum)
+
+
+def instance(
+    rng: np.random.Generator, tasks: int, nodes: int, *, max_nodes: int = 64, max_minimum: int = 4, equal: bool = False
+) -> AllocationProblem:
+    """One decision: `tasks` tasks that hold nodes of a pool which has changed since, `nodes` nodes idle now.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    tasks, nodes : int
+    max_nodes : int
+        Most nodes of any task (Jmax), at most 64.
+    max_minimum : int
+        Minimum counts (Jmin) are drawn from 1 to this; some tasks hold fewer, having lost nodes.
+    equal : bool
+        Whether all tasks are of one model with equal bounds and costs, so that optima tie.
+    """
+    names = sorted(IMAGENET_THROUGHPUT)
+    forward_s = float(rng.choice(FORWARD_TIMES_S))
+    shared = _draw(rng, names, max_nodes, max_minimum)
+    made = []
+    held = 0
+    for _ in range(tasks):
+        name, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, names, max_nodes, max_minimum)
+        credit = np.interp(np.arange(maximum + 1), CURVE_NODES, IMAGENET_THROUGHPUT[name])
+        # A quarter hold nothing; the others hold what the pool that is left allows, be it below their minimum.
+        current = 0 if rng.random() < 0.25 else int(min(rng.integers(0, maximum + 1), nodes - held))
+        held += current
+        made.append(options(credit, current, minimum, forward_s, grow_s, shrink_s))
+    return AllocationProblem(tuple(made), nodes)
+
+
+def _draw(
+    rng: np.random.Generator, names: list[str], max_nodes: int, max_minimum: int
+) -> tuple[str, int, int, float, float]:
+    maximum = int(rng.integers(max(1, max_nodes // 4), max_nodes + 1)) if rng.random() < 0.5 else max_nodes
+    minimum = int(rng.integers(1, min(max_minimum, maximum) + 1))
+    return str(rng.choice(names)), maximum, minimum, float(rng.uniform(17.0, 19.0)), float(rng.uniform(11.0, 13.0))
+
+
+def equal_tasks(rng: np.random.Generator, tasks: int, nodes: int, *, max_nodes: int = 64) -> AllocationProblem:
+    """`instance` with tasks that differ in what they hold alone."""
+    return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=True)
+
+
+def problems(seed: int, tasks: int, nodes: int, count: int) -> list[AllocationProblem]:
+    """`count` instances of one size, every fourth of them with equal tasks."""
+    rng = np.random.default_rng([seed, tasks, nodes])
+    return [instance(rng, tasks, nodes, equal=number % 4 == 3) for number in range(count)]

@@ -1,0 +1,94 @@
+"""What all backends of the count-level model share: prune, formulate, let the backend run, judge what it returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SolverError
+from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, check, objective
+from solvers.pruning import prune, unpruned
+from solvers.segments import CountModel, formulate
+
+__all__ = ["PROVEN_GAP", "Outcome", "judge", "solve_count_model"]
+
+# An allocation within this relative distance of the bound is optimal.
+PROVEN_GAP = 1e-9
+UNBOUNDED = 1e30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a backend found.
+
+    Parameters
+    ----------
+    stop_reason : StopReason
+    x : ndarray of float64 or None
+        Best solution, one entry a column; None if there is none.
+    bound : float
+        No solution's scaled objective is larger; infinity if unknown.
+    """
+
+    stop_reason: StopReason
+    x: NDArray[np.float64] | None
+    bound: float
+
+
+def solve_count_model(
+    name: str, run: Callable[[CountModel, Limits], Outcome], problem: AllocationProblem, limits: Limits
+) -> SolveResult:
+    """Solve `problem` by the backend `run`; pruning and writing the model count towards the time limit.
+
+    Raises
+    ------
+    SolverError
+        If the backend returns an allocation that breaks the problem's limits.
+    """
+    began = perf_counter()
+    if not problem.tasks:
+        return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name)
+    options = prune(problem) if limits.prune else unpruned(problem)
+    if options.decided:
+        return _decided(name, problem, tuple(int(left[0]) for left in options.counts))
+    model = formulate(options, problem.nodes, problem.rows)
+    left_s = limits.time_s - (perf_counter() - began)
+    if left_s <= 0:
+        outcome = Outcome(StopReason.TIME_LIMIT, None, math.inf)
+    else:
+        outcome = run(model, replace(limits, time_s=left_s))
+    found = options.incumbent if outcome.x is None else model.decode(outcome.x)
+    # Backends that know no bound say so by some huge number of either sign.
+    bound = model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
+    return judge(name, problem, found, outcome.stop_reason, min(bound, options.bound))
+
+
+def _decided(name: str, problem: AllocationProblem, counts: tuple[int, ...]) -> SolveResult:
+    """The only allocation that is left, without asking the backend."""
+    try:
+        check(problem, counts)
+    except ValueError as error:
+        raise SolverError(f"{name}: no allocation satisfies the extra rows.") from error
+    value = objective(problem, counts)
+    return SolveResult(counts, value, value, StopReason.OPTIMAL, Held.OPTIMAL, name)
+
+
+def judge(
+    name: str, problem: AllocationProblem, counts: tuple[int, ...] | None, stop_reason: StopReason, bound: float
+) -> SolveResult:
+    """Say what is held: the reference functions, not the backend, decide whether it is feasible and proven."""
+    if counts is None:
+        return SolveResult(None, math.nan, bound, stop_reason, Held.NOTHING, name)
+    try:
+        check(problem, counts)
+    except ValueError as error:
+        raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
+    value = objective(problem, counts)
+    proven = bound - value <= PROVEN_GAP * max(abs(value), 1e-12)
+    held = Held.OPTIMAL if proven else Held.INCUMBENT
+    return SolveResult(counts, value, max(bound, value), stop_reason, held, name)

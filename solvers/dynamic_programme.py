@@ -1,0 +1,186 @@
+"""The exact dynamic programme over node counts, in NumPy: the fastest solver for problems without extra rows.
+
+With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
+``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task. All candidates of a task are one
+strided view of the row below it plus a column of values, so a task costs one addition and one maximum.
+A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
+"""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason
+from solvers.pruning import relax, value_table
+
+__all__ = ["DynamicProgramme"]
+
+# A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
+# rounding, far below the 1e-9 that counts as optimal.
+TIE_SHARE = 2.0**-36
+CERTIFIED_GAP = 1e-9
+ROUNDING = 2.0**-46
+# States are worked on in blocks, so that a block's candidates stay in the cache.
+BLOCK = 256
+
+
+class OutOfTime(Exception):  # noqa: N818 - a signal inside this module, not an error
+    """The deadline passed between two tasks."""
+
+
+class DynamicProgramme:
+    """Exact max-plus dynamic programme; among equal optima the one with the fewest rescaled tasks.
+
+    Ties left by that go to the lexicographically largest count vector. Sums of floats blur ties, so they are
+    broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
+    """
+
+    name = "dp"
+    exact = True
+    extra_rows = False
+    requires: tuple[str, ...] = ()
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""
+        deadline = perf_counter() + limits.time_s
+        if not problem.tasks:
+            return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+        table = value_table(problem.tasks, problem.nodes)
+        # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
+        scale = len(table) * max(float(table.max()), -float(table[:, 0].min()))
+        try:
+            while True:
+                bonus = TIE_SHARE * scale / len(table)
+                counts, best = _solve(problem, table, bonus, ROUNDING * scale if limits.prune else None, deadline)
+                # What objective() says, without its look-ups.
+                value = math.fsum(map(table.item, range(len(counts)), counts))
+                bound = max(value, best)
+                if bound - value <= CERTIFIED_GAP * abs(value) or not bonus:
+                    return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+                # The optimum is much smaller than its scale was taken to be; about 0, ties stay as they fall.
+                scale = abs(value) if abs(value) < scale / 2 else 0.0
+        except OutOfTime:
+            return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+
+
+def _solve(
+    problem: AllocationProblem, table: NDArray[np.float64], bonus: float, rounding: float | None, deadline: float
+) -> tuple[tuple[int, ...], float]:
+    """Best counts with `bonus` for each task that keeps its count, and their value with it.
+
+    `rounding` is the error allowed for in sums of values; None lets every count be considered.
+    """
+    width = table.shape[1]
+    favoured = table.copy()
+    for row, task in zip(favoured, problem.tasks, strict=True):
+        if task.current < width:
+            row[task.current] += bonus
+    slack = bonus / 2
+    if rounding is None:
+        return _best_in(favoured, [0] * len(table), _last_offered(favoured), problem.nodes, slack, deadline)
+    relaxed = relax(favoured, problem.nodes)
+    # Optima mostly lose less than a node's worth against the bound; if not, the second round is wide enough.
+    budget = relaxed.multiplier + bonus + rounding
+    while True:
+        inside = relaxed.losses <= budget
+        low = inside.argmax(axis=1)
+        high = (width - 1) - inside[:, ::-1].argmax(axis=1)
+        found = _best_in(favoured, low.tolist(), high.tolist(), problem.nodes, slack, deadline)
+        missing = relaxed.bound - found[1] + bonus + rounding
+        if missing <= budget:
+            return found
+        budget = missing + rounding
+
+
+def _last_offered(table: NDArray[np.float64]) -> list[int]:
+    offered = np.isfinite(table[:, ::-1])
+    last: list[int] = (table.shape[1] - 1 - offered.argmax(axis=1)).tolist()
+    return last
+
+
+def _best_in(
+    table: NDArray[np.float64], low: list[int], high: list[int], nodes: int, slack: float, deadline: float
+) -> tuple[tuple[int, ...], float]:
+    """Best counts within ``low <= n <= high`` and their value; counts are the largest that cost at most `slack`."""
+    free = [j for j, (least, most) in enumerate(zip(low, high, strict=True)) if least < most]
+    fixed = math.fsum([table.item(j, least) for j, least in enumerate(low) if least == high[j]])
+    if not free:
+        return tuple(low), fixed
+    values = [table[j, low[j] : high[j] + 1] for j in free]
+    # More nodes than all tasks together can use change nothing.
+    left = min(nodes - sum(low), sum([row.size - 1 for row in values]))
+    rows, pad = _forward(values, left, deadline)
+    more, total = _walk_back(values, rows, pad, left, slack)
+    counts = list(low)
+    for j, count in zip(free, more, strict=True):
+        counts[j] += count
+    return tuple(counts), fixed + total
+
+
+def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> tuple[NDArray[np.float64], int]:
+    """Rows of f_j, j >= 1 (`pad` entries of -inf, the states, `pad` entries to spare), and `pad`."""
+    sizes = [row.size for row in values]
+    pad = max(sizes)
+    rows = np.empty((len(values) + 1, pad + nodes + pad))
+    rows[:, :pad] = -np.inf
+    # The last task alone makes the most of what it is given.
+    rows[-1, pad:] = 0.0
+    work = np.empty((pad, min(nodes + 1, BLOCK)))
+    later, earlier = 0, sum(sizes) - len(sizes)
+    for j in range(len(values) - 1, 0, -1):
+        later += sizes[j] - 1
+        earlier -= sizes[j] - 1
+        # Fewer nodes than `start` are never left for these tasks, and more than `later` they cannot use.
+        start, stop = pad + max(0, nodes - earlier), pad + min(nodes, later) + 1
+        row = rows[j]
+        _convolve(rows[j + 1], row, values[j][:, None], start, stop, work)
+        row[stop : stop + pad - 1] = row[stop - 1]
+        if perf_counter() > deadline:
+            raise OutOfTime
+    return rows, pad
+
+
+def _convolve(
+    below: NDArray[np.float64],
+    row: NDArray[np.float64],
+    column: NDArray[np.float64],
+    start: int,
+    stop: int,
+    work: NDArray[np.float64],
+) -> None:
+    """``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``."""
+    size = len(column)
+    for first in range(start, stop, BLOCK):
+        last = min(stop, first + BLOCK)
+        # Entry (n, s) is below[s - n]; the constructor is much cheaper than `as_strided`.
+        shifted: NDArray[np.float64] = np.ndarray((size, last - first), np.float64, below, first * 8, (-8, 8))
+        candidates = work[:size, : last - first]
+        np.add(shifted, column, out=candidates)
+        np.maximum.reduce(candidates, axis=0, out=row[first:last])
+
+
+def _walk_back(
+    values: list[NDArray[np.float64]], rows: NDArray[np.float64], pad: int, nodes: int, slack: float
+) -> tuple[list[int], float]:
+    """Counts from the first task on, each the largest that costs no more than what is left of `slack`."""
+    counts = []
+    total = math.nan
+    left, state = sum([row.size - 1 for row in values]), nodes
+    for j, row in enumerate(values):
+        most = row.size - 1
+        # From the largest count down: `argmax` finds the first that is good enough.
+        candidates = rows[j + 1, pad + state - most : pad + state + 1] + row[::-1]
+        if j:
+            best = rows.item(j, pad + state)
+        else:
+            total = best = float(candidates.max())
+        index = int((candidates >= best - slack).argmax())
+        slack -= best - candidates.item(index)
+        left -= most
+        counts.append(most - index)
+        state = min(state - counts[-1], left)
+    return counts, total

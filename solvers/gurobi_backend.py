@@ -1,0 +1,154 @@
+"""The count-level model through gurobipy.
+
+gurobipy looks for a licence where `GRB_LICENSE_FILE` points, then in the usual places; the one that its wheel brings
+covers models of up to 2,000 variables and 2,000 rows, which most count-level models stay below.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrainer.errors import SolverError, SolverUnavailableError
+from solvers.count_level import Outcome, solve_count_model
+from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
+from solvers.segments import CountModel
+
+if TYPE_CHECKING:
+    import gurobipy
+
+__all__ = ["GurobiSolver", "environment", "probe", "unavailable"]
+
+# https://docs.gurobi.com/projects/optimizer/en/current/reference/misc/errorcodes.html
+NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
+# Environments may take seconds to start (a licence server is asked) and belong to one thread.
+_started = threading.local()
+
+
+class GurobiSolver:
+    """Count-level model through gurobipy."""
+
+    name = "gurobi"
+    exact = True
+    extra_rows = True
+    requires = ("gurobipy",)
+
+    # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
+    # Whatever is not listed is an error.
+    _STATUS = {  # noqa: RUF012 - class data, never changed
+        "OPTIMAL": StopReason.OPTIMAL,
+        "TIME_LIMIT": StopReason.TIME_LIMIT,
+    }
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`.
+
+        Raises
+        ------
+        SolverUnavailableError
+            If there is no licence, or it does not cover a model of this size.
+        """
+        return solve_count_model(self.name, self._run, problem, limits)
+
+    @staticmethod
+    def licence() -> str:
+        """What the licence covers, or why there is none."""
+        return probe()
+
+    def _run(self, model: CountModel, limits: Limits) -> Outcome:
+        import gurobipy
+
+        try:
+            with gurobipy.Model(env=environment(self.name)) as target:
+                self._write(target, model)
+                target.Params.TimeLimit = limits.time_s
+                target.Params.MIPGap = limits.gap
+                target.Params.MIPGapAbs = 0.0
+                target.Params.Threads = limits.threads
+                target.optimize()
+                return self._outcome(target)
+        except gurobipy.GurobiError as error:
+            raise unavailable(self.name, error.errno, str(error), model.objective.size) from error
+
+    @staticmethod
+    def _write(target: gurobipy.Model, model: CountModel) -> None:
+        import gurobipy
+
+        target.ModelSense = gurobipy.GRB.MAXIMIZE
+        columns = target.addMVar(
+            model.objective.size, lb=model.lower, ub=model.upper, obj=model.objective, vtype=gurobipy.GRB.INTEGER
+        ).tolist()
+        starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
+        for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):
+            entries = slice(starts[row], starts[row + 1])
+            total = gurobipy.LinExpr(coefficients[entries], [columns[index] for index in indices[entries]])
+            if np.isfinite(lower):
+                target.addLConstr(total, gurobipy.GRB.GREATER_EQUAL, lower)
+            if np.isfinite(upper):
+                target.addLConstr(total, gurobipy.GRB.LESS_EQUAL, upper)
+
+    def _outcome(self, target: gurobipy.Model) -> Outcome:
+        import gurobipy
+
+        status = target.Status
+        # All columns are bounded, so no model is unbounded.
+        if status in (gurobipy.GRB.INFEASIBLE, gurobipy.GRB.INF_OR_UNBD):
+            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+        reasons = {getattr(gurobipy.GRB, word): reason for word, reason in self._STATUS.items()}
+        if status not in reasons:
+            raise SolverError(f"{self.name}: ended with status {status}.")
+        found = np.array(target.getAttr("X")) if target.SolCount else None
+        return Outcome(reasons[status], found, target.ObjBound)
+
+
+def environment(name: str) -> gurobipy.Env:
+    """The started environment of this thread, silent from the first line on.
+
+    Raises
+    ------
+    SolverUnavailableError
+        If no licence lets it start.
+    """
+    import gurobipy
+
+    environments: dict[str, gurobipy.Env] = _started.__dict__
+    licence_file = os.environ.get("GRB_LICENSE_FILE", "")
+    env = environments.get(licence_file)
+    if env is None:
+        # An environment that is not empty prints its licence before it can be told not to.
+        env = gurobipy.Env(empty=True)
+        try:
+            env.setParam("OutputFlag", 0)
+            env.start()
+        except gurobipy.GurobiError as error:
+            env.dispose()
+            raise unavailable(name, error.errno, str(error)) from error
+        environments[licence_file] = env
+    return env
+
+
+def unavailable(name: str, code: int, message: str, variables: int = 0) -> SolverError:
+    """The error to raise for one of Gurobi's: a licence that is missing or too small is told from a failure."""
+    if code == SIZE_LIMIT_EXCEEDED:
+        return SolverUnavailableError(
+            f"{name}: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc."
+        )
+    if code == NO_LICENCE:
+        return SolverUnavailableError(f"{name}: no valid licence ({message.rstrip('.')}); try --solver cbc.")
+    return SolverError(f"{name}: {message.rstrip('.')}.")
+
+
+def probe() -> str:
+    """What the licence covers, or why there is none."""
+    import gurobipy
+
+    try:
+        with gurobipy.Model(env=environment("gurobi")) as target:
+            # 0 stands for a licence that does not expire.
+            expires = int(target.LicenseExpiration)
+    except (SolverUnavailableError, SolverError) as error:
+        return str(error)
+    return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"

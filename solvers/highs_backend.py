@@ -1,0 +1,68 @@
+"""The count-level model through highspy, HiGHS's own interface."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bftrainer.errors import SolverError
+from solvers.count_level import Outcome, solve_count_model
+from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
+from solvers.segments import CountModel
+
+__all__ = ["HighsSolver"]
+
+COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
+INTEGER = 1
+
+
+class HighsSolver:
+    """Count-level model through highspy and HiGHS."""
+
+    name = "highs"
+    exact = True
+    extra_rows = True
+    requires = ("highspy",)
+
+    # https://ergo-code.github.io/HiGHS/stable/structures/enums/#HighsModelStatus
+    # Whatever is not listed is an error.
+    _STATUS = {  # noqa: RUF012 - class data, never changed
+        "kOptimal": StopReason.OPTIMAL,
+        "kTimeLimit": StopReason.TIME_LIMIT,
+    }
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`."""
+        return solve_count_model(self.name, self._run, problem, limits)
+
+    def _run(self, model: CountModel, limits: Limits) -> Outcome:
+        import highspy
+
+        highs = highspy.Highs()
+        options = {
+            "output_flag": False,
+            "mip_rel_gap": limits.gap,
+            "mip_abs_gap": 0.0,
+            "time_limit": limits.time_s,
+            "threads": limits.threads,
+        }
+        for option, value in options.items():
+            highs.setOptionValue(option, value)
+        columns, rows = model.objective.size, model.row_lower.size
+        highs.passModel(
+            columns, rows, model.indices.size, ROW_WISE, MAXIMISE, 0.0,
+            model.objective, model.lower, model.upper, model.row_lower, model.row_upper,
+            model.starts, model.indices, model.coefficients, np.full(columns, INTEGER, dtype=np.int32),
+        )  # fmt: skip
+        highs.run()
+        return self._outcome(highs)
+
+    def _outcome(self, highs: object) -> Outcome:
+        status = highs.getModelStatus().name  # type: ignore[attr-defined]
+        if status == "kInfeasible":
+            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+        if status not in self._STATUS:
+            raise SolverError(f"{self.name}: ended with status {status}.")
+        info = highs.getInfo()  # type: ignore[attr-defined]
+        solution = highs.getSolution()  # type: ignore[attr-defined]
+        found = np.array(solution.col_value) if info.primal_solution_status == 2 else None
+        return Outcome(self._STATUS[status], found, info.mip_dual_bound)

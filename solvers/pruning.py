@@ -1,0 +1,221 @@
+"""Exact pruning: options that provably belong to no better allocation are dropped before a solver starts.
+
+Relaxing the pool's limit with a multiplier lambda leaves one independent choice a task, and bounds every allocation:
+``sum_j v_j(n_j) <= L(lambda) = lambda N + sum_j max_n (v_j(n) - lambda n)``. What an option falls short of its task's
+best, its *loss*, any allocation that uses it loses against that bound. So an option whose loss exceeds the distance
+of the bound to a known allocation is in no better one.
+
+References
+----------
+Everett, "Generalized Lagrange multiplier method", Operations Research 11 (1963), doi:10.1287/opre.11.3.399.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.problem import AllocationProblem, TaskOptions
+
+__all__ = ["Pruned", "Relaxation", "prune", "relax", "unpruned", "value_table"]
+
+# Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
+KEPT_SHARE = 1e-9
+# Beyond this many options exchanges of two tasks at a time cost more than the model they would shrink.
+EXCHANGE_OPTIONS = 400
+CUTTING_PLANES = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """The pool's limit relaxed with the best multiplier found.
+
+    Parameters
+    ----------
+    multiplier : float
+        Value of one more node, >= 0.
+    bound : float
+        No allocation is worth more.
+    losses : ndarray of float64, shape (J, W)
+        What each option falls short of its task's best at `multiplier`; infinite where a count is not on offer.
+    counts : ndarray of int64, shape (J,)
+        The choices at an end of the bracket around `multiplier` that fit the pool.
+    """
+
+    multiplier: float
+    bound: float
+    losses: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pruned:
+    """What is left of a problem: options per task (0 need no longer be among them), and an allocation to start from.
+
+    Parameters
+    ----------
+    counts : tuple of ndarray of int64, length J
+        Counts still on offer, increasing.
+    values : tuple of ndarray of float64, length J
+        Their values.
+    incumbent : tuple of int, length J, or None
+        A feasible allocation; None if nothing was pruned.
+    bound : float
+        No allocation of the whole problem is worth more; infinity if nothing was pruned.
+    """
+
+    counts: tuple[NDArray[np.int64], ...]
+    values: tuple[NDArray[np.float64], ...]
+    incumbent: tuple[int, ...] | None
+    bound: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether every task has one option left."""
+        return all(counts.size == 1 for counts in self.counts)
+
+
+def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
+    """Values at 0, 1, 2, ... nodes, one row a task; -inf where a count is not on offer or exceeds the pool."""
+    last = [task.counts.item(-1) for task in tasks]
+    width = min(nodes, max(last, default=0)) + 1
+    table = np.empty((len(last), width))
+    table.fill(-np.inf)
+    for row, task, end in zip(table, tasks, last, strict=True):
+        counts, values = task.counts, task.values
+        first = end - counts.size + 2
+        if end >= width:
+            fits = int(counts.searchsorted(width))
+            row[counts[:fits]] = values[:fits]
+        elif first <= 1:
+            row[: end + 1] = values
+        elif counts.item(1) == first:
+            # The usual case, 0 and a range without gaps, is copied as a slice.
+            row[0] = values[0]
+            row[first : end + 1] = values[1:]
+        else:
+            row[counts] = values
+    return table
+
+
+def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
+    """Minimise the Lagrangian bound over the multiplier by cutting planes.
+
+    Parameters
+    ----------
+    table : ndarray of float64, shape (J, W)
+        As `value_table` makes it; J >= 1.
+    nodes : int
+        Idle nodes N.
+    """
+    columns = np.arange(table.shape[1], dtype=np.float64)
+    offsets = np.arange(0, table.size, table.shape[1])
+    flat = table.ravel()
+    reduced = np.empty_like(table)
+
+    chosen = table.argmax(axis=1)
+    chosen_values = flat.take(chosen + offsets)
+    multiplier = 0.0
+    # Sums of short arrays are cheaper in Python.
+    over_used, over_value = sum(chosen.tolist()), sum(chosen_values.tolist())
+    if over_used <= nodes:
+        return Relaxation(0.0, over_value, chosen_values[:, None] - table, chosen)
+    fit_used, fit_value = 0, sum(table[:, 0].tolist())
+    fitting = np.zeros_like(chosen)
+    multiplier = _first_guess(chosen, chosen_values - table[:, 0], nodes)
+    target = -np.inf
+    for _ in range(CUTTING_PLANES):
+        np.subtract(table, columns * multiplier, out=reduced)
+        chosen = reduced.argmax(axis=1)
+        used, value = sum(chosen.tolist()), sum(flat.take(chosen + offsets).tolist())
+        if used <= nodes:
+            fitting = chosen
+        # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
+        if used == nodes or value - multiplier * used <= target:
+            break
+        if used > nodes:
+            over_used, over_value = used, value
+        else:
+            fit_used, fit_value = used, value
+        multiplier = (over_value - fit_value) / (over_used - fit_used)
+        target = over_value - multiplier * over_used + 1e-13 * abs(over_value)
+    best = reduced.ravel().take(chosen + offsets)
+    bound = sum(best.tolist()) + multiplier * nodes
+    np.subtract(best[:, None], reduced, out=reduced)
+    return Relaxation(multiplier, bound, reduced, fitting)
+
+
+def _first_guess(chosen: NDArray[np.int64], gains: NDArray[np.float64], nodes: int) -> float:
+    """Multiplier if tasks of constant gain per node were served best first: near, as curves are nearly linear."""
+    slopes = gains / np.maximum(chosen, 1)
+    order = slopes.argsort()[::-1]
+    marginal = int((chosen[order].cumsum() > nodes).argmax())
+    return float(slopes[order[marginal]])
+
+
+def prune(problem: AllocationProblem) -> Pruned:
+    """Drop options that belong to no allocation better than, or equal to, a greedy one.
+
+    A problem with extra rows is returned whole: the greedy allocation need not satisfy them.
+    """
+    if problem.rows or not problem.tasks:
+        return unpruned(problem)
+    table = value_table(problem.tasks, problem.nodes)
+    relaxed = relax(table, problem.nodes)
+    counts = _improve(table, relaxed, problem.nodes)
+    rows = np.arange(len(table))
+    value = float(table[rows, counts].sum())
+    threshold = relaxed.bound - value + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
+    kept = [np.flatnonzero(inside) for inside in relaxed.losses <= threshold]
+    values = [row[columns] for row, columns in zip(table, kept, strict=True)]
+    return Pruned(tuple(kept), tuple(values), tuple(counts.tolist()), relaxed.bound)
+
+
+def unpruned(problem: AllocationProblem) -> Pruned:
+    """All options that fit the pool."""
+    fits = [int(task.counts.searchsorted(problem.nodes, "right")) for task in problem.tasks]
+    counts = tuple(task.counts[:size] for task, size in zip(problem.tasks, fits, strict=True))
+    values = tuple(task.values[:size] for task, size in zip(problem.tasks, fits, strict=True))
+    return Pruned(counts, values, None, math.inf)
+
+
+def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDArray[np.int64]:
+    """Best counts reached from the relaxation's by changing one task, or two at once, while that gains."""
+    counts = relaxed.counts.copy()
+    rows = np.arange(len(table))
+    tolerance = KEPT_SHARE * abs(relaxed.bound)
+    for _ in range(len(table) + 10):
+        values = table[rows, counts]
+        gap = relaxed.bound - float(values.sum())
+        if gap <= tolerance:
+            break
+        tasks, choices = np.nonzero(relaxed.losses <= gap)
+        gains = table[tasks, choices] - values[tasks]
+        extra = choices - counts[tasks]
+        move = _best_move(tasks, gains, extra, nodes - int(counts.sum()), tolerance)
+        if not move:
+            break
+        counts[tasks[move]] = choices[move]
+    return counts
+
+
+def _best_move(
+    tasks: NDArray[np.int64], gains: NDArray[np.float64], extra: NDArray[np.int64], left: int, tolerance: float
+) -> list[int]:
+    """Indices of the option, or of two options of different tasks, that fit and gain the most; none if none gain."""
+    if not tasks.size:
+        return []
+    single = np.where(extra <= left, gains, -np.inf)
+    best = int(single.argmax())
+    if single[best] > tolerance:
+        return [best]
+    if tasks.size > EXCHANGE_OPTIONS:
+        return []
+    allowed = (extra[:, None] + extra <= left) & (tasks[:, None] != tasks)
+    pairs = np.where(allowed, gains[:, None] + gains, -np.inf)
+    first, second = divmod(int(pairs.argmax()), tasks.size)
+    return [first, second] if pairs[first, second] > tolerance else []
