@@ -25,6 +25,7 @@ _UNITS: dict[int, Literal["s", "ms", "us", "ns"]] = {
     9: "us",
     10: "ns",
 }  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
+_MOST_COLUMNS = 1 << 22  # a few bytes may claim any number of them
 _NAT = np.datetime64("NaT", "ns")
 
 
@@ -116,7 +117,7 @@ def plain(cell: Any) -> Any:
         return plain(values.tolist()) if values.dtype.kind == "O" else values
     if _is(cell, "scalar"):
         return np.frombuffer(cell.args[1], dtype=_dtype(cell.args[0]))[0]
-    if _is(cell, "_unpickle_timestamp"):
+    if _is(cell, "_unpickle_timestamp") or _is(cell, "Timestamp"):
         unit = _UNITS[cell.args[3]] if len(cell.args) > 3 else "ns"
         return np.datetime64(int(cell.args[0]), unit)
     return _NAT if _is(cell, "_nat_unpickle") or _is(cell, "__nat_unpickle") else cell
@@ -130,7 +131,9 @@ def _frame(state: Any) -> Frame:
     manager = state.get("_mgr", state.get("_data"))
     axes, parts = _manager_parts(manager)
     columns, index = (_labels(axis) for axis in axes)
-    names = tuple(str(label) for label in columns) if len(columns) <= 1 << 26 else ()
+    if len(columns) > _MOST_COLUMNS:
+        raise _MalformedError(f"got {len(columns)} columns")
+    names = tuple(str(label) for label in columns)
     blocks = tuple(_block(values, where) for values, where in parts)
     taken = np.sort(np.concatenate([block.columns for block in blocks])) if blocks else np.empty(0, dtype=np.int64)
     if not np.array_equal(taken, np.arange(len(names))):
@@ -154,7 +157,7 @@ def _block(values: Any, where: Any) -> Block:
     if data.ndim == 1:  # extension arrays hold one column
         data = data[np.newaxis, :]
     if isinstance(where, slice):
-        if not 0 <= where.start <= where.stop <= 1 << 26:
+        if not 0 <= where.start <= where.stop <= _MOST_COLUMNS:
             raise _MalformedError("got a block outside its columns")
         positions = np.arange(where.start, where.stop, where.step or 1, dtype=np.int64)
     else:
@@ -206,6 +209,8 @@ def _categories(kind: Record, codes: NDArray[Any]) -> NDArray[Any]:
 
 def _from_state(state: dict[str, Any]) -> NDArray[Any]:
     """Values of an extension array pickled as its attributes."""
+    if "_codes" in state:
+        return _categories(state["_dtype"], _values(state["_codes"]))
     for name in ("_pa_array", "_data", "_ndarray"):
         inner: Any = state.get(name)
         if _is(inner, "_restore_array") or _is(inner, "chunked_array"):
@@ -259,6 +264,7 @@ def _array(record: Any) -> NDArray[Any]:
         raise _MalformedError("got an array of impossible shape")
     if dtype.kind == "O":
         flat = np.fromiter(data, dtype=object, count=len(data))
+        order = "C"  # numpy lists objects row by row, whatever the layout in memory was
     else:
         flat = np.frombuffer(data, dtype=dtype) if len(data) else np.empty(0, dtype=dtype)
     return np.asarray(flat.reshape(tuple(shape), order=order))

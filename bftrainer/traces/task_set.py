@@ -143,8 +143,8 @@ def finished(
             tasks[name] = _task(draft.fields, curve or law)
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,))
-    how = "as asked" if model else "linear at 1 work/s and node"
-    note = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {law} ({how})."
+    law_text = f"{law} from {law.rate_1:g} work/s on one node"
+    note = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {law_text}."
     return TaskSet(tuple(tasks.values()), (note,), (path,), str(law))
 
 
@@ -166,7 +166,7 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InvalidTaskError as fault:
-        message = re.sub(r" \(task [^()]*\)\.$", ".", str(fault))
+        message = re.sub(r" \(task .*\)\.$", ".", str(fault), flags=re.DOTALL)
         raise InvalidTaskError(f"{where}: {message}") from None
 
 

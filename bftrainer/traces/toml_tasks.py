@@ -80,8 +80,8 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
 
 
 def _message(fault: ValidationError) -> str:
-    """First fault in one line."""
-    error = fault.errors()[0]
+    """The most telling fault in one line: an unknown key often is why another one is missing."""
+    error = min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = error["loc"]
     key = str(path[-1])
     if error["type"] == "extra_forbidden":
