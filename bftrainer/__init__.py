@@ -6,6 +6,33 @@ training task runs on how many nodes, and tells throughput, completion times, en
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bftrainer.experiment import ReplayConfig, RunResult, run_replay
+    from bftrainer.replay import Allocator, Settings
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = ["Allocator", "ReplayConfig", "RunResult", "Settings", "__version__", "run_replay"]
+
+_HOMES = {
+    "Allocator": "bftrainer.replay",
+    "ReplayConfig": "bftrainer.experiment",
+    "RunResult": "bftrainer.experiment",
+    "Settings": "bftrainer.replay",
+    "run_replay": "bftrainer.experiment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `import bftrainer` alone stays instant."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

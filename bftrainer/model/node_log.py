@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.model.task import NS_PER_S
 
 __all__ = ["NodeLog"]
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,13 +167,13 @@ class NodeLog:
         joined, left : ndarray of int32
             Indices of nodes that became idle, and busy, ascending.
         """
-        log = self if not self.time_ns.size or self.time_ns[0] >= self.start_ns else self._opened_at(self.start_ns)
+        if not self.time_ns.size:
+            return
+        log = self if self.time_ns[0] >= self.start_ns else self._opened_at(self.start_ns)
         order = np.lexsort((log.node, log.time_ns))
         time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
-        cuts = (
-            np.flatnonzero(np.concatenate(([True], time[1:] != time[:-1]))) if time.size else np.empty(0, dtype=np.intp)
-        )
-        for begin, end in zip(cuts, np.append(cuts[1:], time.size), strict=True):
+        cuts = np.flatnonzero(time[1:] != time[:-1]) + 1
+        for begin, end in itertools.pairwise((0, *cuts.tolist(), time.size)):
             nodes, joins = node[begin:end], idle[begin:end]
             yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
 
-__all__ = ["ScalingCurve", "TaskSpec"]
+__all__ = ["NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
 
 NS_PER_S = 1_000_000_000
 
@@ -196,3 +196,24 @@ class TaskSpec:
     def submitted_after_s(self, start_ns: int) -> float:
         """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""
         return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskState:
+    """A task in the middle of a replay, as an objective sees it.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+    nodes : int
+        Nodes it holds before the decision.
+    progress : float
+        Work units done.
+    submitted_s : float
+        Submission, seconds since the window's start.
+    """
+
+    spec: TaskSpec
+    nodes: int
+    progress: float
+    submitted_s: float

@@ -1,1 +1,22 @@
-"""."""
+"""Replay: a pure state machine, the allocator that decides, the loop that drives both, and its observers."""
+
+from bftrainer.replay.allocator import Allocator, Settings
+from bftrainer.replay.engine import DecideOn, EndReason, Row, log_rows, replay
+from bftrainer.replay.observers import Observer, Recorder
+from bftrainer.replay.state import Effects, Moves, ReplayState, Rules
+
+__all__ = [
+    "Allocator",
+    "DecideOn",
+    "Effects",
+    "EndReason",
+    "Moves",
+    "Observer",
+    "Recorder",
+    "ReplayState",
+    "Row",
+    "Rules",
+    "Settings",
+    "log_rows",
+    "replay",
+]

@@ -1,1 +1,5 @@
-"""."""
+"""What a run says: numbers (`metrics`)."""
+
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+
+__all__ = ["Intervals", "decision_metrics", "pool_metrics", "task_metrics"]

@@ -10,9 +10,9 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import TaskSpec
 from bftrainer.traces.imagenet_models import IMAGENET_CURVES
 
-__all__ = ["generate_tasks"]
+__all__ = ["DEFAULT_WORK", "generate_tasks"]
 
-_EPOCHS_OF_IMAGENET = 1.3e8  # images; the published tasks do 100 epochs of 1.3 million
+DEFAULT_WORK = 1.3e8  # images; the published tasks do 100 epochs of 1.3 million
 _GROW_COST_S = (17.0, 19.0)
 _SHRINK_COST_S = (11.0, 13.0)
 _SUMMIT_GPUS_PER_NODE = 6
@@ -24,7 +24,7 @@ def generate_tasks(
     rng: np.random.Generator,
     *,
     model: str = "shufflenet",
-    work: float = _EPOCHS_OF_IMAGENET,
+    work: float = DEFAULT_WORK,
     min_nodes: int = 1,
     max_nodes: int = 64,
     interval_s: float = 36.0,

@@ -1,0 +1,34 @@
+"""`bftrainer convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bftrainer.cli.files import refuse_existing
+
+__all__ = ["convert"]
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("source", type=FILE)
+@click.argument("target", type=FILE)
+@click.option("-scfn", "--scalability", type=FILE, help="Legacy scalability of a legacy task set.")
+@click.option("--scaling", metavar="linear|amdahl:F", help="Scaling of legacy tasks that come without.")
+@click.option("--force", is_flag=True, help="Replace an existing TARGET.")
+def convert(source: Path, target: Path, scalability: Path | None, scaling: str | None, force: bool) -> None:
+    """Convert a node log or task set between its legacy and native forms.
+
+    What SOURCE is, it says itself; what TARGET becomes, its name says: .parquet, .csv, .csv.gz or .pkl for node logs,
+    .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability goes to the sibling with JNPs) for task sets.
+    """
+    from bftrainer.traces.convert import convert as convert_file
+
+    refuse_existing(target, force=force)
+    done = convert_file(source, target, scalability, scaling)
+    for warning in done.warnings:
+        click.echo(f"Note: {warning}", err=True)
+    click.echo(f"{target}: {done.summary()}")

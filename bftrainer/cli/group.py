@@ -1,0 +1,87 @@
+"""The `bftrainer` command: finds its subcommands late and turns errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from bftrainer import __version__
+from bftrainer.errors import BftrainerError
+
+__all__ = ["cli", "guarded", "main", "replay_main"]
+
+INTERRUPTED = 130
+
+# Command: module, attribute, one line of help; nothing else of them is needed for `bftrainer --help`.
+_COMMANDS = {
+    "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
+    "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
+    "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
+    "solvers": ("bftrainer.cli.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
+    "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
+}
+
+
+class _LateGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bftrainer")
+def cli() -> None:
+    """What would I get from my idle nodes, and with which settings?"""
+
+
+def guarded(command: Callable[..., Any], program: str) -> int:
+    """Run a click command; return its exit status after at most one line on stderr about what went wrong."""
+    try:
+        command(standalone_mode=False, prog_name=program)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        click.echo(f"Error: {_one_line(error.format_message())}", err=True)
+        return error.exit_code
+    except BftrainerError as error:
+        click.echo(f"Error: {_one_line(str(error))}", err=True)
+        return error.exit_status
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone; the interpreter would complain again at exit
+        return 1
+    return 0
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def main() -> None:
+    """Entry point of `bftrainer`."""
+    sys.exit(guarded(cli, "bftrainer"))
+
+
+def replay_main() -> None:
+    """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
+    from bftrainer.cli.replay import replay
+
+    sys.exit(guarded(replay, "bftrainer-replay"))

@@ -1,0 +1,69 @@
+"""The progress bar of a replay."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bftrainer.model import Decision
+from bftrainer.replay import Effects, Moves, Observer, ReplayState
+
+__all__ = ["ProgressBar"]
+
+REFRESH_S = 0.1
+
+
+class ProgressBar(Observer):
+    """Shows how far a replay is: the larger of the window's share passed and the tasks' share done.
+
+    Parameters
+    ----------
+    window_s : float
+        Length of the window.
+    tasks : int
+        Tasks in the set.
+    """
+
+    def __init__(self, window_s: float, tasks: int) -> None:
+        self._window_s = max(window_s, 1e-9)
+        self._tasks = max(tasks, 1)
+        self._done = 0
+        self._decisions = 0
+        self._shown = 0.0
+        self._progress = Progress(
+            TextColumn("Replaying"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %  {task.fields[done]} tasks done, {task.fields[decisions]} decisions"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar = self._progress.add_task("replay", total=1.0, done=0, decisions=0)
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:  # noqa: ARG002
+        """Move the bar, at most a few times a second."""
+        self._done += len(effects.completed)
+        now = time.monotonic()
+        if now - self._shown >= REFRESH_S:
+            self._shown = now
+            share = max(effects.time_s / self._window_s, self._done / self._tasks)
+            self._progress.update(self._bar, completed=share, done=self._done, decisions=self._decisions)
+
+    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:  # noqa: ARG002
+        """Count a decision."""
+        self._decisions += 1
+
+    def ended(self, state: ReplayState, reason: str) -> None:  # noqa: ARG002
+        """Fill the bar; what follows is the comparison with constant pools."""
+        self._progress.update(self._bar, completed=1.0, done=self._done, decisions=self._decisions)

@@ -1,0 +1,194 @@
+"""The options of a replay: published names first, GNU ones beside them; defaults as published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+__all__ = ["replay_options"]
+
+FILE = click.Path(path_type=Path)
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[datetime | float]
+else:
+    _ParamType = click.ParamType  # generic since click 8.2 only
+
+
+class _Moment(_ParamType):
+    """An ISO time (naive: UTC), or seconds since the window's start."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | float:
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"Expected an ISO time or seconds, got {value!r}.", param, ctx)
+
+
+def _solver_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from solvers.registry import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def _objective_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from bftrainer.objectives import objective_names
+
+    return [name for name in objective_names() if name.startswith(incomplete)]
+
+
+# Published names first, GNU ones beside them; defaults as published.
+_INPUT_OPTIONS = (
+    click.option(
+        "-ndmap",
+        "--node-log",
+        "node_log",
+        type=FILE,
+        help="Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).  [default: embedded sample]",
+    ),
+    click.option(
+        "-bdfn",
+        "--tasks",
+        "tasks",
+        type=FILE,
+        help="Task set (TOML, CSV or legacy bounds).  [default: embedded sample]",
+    ),
+    click.option(
+        "-scfn",
+        "--scalability",
+        "scalability",
+        type=FILE,
+        help="Legacy scalability of the tasks.  [default: the sibling with JNPs for Jbnd]",
+    ),
+    click.option(
+        "--scaling",
+        metavar="linear|amdahl:F",
+        help="Scaling of legacy tasks that come without.  [default: linear, 1 work/s and node]",
+    ),
+    click.option(
+        "-nis",
+        "--first-node",
+        "first_node",
+        type=int,
+        default=0,
+        show_default=True,
+        help="Index of the first node used.",
+    ),
+    click.option("-nN", "--node-count", "node_count", type=int, help="How many nodes are used.  [default: all]"),
+    click.option("--skip-events", type=int, default=0, show_default=True, help="Drop that many rows of the log first."),
+    click.option("--until", type=_Moment(), help="Stop there: ISO time, or seconds since the window's start."),
+    click.option("--max-events", type=int, help="Stop after that many events."),
+)
+_DECISION_OPTIONS = (
+    click.option(
+        "-Tfwd",
+        "--forward-time",
+        "forward_time_s",
+        type=float,
+        default=10.0,
+        show_default=True,
+        help="Forward-looking time in seconds.",
+    ),
+    click.option(
+        "-optTL",
+        "--time-limit",
+        "time_limit_s",
+        type=float,
+        default=10.0,
+        show_default=True,
+        help="Seconds that one decision may take.",
+    ),
+    click.option(
+        "-maxJ", "--max-tasks", "max_tasks", type=int, default=10, show_default=True, help="Tasks active at once."
+    ),
+    click.option("-mip", "mip", type=bool, default=None, help="false: --solver equal-share, as published."),
+    click.option(
+        "--solver", metavar="NAME", shell_complete=_solver_names, help="See `bftrainer solvers`.  [default: cbc]"
+    ),
+    click.option("--fallback", metavar="NAME", shell_complete=_solver_names, help="Solver to ask when that one fails."),
+    click.option(
+        "--strict-published", is_flag=True, help="Let equal-share give 0 where the share is just the minimum."
+    ),
+    click.option(
+        "--objective",
+        default="as-given",
+        show_default=True,
+        shell_complete=_objective_names,
+        help="Registered name or module:callable.",
+    ),
+    click.option(
+        "--decide-on",
+        type=click.Choice(["all", "nodes"]),
+        default="all",
+        show_default=True,
+        help="Events: also submissions and completions, or rows of the log only.",
+    ),
+    click.option(
+        "--initial",
+        type=click.Choice(["solve", "empty", "random"]),
+        default="solve",
+        show_default=True,
+        help="First allocation.",
+    ),
+    click.option(
+        "--startup-cost",
+        type=click.Choice(["none", "full"]),
+        default="none",
+        show_default=True,
+        help="Cost of a start from nothing.",
+    ),
+    click.option(
+        "--mip-gap",
+        type=float,
+        default=1e-9,
+        show_default=True,
+        help="Relative gap at which a decision is good enough.",
+    ),
+    click.option("--no-prune", is_flag=True, help="Give solvers all options, also those that no optimum uses."),
+    click.option("--threads", type=int, default=1, show_default=True, help="Threads of a solver."),
+    click.option("--seed", type=int, default=0, show_default=True, help="For --initial random."),
+)
+_OUTPUT_OPTIONS = (
+    click.option(
+        "-name", "--name", "name", default="debug", show_default=True, help="Names the result directory NAME-itrOut."
+    ),
+    click.option(
+        "--output-dir", type=FILE, help="The result directory.  [default: NAME-itrOut; sample runs: the next free one]"
+    ),
+    click.option("--force", is_flag=True, help="Replace an existing result directory."),
+    click.option(
+        "-print",
+        "--print",
+        "print_",
+        type=bool,
+        default=True,
+        show_default=True,
+        help="false: print to iter-prints.log in the result directory.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
+    click.option("--no-baseline", is_flag=True, help="Skip the efficiency against constant pools."),
+    click.option(
+        "--large-idle",
+        type=int,
+        metavar="N",
+        help="Shares are also given for intervals with fewer idle nodes.  [default: a quarter]",
+    ),
+    click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
+)
+
+
+def replay_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` all options of a replay."""
+    for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_OUTPUT_OPTIONS)):
+        command = option(command)
+    return command

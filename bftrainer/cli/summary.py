@@ -1,0 +1,103 @@
+"""The summary of a run as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["render_summary"]
+
+Summary = dict[str, Any]
+
+
+def render_summary(summary: Summary, out: IO[str]) -> None:
+    """Write a run's headline figures to `out`, one a line."""
+    start, end = summary["window_start"][:19], summary["window_end"][:19]
+    title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
+    if summary["partial"]:
+        title += " (partial: interrupted)"
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for label, show in _ROWS:
+        text = show(summary)
+        if text is not None:
+            table.add_row(label, text)
+    Console(file=out, width=120, highlight=False).print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def _hours(value: float | None) -> str:
+    return "-" if value is None else f"{value / 3600:,.2f} h"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{1000 * value:,.3g} ms"
+
+
+def _optimality(summary: Summary) -> str:
+    text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
+    if summary["decisions_incumbent"]:
+        gap = summary["gap_max"]
+        worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
+        text += f", {summary['decisions_incumbent']:,} with an incumbent{worst}"
+    if summary["decisions_kept"]:
+        text += f", {summary['decisions_kept']:,} kept what there was"
+    return text
+
+
+def _efficiency(summary: Summary) -> str | None:
+    if summary["efficiency"] is None:
+        return None
+    return (
+        f"{_percent(summary['efficiency'])} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
+        f"{_hours(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+    )
+
+
+def _tasks(summary: Summary) -> str:
+    return (
+        f"{summary['tasks_completed']:,} completed, {summary['tasks_started']:,} started, of {summary['tasks_total']:,}"
+    )
+
+
+def _below_large_idle(summary: Summary) -> str:
+    small = summary["below_large_idle"]
+    return f"{_percent(small['occupancy'])} (while fewer than {small['large_idle']:,} nodes are idle)"
+
+
+def _decision_time(summary: Summary) -> str:
+    median, p95, most = (_milliseconds(summary[f"solve_s_{name}"]) for name in ("median", "p95", "max"))
+    return f"{median} median, {p95} p95, {most} max ({summary['solver']})"
+
+
+def _wall_time(summary: Summary) -> str:
+    parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
+    return f"{summary['wall_s']:.2f} s: {parts}"
+
+
+_ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
+    ("events", lambda s: f"{s['events']:,} in {_hours(s['window_s'])}"),
+    ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
+    ("occupancy", lambda s: _percent(s["occupancy"])),
+    ("  below large idle", _below_large_idle),
+    ("work done", lambda s: f"{s['work_done']:.6g}"),
+    ("efficiency U", _efficiency),
+    ("rescale loss", lambda s: _percent(s["rescale_loss_share"])),
+    ("preemption loss", lambda s: _percent(s["preemption_loss_share"])),
+    ("return on investment", lambda s: _percent(s["return_on_investment"])),
+    ("tasks", _tasks),
+    ("makespan", lambda s: _hours(s["makespan_s"])),
+    ("turnaround", lambda s: f"{_hours(s['turnaround_mean_s'])} mean, {_hours(s['turnaround_p90_s'])} p90"),
+    ("waiting", lambda s: f"{_hours(s['wait_mean_s'])} mean"),
+    ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
+    ("optimality", _optimality),
+    ("decision time", _decision_time),
+    ("wall time", _wall_time),
+)

@@ -1,0 +1,83 @@
+"""`bftrainer tasks`: make task sets and scalability curves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from bftrainer.cli.files import refuse_existing
+
+__all__ = ["tasks"]
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def tasks() -> None:
+    """Make task sets and scalability curves."""
+
+
+@tasks.command()
+@click.option(
+    "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
+)
+@click.option("--count", type=int, required=True, help="Number of tasks.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
+@click.option("--work", type=float, help="Images to train on, each task.  [default: 90 epochs of ImageNet]")
+@click.option("--min-nodes", type=int, default=1, show_default=True)
+@click.option("--max-nodes", type=int, default=64, show_default=True)
+@click.option(
+    "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
+)
+@click.option("--start", type=click.DateTime(), help="First submission, UTC.  [default: the window's start]")
+@click.option("--user", help="Owner of the tasks.")
+@click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def generate(
+    scenario: str,
+    count: int,
+    seed: int,
+    model: str,
+    work: float | None,
+    min_nodes: int,
+    max_nodes: int,
+    interval_s: float,
+    start: datetime | None,
+    user: str | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
+    import numpy as np
+
+    from bftrainer.traces import write_task_set
+    from bftrainer.traces.task_generator import DEFAULT_WORK, generate_tasks
+
+    refuse_existing(output, force=force)
+    made = generate_tasks(
+        scenario,  # type: ignore[arg-type]
+        count,
+        np.random.default_rng(seed),
+        model=model,
+        work=DEFAULT_WORK if work is None else work,
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
+        interval_s=interval_s,
+        start_ns=None if start is None else int(start.replace(tzinfo=UTC).timestamp()) * 10**9,
+        user=user,
+    )
+    for warning in write_task_set(output, made):
+        click.echo(f"Note: {warning}", err=True)
+    click.echo(f"{output}: {count:,} tasks")
+
+
+@tasks.command()
+@click.argument("throughput", type=FILE)
+def fit(throughput: Path) -> None:
+    """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
+    from bftrainer.traces.scaling_fit import fit_scaling, read_throughput_csv
+
+    click.echo(fit_scaling(read_throughput_csv(throughput)).toml(), nl=False)

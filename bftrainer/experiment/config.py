@@ -1,0 +1,119 @@
+"""What a run is made of: one frozen configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NodeLog, TaskSpec
+
+__all__ = ["ReplayConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayConfig:
+    """Inputs and settings of one replay; the defaults are the published ones where there are any.
+
+    Parameters
+    ----------
+    node_log : path, NodeLog or None
+        None is the embedded sample.
+    tasks : path, sequence of TaskSpec or None
+        None is the embedded sample.
+    scalability : path, optional
+        Of a legacy task set.
+    scaling : str, optional
+        ``linear`` or ``amdahl:F``, for a legacy task set without scalability.
+    first_node, node_count : int
+        Which nodes of the log are used; None for all from the first on.
+    skip_events : int
+        Rows of the log that are dropped from its front.
+    until : datetime, float or None
+        Where the replay ends at the latest; a number is seconds since the window's start.
+    max_events : int, optional
+    decide_on : {"all", "nodes"}
+        Whether submissions and completions are events too, or noticed at the next row of the log.
+    initial : {"solve", "empty", "random"}
+    startup_cost : {"none", "full"}
+    objective : str
+        A registered objective or ``module:callable``.
+    solver, fallback : str
+    forward_time_s, time_limit_s, mip_gap : float
+    threads, max_tasks, seed : int
+    prune : bool
+    strict_published : bool
+        Whether `equal-share` follows the published rule to the letter.
+    baseline : bool
+        Whether the efficiency against constant pools is computed.
+    large_idle : int, optional
+        Intervals with as many idle nodes are left out of the second set of shares; a quarter of the nodes by default.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range.
+    """
+
+    node_log: Path | NodeLog | None = None
+    tasks: Path | Sequence[TaskSpec] | None = None
+    scalability: Path | None = None
+    scaling: str | None = None
+    first_node: int = 0
+    node_count: int | None = None
+    skip_events: int = 0
+    until: datetime | float | None = None
+    max_events: int | None = None
+    decide_on: Literal["all", "nodes"] = "all"
+    initial: Literal["solve", "empty", "random"] = "solve"
+    startup_cost: Literal["none", "full"] = "none"
+    objective: str = "as-given"
+    solver: str = "cbc"
+    fallback: str | None = None
+    forward_time_s: float = 10.0
+    time_limit_s: float = 10.0
+    mip_gap: float = 1e-9
+    threads: int = 1
+    max_tasks: int = 10
+    seed: int = 0
+    prune: bool = True
+    strict_published: bool = False
+    baseline: bool = True
+    large_idle: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("first_node", 0),
+            ("skip_events", 0),
+            ("node_count", 1),
+            ("max_events", 1),
+            ("large_idle", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise SettingsError(f"Expected {name} >= {least}, got {value}.")
+        if self.decide_on not in ("all", "nodes"):
+            raise SettingsError(f"Expected decide_on to be all or nodes, got {self.decide_on!r}.")
+
+    def until_s(self, start_ns: int) -> float:
+        """Where the replay ends at the latest, in seconds since the window's start.
+
+        Raises
+        ------
+        SettingsError
+            If that is not after the window's start.
+        """
+        if self.until is None:
+            return math.inf
+        if isinstance(self.until, datetime):
+            moment = self.until if self.until.tzinfo else self.until.replace(tzinfo=UTC)
+            seconds = moment.timestamp() - start_ns / 1e9
+        else:
+            seconds = float(self.until)
+        if not seconds > 0:
+            raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
+        return seconds

@@ -1,0 +1,151 @@
+"""The result of a run: its numbers and its files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bftrainer.experiment.baseline import Efficiency
+from bftrainer.experiment.config import ReplayConfig
+from bftrainer.model import NS_PER_S
+from bftrainer.model.records import RUN_SCHEMA, Recording
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+
+__all__ = ["RunResult", "Timings"]
+
+# Inputs stand elsewhere in the summary; these are all other fields that a run's outcome depends on.
+SETTINGS = (
+    *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
+    *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
+    *("max_tasks", "seed", "prune", "strict_published", "baseline"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock seconds: all that differs between two equal runs."""
+
+    load_s: float
+    replay_s: float
+    baseline_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunResult:
+    """What a replay found.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+    command : str
+    sources : dict
+        Inputs: paths as given, SHA-256.
+    notes : tuple of str
+        What the user should know about the inputs.
+    versions : dict
+    nodes : tuple of str
+        Node names.
+    start_ns : int
+        Start of the window, nanoseconds since the Unix epoch.
+    recording : Recording
+    efficiency : Efficiency or None
+    timings : Timings
+    is_partial : bool
+        Whether the run was interrupted, in the replay or in the runs it is compared with.
+    """
+
+    config: ReplayConfig
+    command: str
+    sources: Mapping[str, Any]
+    notes: tuple[str, ...]
+    versions: Mapping[str, str]
+    nodes: tuple[str, ...]
+    start_ns: int
+    recording: Recording
+    efficiency: Efficiency | None
+    timings: Timings
+    is_partial: bool = False
+
+    def iso(self, time_s: float) -> str:
+        """A time of this run in ISO 8601, UTC."""
+        return f"{np.datetime64(self.start_ns + round(time_s * NS_PER_S), 'ns')}Z"
+
+    def summary(self) -> dict[str, Any]:
+        """All figures of the run, JSON-ready, in the order of the published schema."""
+        recording, config = self.recording, self.config
+        intervals = Intervals.of(recording)
+        pool = pool_metrics(intervals)
+        returned = pool.pop("return_on_investment")
+        decisions = decision_metrics(recording.decisions)
+        begin_s = recording.timeline[0].time_s if recording.timeline else 0.0
+        solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
+        return {
+            "schema": RUN_SCHEMA,
+            "partial": self.is_partial,
+            "end_reason": recording.reason,
+            "command": self.command,
+            "versions": dict(self.versions),
+            "inputs": dict(self.sources),
+            "settings": self._settings(),
+            "seed": config.seed,
+            "solver": config.solver,
+            "objective": config.objective,
+            "forward_time_s": config.forward_time_s,
+            "max_tasks": config.max_tasks,
+            "window_start": self.iso(begin_s),
+            "window_end": self.iso(recording.end_s),
+            "window_s": recording.end_s - begin_s,
+            "nodes_total": len(self.nodes),
+            "events": len(recording.events),
+            "decisions": decisions.pop("decisions"),
+            **pool,
+            **self._efficiency(),
+            "return_on_investment": returned,
+            **task_metrics(recording.tasks, pool["used_node_s"]),
+            **decisions,
+            "load_s": self.timings.load_s,
+            "replay_s": self.timings.replay_s,
+            "baseline_s": self.timings.baseline_s,
+            "wall_s": self.timings.wall_s,
+            "solve_share_of_wall_s": solve_s / self.timings.wall_s if self.timings.wall_s else None,
+            "below_large_idle": self._below_large_idle(intervals),
+        }
+
+    def _efficiency(self) -> dict[str, Any]:
+        found = self.efficiency
+        return {
+            "efficiency": found.value if found else None,
+            "efficiency_horizon_s": found.horizon_s if found else None,
+            "efficiency_eq_nodes": found.eq_nodes if found else None,
+            "loss_variability_share": found.loss_variability_share if found else None,
+            "loss_horizon_share": found.loss_horizon_share if found else None,
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        config = self.config
+        until_s = config.until_s(self.start_ns)
+        return {name: getattr(config, name) for name in SETTINGS} | {
+            "until_s": until_s if math.isfinite(until_s) else None,
+            "large_idle": self._large_idle,
+        }
+
+    @property
+    def _large_idle(self) -> int:
+        return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.nodes) // 4)
+
+    def _below_large_idle(self, intervals: Intervals) -> dict[str, Any]:
+        """The shares once more, over the intervals with fewer idle nodes than the limit."""
+        small = intervals.where(intervals.idle < self._large_idle)
+        total_s, total_idle = math.fsum(intervals.length_s), math.fsum(intervals.idle * intervals.length_s)
+        metrics = pool_metrics(small)
+        return {
+            "large_idle": self._large_idle,
+            "time_share": math.fsum(small.length_s) / total_s if total_s else None,
+            "idle_node_s_share": metrics["idle_node_s"] / total_idle if total_idle else None,
+            **metrics,
+        }

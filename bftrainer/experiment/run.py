@@ -1,0 +1,199 @@
+"""The facade: wire inputs, allocator, loop and recorder, and return what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import solvers
+from bftrainer.experiment.baseline import Efficiency, efficiency
+from bftrainer.experiment.config import ReplayConfig
+from bftrainer.experiment.result import RunResult, Timings
+from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.objectives import get_objective
+from bftrainer.replay import Allocator, Observer, Recorder, Settings, log_rows, replay
+from bftrainer.traces import read_node_log, read_task_set
+from solvers.equal_share import EqualShare
+from solvers.registry import get_solver
+
+__all__ = ["Inputs", "load_inputs", "run_replay"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """What a run reads, read and validated.
+
+    Parameters
+    ----------
+    log : NodeLog
+        Selection and skipped rows already applied.
+    tasks : tuple of TaskSpec
+    notes : tuple of str
+        What the user should know about how they were read.
+    sources : dict
+        Per input its path as given and its SHA-256; None for what came as objects.
+    settings : Settings
+    load_s : float
+        Wall-clock seconds it took.
+    """
+
+    log: NodeLog
+    tasks: tuple[TaskSpec, ...]
+    notes: tuple[str, ...]
+    sources: dict[str, Any]
+    settings: Settings
+    load_s: float
+
+
+def load_inputs(config: ReplayConfig) -> Inputs:
+    """Read and validate all that `config` names.
+
+    Raises
+    ------
+    InputError
+        If a file, a setting or an objective cannot be used; nothing has been written then.
+    SolverError
+        If the solver is not installed or has no licence.
+    """
+    began = time.perf_counter()
+    settings = _settings(config)
+    node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
+    tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
+    sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None, "scaling": None}
+    notes: list[str] = []
+    if isinstance(tasks, Path):
+        task_set = read_task_set(tasks, config.scalability, config.scaling)
+        notes += task_set.warnings
+        sources |= {name: _source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)}
+        sources["scaling"] = task_set.assumed_scaling
+        tasks = task_set.tasks
+    if isinstance(node_log, Path):
+        sources["node_log"] = _source(node_log)
+        log = read_node_log(node_log, config.skip_events, notes.append)
+    else:
+        log = node_log.skipped(config.skip_events)
+    log = log.selected(config.first_node, config.node_count)
+    config.until_s(log.start_ns)
+    return Inputs(log, tuple(tasks), tuple(notes), sources, settings, time.perf_counter() - began)
+
+
+def _settings(config: ReplayConfig) -> Settings:
+    solver: str | solvers.Solver = config.solver
+    if config.strict_published:
+        solver = EqualShare(strict_published=True)
+    else:
+        get_solver(config.solver if config.fallback is None else config.fallback)
+    return Settings(
+        objective=get_objective(config.objective),
+        solver=solver,
+        forward_time_s=config.forward_time_s,
+        max_tasks=config.max_tasks,
+        limits=solvers.Limits(config.time_limit_s, config.mip_gap, config.threads, config.prune),
+        startup_cost=config.startup_cost,
+        initial=config.initial,
+        completions="reported" if config.decide_on == "all" else "noticed",
+        fallback=config.fallback,
+        seed=config.seed,
+    )
+
+
+def run_replay(
+    config: ReplayConfig | None = None,
+    *,
+    inputs: Inputs | None = None,
+    observers: Sequence[Observer] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+    command: str = "",
+    **options: Any,
+) -> RunResult:
+    """Replay a node log with a task set.
+
+    Parameters
+    ----------
+    config : ReplayConfig, optional
+        By default one made of `options`.
+    inputs : Inputs, optional
+        What `load_inputs(config)` gave, where that has been called already.
+    observers : sequence of Observer
+        Told of every event and decision.
+    interrupted : callable
+        Asked before each event; True ends the replay there, and the result is marked partial.
+    command : str
+        Kept in the summary.
+    **options
+        Fields of `ReplayConfig`.
+
+    Returns
+    -------
+    RunResult
+
+    Examples
+    --------
+    >>> import bftrainer
+    >>> result = bftrainer.run_replay(solver="dp", max_events=50, baseline=False)
+    >>> result.summary()["events"]
+    50
+    """
+    config = ReplayConfig(**options) if config is None else replace(config, **options)
+    inputs = load_inputs(config) if inputs is None else inputs
+    log, settings = inputs.log, inputs.settings
+    replaying = time.perf_counter()
+    allocator = Allocator(inputs.tasks, settings, log.nodes, log.start_ns)
+    recorder = Recorder()
+    replay(
+        log_rows(log),
+        log.window_s,
+        allocator,
+        decide_on=config.decide_on,
+        until_s=config.until_s(log.start_ns),
+        max_events=config.max_events,
+        observers=[recorder, *observers],
+        interrupted=interrupted,
+    )
+    recording = recorder.recording
+    replayed = time.perf_counter()
+    compared: Efficiency | None = None
+    if config.baseline and recording.reason != "interrupted":
+        compared = efficiency(recording, inputs.tasks, settings, log.start_ns, interrupted)
+    finished = time.perf_counter()
+    return RunResult(
+        config=config,
+        command=command,
+        sources=inputs.sources,
+        notes=inputs.notes,
+        versions=versions(),
+        nodes=log.nodes,
+        start_ns=log.start_ns,
+        recording=recording,
+        efficiency=compared,
+        timings=Timings(
+            load_s=inputs.load_s,
+            replay_s=replayed - replaying,
+            baseline_s=finished - replayed,
+            wall_s=inputs.load_s + finished - replaying,
+        ),
+        is_partial=recording.reason == "interrupted" or (config.baseline and compared is None),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the result, where installed."""
+    found = {"python": platform.python_version()}
+    for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _source(path: Path) -> dict[str, str]:
+    with path.open("rb") as file:
+        return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -1,0 +1,164 @@
+"""What a replay leaves behind, in memory; `RUN_SCHEMA` is the version of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model.decision import Decision
+from bftrainer.model.task import TaskSpec
+
+__all__ = ["RUN_SCHEMA", "AllocationChange", "DecisionRecord", "EventRecord", "Recording", "TaskRecord"]
+
+RUN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """One event: what was booked for the time before it, and what holds after it.
+
+    Parameters
+    ----------
+    number : int
+        From 0; -1 for the end of a replay that is no event itself.
+    time_s, elapsed_s : float
+        Seconds since the window's start, and since the event before.
+    gross : float
+        Work done since the event before, costs not yet deducted.
+    rescale_booked, preemption_cost : float
+        Work booked off: for the last decision, and for nodes lost now.
+    rate : float
+        Work/s after the decision.
+    rescale_cost : float
+        Work that the decision made now will cost.
+    left, joined, preempted : int
+        Nodes that left, nodes that joined, tasks that lost nodes.
+    active, idle, running, used : int
+        Active tasks, idle nodes, tasks that run, nodes that tasks hold; after the decision.
+    """
+
+    number: int
+    time_s: float
+    elapsed_s: float
+    gross: float
+    rescale_booked: float
+    preemption_cost: float
+    rate: float
+    rescale_cost: float
+    left: int
+    joined: int
+    preempted: int
+    active: int
+    idle: int
+    running: int
+    used: int
+
+    @property
+    def work(self) -> float:
+        """Work booked since the event before, net of costs."""
+        return self.gross - self.rescale_booked - self.preemption_cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecisionRecord:
+    """A solved decision and the event it answered.
+
+    Parameters
+    ----------
+    event : int
+        Number of the event.
+    task_numbers : tuple of int
+        The decision's tasks as indices of the roster.
+    decision : Decision
+        Its `result` is not None.
+    """
+
+    event: int
+    task_numbers: tuple[int, ...]
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocationChange:
+    """Nodes that change hands at an instant.
+
+    Parameters
+    ----------
+    time_s : float
+    task : int
+        Number of the task that gets them, -1 if they are released.
+    nodes : ndarray of int32
+        Node numbers.
+    """
+
+    time_s: float
+    task: int
+    nodes: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One task at the end of a replay; times in seconds since the window's start.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+    submitted_s : float
+    started_s, completed_s : float or None
+        First time it ran, and when its work was done.
+    work_done : float
+    node_s : float
+        Node-seconds held.
+    rescales, preemptions : int
+        Decisions that changed its count while it ran; events in which it lost nodes.
+    rescale_cost, preemption_cost : float
+        Work lost by them.
+    """
+
+    spec: TaskSpec
+    submitted_s: float
+    started_s: float | None
+    completed_s: float | None
+    work_done: float
+    node_s: float
+    rescales: int
+    preemptions: int
+    rescale_cost: float
+    preemption_cost: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """All that a replay did.
+
+    Parameters
+    ----------
+    events : tuple of EventRecord
+    end : EventRecord or None
+        The end of the replay, where it is no event itself.
+    decisions : tuple of DecisionRecord
+    allocation : tuple of AllocationChange
+    tasks : tuple of TaskRecord
+        In file order.
+    reason : str
+        Why the replay ended.
+    """
+
+    events: tuple[EventRecord, ...]
+    end: EventRecord | None
+    decisions: tuple[DecisionRecord, ...]
+    allocation: tuple[AllocationChange, ...]
+    tasks: tuple[TaskRecord, ...]
+    reason: str
+
+    @property
+    def end_s(self) -> float:
+        """When the replay ended, seconds since the window's start."""
+        return self.timeline[-1].time_s if self.timeline else 0.0
+
+    @property
+    def timeline(self) -> tuple[EventRecord, ...]:
+        """Events, and the end behind them."""
+        return self.events if self.end is None else (*self.events, self.end)

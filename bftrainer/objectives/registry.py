@@ -1,0 +1,70 @@
+"""Objectives by name: registered ones, and any ``module:callable``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from bftrainer.errors import ObjectiveError, suggestion
+
+__all__ = ["get_objective", "objective_names"]
+
+GROUP = "bftrainer.objectives"
+
+
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def objective_names() -> list[str]:
+    """Names of the registered objectives, sorted."""
+    return sorted(_registered())
+
+
+def get_objective(name: str) -> Callable[..., Any]:
+    """Find the objective called `name`: an entry point of `bftrainer.objectives`, or ``module:callable``.
+
+    Modules are looked for as Python does, and in the current directory.
+
+    Raises
+    ------
+    ObjectiveError
+        If there is none of that name, or what is there cannot be called.
+    """
+    if name in _registered():
+        found = _registered()[name].load()
+    elif ":" in name:
+        found = _imported(name)
+    else:
+        raise ObjectiveError(
+            f"Expected a known objective or module:callable, got {name!r}.{suggestion(name, _registered())}"
+        )
+    if not callable(found):
+        raise ObjectiveError(f"objective {name}: Expected a callable, got {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]
+
+
+def _imported(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    here = os.getcwd()
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ObjectiveError(f"objective {name}: Expected an importable module, got: {error}.") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+    if not hasattr(module, attribute):
+        raise ObjectiveError(
+            f"objective {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, vars(module))}"
+        )
+    return getattr(module, attribute)

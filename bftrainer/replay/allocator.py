@@ -1,0 +1,345 @@
+"""The decision maker: one object for live use and for the replay, which drives it event by event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import solvers
+from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError
+from bftrainer.model import Decision, Event, EventKind, Objective, TaskSpec, TaskState, is_static
+from bftrainer.replay.state import BUSY, Effects, Moves, ReplayState, Rules, Status
+from solvers.registry import get_solver, solve
+
+__all__ = ["Allocator", "Settings"]
+
+INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an allocator decides.
+
+    Parameters
+    ----------
+    objective : Objective
+        A callable ``credit(task_state, counts, now_s)``; one with a method ``constraints(problem)`` adds rows.
+    solver : str or solvers.Solver
+        A registered solver's name, or a solver.
+    forward_time_s : float
+        The forward-looking time: how long a decision is expected to hold.
+    max_tasks : int
+        Tasks that are active at once.
+    limits : solvers.Limits
+        Time limit, gap, threads and pruning of one solve.
+    startup_cost : {"none", "full"}
+        Whether a start from nothing is free, as published, or costs `grow_cost_s` at the new rate.
+    initial : {"solve", "empty", "random"}
+        The allocation at the first decision.
+    completions : {"reported", "noticed"}
+        Whether tasks complete by completion events, or when an event finds their work done.
+    fallback : str, optional
+        Solver to ask when the first one fails or cannot run.
+    seed : int
+        For the random initial allocation.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range or a choice unknown.
+    """
+
+    objective: Objective
+    solver: str | solvers.Solver = "cbc"
+    forward_time_s: float = 10.0
+    max_tasks: int = 10
+    limits: solvers.Limits = solvers.Limits()  # noqa: RUF009 - frozen
+    startup_cost: Literal["none", "full"] = "none"
+    initial: Literal["solve", "empty", "random"] = "solve"
+    completions: Literal["reported", "noticed"] = "reported"
+    fallback: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.forward_time_s) and self.forward_time_s > 0):
+            raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
+        if self.max_tasks < 1:
+            raise SettingsError(f"Expected max_tasks >= 1, got {self.max_tasks}.")
+        if not self.limits.time_s > 0:
+            raise SettingsError(f"Expected a time limit > 0 s, got {self.limits.time_s}.")
+        if not 0 <= self.limits.gap < 1:
+            raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
+        if self.limits.threads < 1:
+            raise SettingsError(f"Expected threads >= 1, got {self.limits.threads}.")
+        for name, value, known in (
+            ("startup_cost", self.startup_cost, ("none", "full")),
+            ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),
+            ("completions", self.completions, ("reported", "noticed")),
+        ):
+            if value not in known:
+                raise SettingsError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")
+
+
+class Allocator:
+    """Decides, each time nodes or tasks come or go, which task runs on which nodes.
+
+    Parameters
+    ----------
+    tasks : sequence of TaskSpec
+        The roster; each is queued from its submission time on. More may come by events.
+    settings : Settings
+    nodes : sequence of str
+        Node names known ahead; others are learnt when they join.
+    start_ns : int
+        The instant that times count from, for tasks with absolute submission times.
+
+    Examples
+    --------
+    >>> from bftrainer.model import ScalingCurve
+    >>> from bftrainer.objectives import as_given
+    >>> task = TaskSpec("J0", min_nodes=1, max_nodes=2, work=1e6, scaling=ScalingCurve.linear(100.0, 2))
+    >>> allocator = Allocator([task], Settings(objective=as_given, solver="dp"))
+    >>> allocator.on_event(Event.join(0.0, "n1", "n2", "n3")).added
+    {'J0': ('n1', 'n2')}
+    >>> allocator.on_event(Event.leave(60.0, "n1")).added
+    {'J0': ('n3',)}
+    """
+
+    def __init__(
+        self, tasks: Sequence[TaskSpec], settings: Settings, nodes: Sequence[str] = (), start_ns: int = 0
+    ) -> None:
+        self.settings = settings
+        self.node_names = list(nodes)
+        self._node_number = {name: number for number, name in enumerate(nodes)}
+        self._task_number = {task.name: number for number, task in enumerate(tasks)}
+        if len(self._task_number) != len(tasks):
+            raise SettingsError("Expected unique task names.")
+        self._start_ns = start_ns
+        self._rng = np.random.default_rng(settings.seed)
+        self._solver = self._first_usable()
+        self._options = [_option_counts(task) for task in tasks]
+        self._known_options: dict[tuple[int, int], solvers.TaskOptions] = {}
+        self._is_static = is_static(settings.objective)
+        self._is_first = True
+        rules = Rules(
+            max_tasks=settings.max_tasks,
+            full_startup_cost=settings.startup_cost == "full",
+            completions_noticed=settings.completions == "noticed",
+        )
+        submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
+        self.state = ReplayState.initial(rules, tasks, submit_s, len(self.node_names))
+
+    def _first_usable(self) -> solvers.Solver:
+        if not isinstance(self.settings.solver, str):
+            return self.settings.solver
+        try:
+            return get_solver(self.settings.solver)
+        except SolverError:
+            if self.settings.fallback is None:
+                raise
+            return get_solver(self.settings.fallback)
+
+    def on_event(self, *events: Event) -> Decision:
+        """Take in events of one instant and decide.
+
+        Parameters
+        ----------
+        *events : Event
+            All of one time, in any order.
+
+        Returns
+        -------
+        Decision
+            Its `added` and `removed` say which nodes to add to and remove from which task. Nodes that left, or whose
+            task completed, are known to the caller and not listed.
+
+        Raises
+        ------
+        InputError
+            If the times differ or run backwards, an unknown task completes, a node joins twice or leaves without
+            being idle.
+        SolverError
+            If the solver fails and no fallback is set.
+        """
+        self.apply(events)
+        return self.decide()[0]
+
+    def apply(self, events: Iterable[Event], time_s: float | None = None) -> Effects:
+        """Take in events of one instant without deciding; `time_s` is needed if there are none."""
+        ordered = sorted(events, key=lambda event: (event.time_s, event.kind, event.sequence))
+        times = {event.time_s for event in ordered} | (set() if time_s is None else {time_s})
+        if len(times) != 1:
+            raise InputError(f"Expected events of one time, got {sorted(times)}.")
+        now_s = times.pop()
+        if now_s < self.state.time_s:
+            raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {now_s} s.")
+        joined: list[int] = []
+        left: list[int] = []
+        completed: list[int] = []
+        for event in ordered:
+            if event.kind is EventKind.COMPLETION:
+                completed += [self._number_of_active(name) for name in event.tasks]
+            elif event.kind is EventKind.LEAVE:
+                left += [self._node_number.get(name, -1) for name in event.nodes]
+                self._check_moves(left, event.nodes, leaving=True)
+            elif event.kind is EventKind.JOIN:
+                joined += [self._learn(name) for name in event.nodes]
+                self._check_moves(joined, event.nodes, leaving=False)
+            elif event.spec is not None:
+                self._enrol(event.spec)
+        self.state, effects = self.state.apply(
+            now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
+        )
+        for number in effects.completed:
+            for count in range(self.state.specs[number].max_nodes + 1):
+                self._known_options.pop((number, count), None)
+        return effects
+
+    def _number_of_active(self, name: str) -> int:
+        number = self._task_number.get(name, -1)
+        if number < 0 or self.state.status[number] != Status.ACTIVE:
+            raise InputError(f"Expected an active task to complete, got {name!r}.")
+        return number
+
+    def _learn(self, name: str) -> int:
+        number = self._node_number.setdefault(name, len(self.node_names))
+        if number == len(self.node_names):
+            self.node_names.append(name)
+            owner = np.append(self.state.owner, np.int32(BUSY))
+            self.state = replace(self.state, owner=owner)
+        return number
+
+    def _check_moves(self, numbers: list[int], names: Sequence[str], *, leaving: bool) -> None:
+        """Refuse nodes that leave without being idle, or join while they are."""
+        owner = self.state.owner
+        for number, name in zip(numbers[-len(names) :] if names else (), names, strict=True):
+            if leaving and (number < 0 or owner[number] == BUSY):
+                raise InputError(f"Expected an idle node to leave, got {name!r}.")
+            if not leaving and owner[number] != BUSY:
+                raise InputError(f"Expected a node that is not idle to join, got {name!r}.")
+        if len(set(numbers)) != len(numbers):
+            raise InputError(f"Expected each node once, got {sorted(names)}.")
+
+    def _enrol(self, spec: TaskSpec) -> None:
+        if spec.name in self._task_number:
+            raise InputError(f"Expected a new task name, got {spec.name!r} again.")
+        self._task_number[spec.name] = len(self._task_number)
+        self._options.append(_option_counts(spec))
+        state = self.state
+        self.state = replace(
+            state,
+            specs=(*state.specs, spec),
+            submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
+            status=np.append(state.status, np.int8(Status.WAITING)),
+        )
+
+    def decide(self) -> tuple[Decision, Moves | None]:
+        """Allocate the pool to the active tasks; without either, nothing moves and the moves are None."""
+        state = self.state
+        if not state.needs_decision:
+            return self._decision(state, None, None), None
+        is_first, self._is_first = self._is_first, False
+        if is_first and self.settings.initial == INITIAL_EMPTY:
+            return self._decision(state, None, None), None
+        if is_first and self.settings.initial == INITIAL_RANDOM:
+            self.state, moves = state.adopt_random(self._rng)
+            return self._decision(state, moves, None), moves
+        result = self._solve(self._problem(state))
+        self.state, moves = state.adopt(_kept(state) if result.counts is None else result.counts)
+        return self._decision(state, moves, result), moves
+
+    def _solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
+        try:
+            return solve(self._solver, problem, self.settings.limits)
+        except SolverError:
+            if self.settings.fallback is None:
+                raise
+            return solve(get_solver(self.settings.fallback), problem, self.settings.limits)
+
+    def _problem(self, state: ReplayState) -> solvers.AllocationProblem:
+        """Form the value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])``."""
+        held = zip(state.active.tolist(), state.counts.tolist(), strict=True)
+        tasks = tuple(self._task_options(slot, number, count) for slot, (number, count) in enumerate(held))
+        problem = solvers.AllocationProblem(tasks, state.pool)
+        constraints = getattr(self.settings.objective, "constraints", None)
+        return problem if constraints is None else replace(problem, rows=tuple(constraints(problem)))
+
+    def _task_options(self, slot: int, number: int, held: int) -> solvers.TaskOptions:
+        """Options of the active task in `slot`; computed once per count held if the objective is static."""
+        known = self._known_options.get((number, held))
+        if known is not None:
+            return known
+        state, settings = self.state, self.settings
+        spec = state.specs[number]
+        all_counts, on_offer = self._options[number]
+        task = TaskState(spec, held, float(state.progress[slot]), float(state.submit_s[number]))
+        credit = self._credit(task, all_counts, state.time_s)
+        values = settings.forward_time_s * credit
+        if held >= spec.min_nodes:
+            values[:held] -= credit[held] * spec.shrink_cost_s
+            values[held + 1 :] -= credit[held] * spec.grow_cost_s
+        elif settings.startup_cost == "full":
+            values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
+        if on_offer is not all_counts:
+            values = values[on_offer]
+        options = solvers.TaskOptions(on_offer, values, held, spec.min_nodes, spec.max_nodes)
+        if self._is_static:
+            self._known_options[number, held] = options
+        return options
+
+    def _credit(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        credit = np.asarray(self.settings.objective(task, counts, now_s), dtype=np.float64)
+        if credit.shape != counts.shape:
+            raise ObjectiveError(
+                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
+                f"Expected credit of shape {counts.shape}, got {credit.shape}."
+            )
+        if not math.isfinite(credit.sum()):
+            raise ObjectiveError(
+                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
+                f"Expected finite credit, got {credit[~np.isfinite(credit)][:1].tolist()}."
+            )
+        return credit
+
+    def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
+        names = self.node_names
+        specs = before.specs
+
+        def named(pairs: Sequence[tuple[int, NDArray[np.int32]]]) -> dict[str, tuple[str, ...]]:
+            return {specs[task].name: tuple(names[node] for node in nodes) for task, nodes in pairs}
+
+        return Decision(
+            time_s=before.time_s,
+            nodes=before.pool,
+            tasks=tuple(specs[task].name for task in before.active.tolist()),
+            before=tuple(before.counts.tolist()),
+            after=tuple(self.state.counts.tolist()),
+            added=named(moves.added) if moves else {},
+            removed=named(moves.removed) if moves else {},
+            result=result,
+        )
+
+
+def _option_counts(spec: TaskSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All counts 0..max, and those on offer: 0 and min..max (the same array if they coincide)."""
+    everything = np.arange(spec.max_nodes + 1)
+    if spec.min_nodes == 1:
+        return everything, everything
+    return everything, np.concatenate((everything[:1], everything[spec.min_nodes :]))
+
+
+def _kept(state: ReplayState) -> list[int]:
+    """The current allocation; a task below its minimum cannot run on what it holds and gives it back."""
+    return [
+        count if count >= state.specs[task].min_nodes else 0
+        for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
+    ]
+
+
+def _name(objective: Objective) -> str:
+    return getattr(objective, "__name__", type(objective).__name__)

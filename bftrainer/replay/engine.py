@@ -1,0 +1,147 @@
+"""The replay loop: pop the next instant, apply it, decide, tell the observers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.model import Event, NodeLog
+from bftrainer.replay.allocator import Allocator
+from bftrainer.replay.observers import Observer
+
+__all__ = ["DecideOn", "EndReason", "Row", "log_rows", "replay"]
+
+DecideOn = Literal["all", "nodes"]
+EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
+
+Row = tuple[float, tuple[str, ...], tuple[str, ...]]
+"""Time in seconds since the window's start, nodes that join, nodes that leave."""
+
+
+def log_rows(log: NodeLog) -> Iterator[Row]:
+    """Rows of a node log with names instead of indices."""
+    names = np.array(log.nodes, dtype=object)
+    for time_s, joined, left in log.rows():
+        yield time_s, tuple(names[joined]), tuple(names[left])
+
+
+@dataclass(slots=True)
+class _Timeline:
+    """Merges node rows, submissions and predicted completions into instants, each with all that happens then."""
+
+    rows: Iterator[Row]
+    submissions: list[float]
+    end_s: float
+    by_rows_only: bool
+    row: Row | None = None
+    submitted: int = 0
+    completing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.row = next(self.rows, None)
+
+    def peek(self, allocator: Allocator) -> float:
+        """Time of the next instant, at most the end."""
+        upcoming = math.inf if self.row is None else self.row[0]
+        if not self.by_rows_only:
+            if self.submitted < len(self.submissions):
+                upcoming = min(upcoming, self.submissions[self.submitted])
+            state = allocator.state
+            completion_s, reaching = state.next_completion()
+            upcoming = min(upcoming, completion_s)
+            self.completing = ()
+            if completion_s <= min(upcoming, self.end_s):
+                self.completing = tuple(state.specs[task].name for task in state.active[reaching].tolist())
+        return min(upcoming, self.end_s)
+
+    def pop(self, time_s: float) -> list[Event]:
+        """All that happens at `time_s`, which `peek` gave."""
+        events: list[Event] = []
+        if self.completing:
+            events.append(Event.completion(time_s, *self.completing))
+        if not self.by_rows_only:
+            while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
+                self.submitted += 1
+                events.append(Event.submission(time_s))
+        if self.row is not None and self.row[0] <= time_s:
+            _, joined, left = self.row
+            if left:
+                events.append(Event.leave(time_s, *left))
+            if joined:
+                events.append(Event.join(time_s, *joined))
+            self.row = next(self.rows, None)
+        return events
+
+
+def replay(
+    rows: Iterable[Row],
+    end_s: float,
+    allocator: Allocator,
+    *,
+    decide_on: DecideOn = "all",
+    until_s: float = math.inf,
+    max_events: int | None = None,
+    observers: Sequence[Observer] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+) -> EndReason:
+    """Replay `rows` through `allocator` until everything is done or the window ends.
+
+    The end of the window is no decision point: nothing that is decided there could still happen.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        Ascending times, within ``[0, end_s]``.
+    end_s : float
+        Length of the window in seconds.
+    allocator : Allocator
+        Its settings' `completions` must be "reported" for "all" and "noticed" for "nodes".
+    decide_on : {"all", "nodes"}
+        Whether submissions and completions are events at their exact times, or noticed at the next row.
+    until_s : float
+        Stop there instead, if it comes earlier.
+    max_events : int, optional
+        Stop when that many events have been replayed and the next one is due.
+    observers : sequence of Observer
+    interrupted : callable
+        Asked before each event; True ends the replay when that event is due.
+
+    Returns
+    -------
+    EndReason
+    """
+    stop_s = min(end_s, until_s)
+    at_stop: EndReason = "until" if until_s < end_s else "window_end"
+    submissions = sorted(max(0.0, time) for time in allocator.state.submit_s.tolist())
+    timeline = _Timeline(iter(rows), submissions, stop_s, by_rows_only=decide_on == "nodes")
+    reason: EndReason | None = None
+    count = 0
+    while reason is None:
+        time_s = timeline.peek(allocator)
+        if interrupted():
+            reason = "interrupted"
+        elif max_events is not None and count >= max_events:
+            reason = "max_events"
+        elif time_s >= stop_s:
+            reason = at_stop
+        # At the end time is booked and what happens is recorded, yet nothing is decided any more.
+        events = timeline.pop(time_s) if reason in (None, at_stop) else []
+        effects = allocator.apply(events, time_s)
+        is_event = bool(events)
+        count += is_event
+        for observer in observers:
+            observer.applied(allocator.state, effects, is_event=is_event)
+        if reason is None and allocator.state.is_finished:
+            reason = "finished"
+        if reason is None:
+            decision, moves = allocator.decide()
+            if moves is not None:
+                for observer in observers:
+                    observer.decided(allocator.state, decision, moves)
+    for observer in observers:
+        observer.ended(allocator.state, reason)
+    return reason

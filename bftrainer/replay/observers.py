@@ -1,0 +1,179 @@
+"""What watches a replay: base class with no-ops, and the recorder."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model import Decision
+from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
+from bftrainer.replay.state import Effects, Moves, ReplayState
+
+__all__ = ["Observer", "Recorder"]
+
+
+class Observer:
+    """Base of observers: every method may be left out."""
+
+    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
+        """An instant has been applied; `is_event` is False for the mere end of the replay."""
+
+    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
+        """A decision has been adopted; `state` is the one after it."""
+
+    def ended(self, state: ReplayState, reason: str) -> None:
+        """The replay is over."""
+
+
+class Recorder(Observer):
+    """Keeps everything that happened, as a `Recording`."""
+
+    def __init__(self) -> None:
+        self._events: list[EventRecord] = []
+        self._decisions: list[DecisionRecord] = []
+        self._allocation: list[AllocationChange] = []
+        self._tasks = _TaskBooks(0)
+        self._open: tuple[Effects, bool] | None = None
+        self._after: ReplayState | None = None
+        self._recording: Recording | None = None
+
+    @property
+    def recording(self) -> Recording:
+        """The finished record; asking before the replay has ended is an error."""
+        if self._recording is None:
+            raise RuntimeError("The replay has not ended yet.")
+        return self._recording
+
+    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
+        """Book what the instant did."""
+        self._close_event()
+        self._tasks.applied(state, effects, self._after)
+        for _, nodes in effects.released:
+            self._allocation.append(AllocationChange(effects.time_s, -1, nodes))
+        self._open, self._after = (effects, is_event), state
+
+    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
+        """Book what the decision moved."""
+        before, self._after = self._after, state
+        if before is None or self._open is None:
+            raise RuntimeError("A decision belongs to an event.")
+        self._tasks.decided(before, state)
+        for _, nodes in moves.removed:
+            self._allocation.append(AllocationChange(decision.time_s, -1, nodes))
+        for task, nodes in moves.added:
+            self._allocation.append(AllocationChange(decision.time_s, task, nodes))
+        if decision.result is not None:
+            self._decisions.append(DecisionRecord(len(self._events), tuple(state.active.tolist()), decision))
+
+    def ended(self, state: ReplayState, reason: str) -> None:
+        """Close the books."""
+        end = self._close_event()
+        self._recording = Recording(
+            tuple(self._events),
+            end,
+            tuple(self._decisions),
+            tuple(self._allocation),
+            self._tasks.records(state),
+            reason,
+        )
+
+    def _close_event(self) -> EventRecord | None:
+        """Write down the open event with the state it ended in; return it if it is none but the end."""
+        if self._open is None or self._after is None:
+            return None
+        effects, is_event = self._open
+        state = self._after
+        record = EventRecord(
+            number=len(self._events) if is_event else -1,
+            time_s=effects.time_s,
+            elapsed_s=effects.elapsed_s,
+            gross=float(effects.gross.sum()),
+            rescale_booked=float(effects.rescale_cost.sum()),
+            preemption_cost=float(effects.preemption_cost.sum()),
+            rate=float(state.rate.sum()),
+            rescale_cost=float(state.pending.sum()),
+            left=effects.left,
+            joined=effects.joined,
+            preempted=int(np.count_nonzero(effects.lost)),
+            active=state.active.size,
+            idle=state.pool,
+            running=int(np.count_nonzero(state.rate)),
+            used=int(state.counts.sum()),
+        )
+        self._open = None
+        if not is_event:
+            return record
+        self._events.append(record)
+        return None
+
+
+class _TaskBooks:
+    """Sums per task of the roster; grows with it."""
+
+    def __init__(self, size: int) -> None:
+        self.started_s = np.full(size, np.nan)
+        self.completed_s = np.full(size, np.nan)
+        self.work = np.zeros(size)
+        self.node_s = np.zeros(size)
+        self.rescales = np.zeros(size, dtype=np.int64)
+        self.preemptions = np.zeros(size, dtype=np.int64)
+        self.rescale_cost = np.zeros(size)
+        self.preemption_cost = np.zeros(size)
+
+    def _reach(self, size: int) -> None:
+        """Make room for tasks submitted on the way."""
+        missing = size - self.work.size
+        if missing > 0:
+            for name, array in vars(self).items():
+                fill = np.nan if name in ("started_s", "completed_s") else 0
+                setattr(self, name, np.concatenate((array, np.full(missing, fill, dtype=array.dtype))))
+
+    def applied(self, state: ReplayState, effects: Effects, before: ReplayState | None) -> None:
+        self._reach(len(state.specs))
+        tasks = effects.tasks
+        if before is not None:
+            self.node_s[tasks] += before.counts * effects.elapsed_s
+        self.work[tasks] += effects.gross - effects.rescale_cost - effects.preemption_cost
+        self.rescale_cost[tasks] += effects.rescale_cost
+        self.preemption_cost[tasks] += effects.preemption_cost
+        self.preemptions[tasks] += effects.lost > 0
+        for task in effects.completed:
+            self.completed_s[task] = effects.time_s
+            self.work[task] = state.specs[task].work  # exactly: sums of increments carry rounding
+
+    def decided(self, before: ReplayState, after: ReplayState) -> None:
+        tasks = after.active
+        running = after.rate > 0
+        fresh = tasks[running & np.isnan(self.started_s[tasks])]
+        self.started_s[fresh] = after.time_s
+        self.rescales[tasks] += _rescaled(before, after)
+
+    def records(self, state: ReplayState) -> tuple[TaskRecord, ...]:
+        self._reach(len(state.specs))
+        self.work[state.active] = state.progress
+        return tuple(
+            TaskRecord(
+                spec=spec,
+                submitted_s=float(state.submit_s[number]),
+                started_s=_known(self.started_s[number]),
+                completed_s=_known(self.completed_s[number]),
+                work_done=float(self.work[number]),
+                node_s=float(self.node_s[number]),
+                rescales=int(self.rescales[number]),
+                preemptions=int(self.preemptions[number]),
+                rescale_cost=float(self.rescale_cost[number]),
+                preemption_cost=float(self.preemption_cost[number]),
+            )
+            for number, spec in enumerate(state.specs)
+        )
+
+
+def _rescaled(before: ReplayState, after: ReplayState) -> NDArray[np.bool_]:
+    """Which active tasks ran before the decision and were given another count by it."""
+    minimum = np.array([before.specs[task].min_nodes for task in before.active.tolist()], dtype=np.int64)
+    changed: NDArray[np.bool_] = (after.counts != before.counts) & (before.counts >= minimum)
+    return changed
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,370 @@
+"""The replay's state machine: events in, effects out; no files, no clock, no solver.
+
+Task numbers index the roster (file order); node numbers index the node names. Arrays that describe active
+tasks share one order, that of admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model import TaskSpec
+
+__all__ = ["Effects", "Moves", "ReplayState", "Rules"]
+
+BUSY, FREE = -2, -1
+
+Indices = NDArray[np.int32]
+Floats = NDArray[np.float64]
+NO_NODES: Indices = np.empty(0, dtype=np.int32)
+
+
+class Status(IntEnum):
+    """Where a task of the roster stands."""
+
+    WAITING = 0
+    ACTIVE = 1
+    DONE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How progress is booked.
+
+    Parameters
+    ----------
+    max_tasks : int
+        Tasks that are active at once.
+    full_startup_cost : bool
+        Whether a start from nothing costs `grow_cost_s` at the new rate (it is free as published).
+    completions_noticed : bool
+        Whether a task is complete as soon as an event finds its progress at its work (published replayer);
+        otherwise completions are events of their own.
+    """
+
+    max_tasks: int = 10
+    full_startup_cost: bool = False
+    completions_noticed: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """What one instant did. Arrays follow `tasks`, the tasks that were active before it.
+
+    Parameters
+    ----------
+    time_s, elapsed_s : float
+        The instant, and the time since the one before.
+    tasks : ndarray of int32, shape (A,)
+    gross : ndarray of float64, shape (A,)
+        Work done since the last event, costs not yet deducted.
+    rescale_cost, preemption_cost : ndarray of float64, shape (A,)
+        Work booked off: the last decision's rescale cost, and that of losing nodes now.
+    lost : ndarray of int64, shape (A,)
+        Nodes lost.
+    completed, admitted : tuple of int
+        Task numbers.
+    joined, left : int
+        Nodes that entered and left the pool.
+    released : tuple of (int, ndarray of int32)
+        Task number and the nodes that it no longer holds: departed, or freed by its completion.
+    """
+
+    time_s: float
+    elapsed_s: float
+    tasks: Indices
+    gross: Floats
+    rescale_cost: Floats
+    preemption_cost: Floats
+    lost: NDArray[np.int64]
+    completed: tuple[int, ...]
+    admitted: tuple[int, ...]
+    joined: int
+    left: int
+    released: tuple[tuple[int, Indices], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """What adopting an allocation moves: per task number the nodes it gains and gives up.
+
+    Parameters
+    ----------
+    added, removed : tuple of (int, ndarray of int32)
+    rescale_cost : ndarray of float64, shape (A,)
+        Work pending against each active task until the next event.
+    """
+
+    added: tuple[tuple[int, Indices], ...]
+    removed: tuple[tuple[int, Indices], ...]
+    rescale_cost: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayState:
+    """Pool, active tasks and what each holds, at an instant.
+
+    Parameters
+    ----------
+    rules : Rules
+    specs : tuple of TaskSpec, length T
+        The roster.
+    submit_s : ndarray of float64, shape (T,)
+        Submissions, seconds since the window's start.
+    owner : ndarray of int32, shape (M,)
+        Task number that holds each node, or FREE or BUSY.
+    status : ndarray of int8, shape (T,)
+    time_s : float
+    pool : int
+        Number of idle nodes, held or free.
+    active : ndarray of int32, shape (A,)
+        Task numbers in order of admission.
+    counts : ndarray of int64, shape (A,)
+    progress, rate, pending : ndarray of float64, shape (A,)
+        Work done, work/s now, and work that the next event books off.
+    """
+
+    rules: Rules
+    specs: tuple[TaskSpec, ...]
+    submit_s: Floats
+    owner: Indices
+    status: NDArray[np.int8]
+    time_s: float = 0.0
+    pool: int = 0
+    active: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    progress: Floats = field(default_factory=lambda: np.empty(0))
+    rate: Floats = field(default_factory=lambda: np.empty(0))
+    pending: Floats = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def initial(cls, rules: Rules, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
+        """All nodes busy, no task submitted yet."""
+        owner = np.full(nodes, BUSY, dtype=np.int32)
+        return cls(rules, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
+
+    @property
+    def needs_decision(self) -> bool:
+        """Whether there are nodes to hand out and tasks to take them."""
+        return self.pool > 0 and self.active.size > 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is active and nothing will be submitted."""
+        return self.active.size == 0 and bool((self.status == Status.DONE).all())
+
+    def next_completion(self) -> tuple[float, NDArray[np.bool_]]:
+        """When the next active task reaches its work at the present rates, and which ones do then.
+
+        Returns
+        -------
+        time_s : float
+            Infinity if no task is running.
+        reaching : ndarray of bool, shape (A,)
+        """
+        running = self.rate > 0
+        if not running.any():
+            return np.inf, running
+        work = np.array([self.specs[task].work for task in self.active])
+        remaining = work - self.progress + self.pending
+        times = np.full(self.active.size, np.inf)
+        np.divide(remaining, self.rate, out=times, where=running)
+        # Rounding may leave a task a hair above its work: it completes now, not in the past.
+        times = self.time_s + np.maximum(times, 0.0)
+        first = float(times.min())
+        return first, times == first
+
+    def apply(
+        self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Sequence[int] = ()
+    ) -> tuple[ReplayState, Effects]:
+        """Book the time since the last event, then departures, completions, arrivals and admissions.
+
+        Parameters
+        ----------
+        time_s : float
+            Not before the state's own time.
+        joined, left : ndarray of int32
+            Numbers of busy nodes that become idle, and of idle nodes that become busy.
+        completed : sequence of int
+            Active tasks that are complete by the event itself.
+        """
+        elapsed = time_s - self.time_s
+        work = np.array([self.specs[task].work for task in self.active])
+        done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
+        progress = self.progress + elapsed * self.rate - self.pending
+        if done is not None:
+            progress[done] = work[done]
+        lost, preemption = self._losses(left, done)
+        progress -= preemption
+        if self.rules.completions_noticed:
+            reached = progress >= work
+            done = reached if done is None else done | reached
+            np.minimum(progress, work, out=progress)
+        owner, released = self._vacated(left, done)
+        owner[joined] = FREE
+        survivors = slice(None) if done is None else ~done
+        effects_tasks = self.active
+        state, admitted = replace(
+            self,
+            time_s=time_s,
+            owner=owner,
+            pool=self.pool + joined.size - left.size,
+            status=self._ended(done),
+            active=self.active[survivors],
+            counts=(self.counts - lost)[survivors],
+            progress=progress[survivors],
+            rate=np.zeros_like(self.rate[survivors]),
+            pending=np.zeros_like(self.pending[survivors]),
+        )._admit()
+        return state, Effects(
+            time_s=time_s,
+            elapsed_s=elapsed,
+            tasks=effects_tasks,
+            gross=progress - self.progress + self.pending + preemption,
+            rescale_cost=self.pending,
+            preemption_cost=preemption,
+            lost=lost,
+            completed=() if done is None else tuple(self.active[done].tolist()),
+            admitted=admitted,
+            joined=int(joined.size),
+            left=int(left.size),
+            released=released,
+        )
+
+    def _losses(self, left: Indices, done: NDArray[np.bool_] | None) -> tuple[NDArray[np.int64], Floats]:
+        """Nodes lost per active task and the work that costs: once per event, however many nodes."""
+        lost = np.zeros(self.active.size, dtype=np.int64)
+        cost = np.zeros(self.active.size)
+        holders = self.owner[left]
+        holders = holders[holders >= 0]
+        if holders.size:
+            lost = np.bincount(holders, minlength=len(self.specs))[self.active]
+            if done is not None:
+                lost[done] = 0
+            for slot in np.flatnonzero(lost):
+                cost[slot] = self.specs[self.active[slot]].shrink_cost_s * self.rate[slot]
+        return lost, cost
+
+    def _vacated(
+        self, left: Indices, done: NDArray[np.bool_] | None
+    ) -> tuple[Indices, tuple[tuple[int, Indices], ...]]:
+        """Owners after departures and completions, and who gave up what."""
+        owner = self.owner.copy()
+        released: list[tuple[int, Indices]] = []
+        if done is not None:
+            for task in self.active[done].tolist():
+                nodes = np.flatnonzero(owner == task).astype(np.int32)
+                owner[nodes] = FREE
+                released.append((task, nodes))
+        if left.size:
+            holders = owner[left]
+            for task in np.unique(holders[holders >= 0]).tolist():
+                released.append((task, left[holders == task]))
+            owner[left] = BUSY
+        return owner, tuple(released)
+
+    def _ended(self, done: NDArray[np.bool_] | None) -> NDArray[np.int8]:
+        if done is None or not done.any():
+            return self.status
+        status = self.status.copy()
+        status[self.active[done]] = Status.DONE
+        return status
+
+    def _admit(self) -> tuple[ReplayState, tuple[int, ...]]:
+        """Admit waiting tasks that are due, in file order, while there is room."""
+        room = self.rules.max_tasks - self.active.size
+        if room <= 0:
+            return self, ()
+        due = np.flatnonzero((self.status == Status.WAITING) & (self.submit_s <= self.time_s))[:room]
+        if not due.size:
+            return self, ()
+        status = self.status.copy()
+        status[due] = Status.ACTIVE
+        nothing = np.zeros(due.size)
+        state = replace(
+            self,
+            status=status,
+            active=np.concatenate((self.active, due.astype(np.int32))),
+            counts=np.concatenate((self.counts, np.zeros(due.size, dtype=np.int64))),
+            progress=np.concatenate((self.progress, nothing)),
+            rate=np.concatenate((self.rate, nothing)),
+            pending=np.concatenate((self.pending, nothing)),
+        )
+        return state, tuple(due.tolist())
+
+    def adopt(self, counts: Sequence[int]) -> tuple[ReplayState, Moves]:
+        """Give each active task its new count, without migration.
+
+        Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
+        """
+        owner = self.owner.copy()
+        after = np.asarray(counts, dtype=np.int64)
+        change = after - self.counts
+        added, removed = [], []
+        for slot in np.flatnonzero(change < 0):
+            task = int(self.active[slot])
+            nodes = np.flatnonzero(owner == task)[: -change[slot]].astype(np.int32)
+            owner[nodes] = FREE
+            removed.append((task, nodes))
+        growing = np.flatnonzero(change > 0)
+        if growing.size:
+            free = np.flatnonzero(owner == FREE).astype(np.int32)
+            taken = 0
+            for slot in growing:
+                task, size = int(self.active[slot]), int(change[slot])
+                nodes = free[taken : taken + size]
+                owner[nodes] = task
+                added.append((task, nodes))
+                taken += size
+        pending = self._rescale_costs(after)
+        state = replace(self, owner=owner, counts=after, rate=self._rates(after), pending=pending)
+        return state, Moves(tuple(added), tuple(removed), pending)
+
+    def adopt_random(self, rng: np.random.Generator) -> tuple[ReplayState, Moves]:
+        """Draw every idle node to an active task; clear tasks below their minimum, trim those above their maximum.
+
+        The start-up cost `grow_cost_s * rate` is booked, as in the published replayer.
+        """
+        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
+        draw = rng.integers(self.active.size, size=pool.size)
+        owner = self.owner.copy()
+        added = []
+        after = np.zeros(self.active.size, dtype=np.int64)
+        for slot, task in enumerate(self.active.tolist()):
+            spec = self.specs[task]
+            nodes = pool[draw == slot][: spec.max_nodes]
+            if nodes.size >= spec.min_nodes:
+                owner[nodes] = task
+                after[slot] = nodes.size
+                added.append((task, nodes))
+        rate = self._rates(after)
+        pending = rate * np.array([self.specs[task].grow_cost_s for task in self.active])
+        state = replace(self, owner=owner, counts=after, rate=rate, pending=pending)
+        return state, Moves(tuple(added), (), pending)
+
+    def _rates(self, counts: NDArray[np.int64]) -> Floats:
+        """Work/s per active task at `counts`; 0 below its minimum."""
+        specs = self.specs
+        return np.array(
+            [
+                specs[task].rates[count] if count >= specs[task].min_nodes else 0.0
+                for task, count in zip(self.active.tolist(), counts.tolist(), strict=True)
+            ]
+        )
+
+    def _rescale_costs(self, after: NDArray[np.int64]) -> Floats:
+        """Work that going from the present counts to `after` costs each active task."""
+        costs = np.zeros(self.active.size)
+        for slot in np.flatnonzero(after != self.counts).tolist():
+            spec = self.specs[self.active[slot]]
+            old, new = int(self.counts[slot]), int(after[slot])
+            if old >= spec.min_nodes:
+                costs[slot] = spec.rates[old] * (spec.grow_cost_s if new > old else spec.shrink_cost_s)
+            elif self.rules.full_startup_cost and new > old:
+                costs[slot] = spec.rates[new] * spec.grow_cost_s
+        return costs

@@ -1,0 +1,173 @@
+"""What a replay is judged by: numbers from a recording, nothing drawn and nothing read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
+from solvers.problem import Held
+
+__all__ = ["Intervals", "decision_metrics", "pool_metrics", "task_metrics"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """A replay as a step function: interval i lasts from event i to the next one.
+
+    Parameters
+    ----------
+    start_s, length_s : ndarray of float64, shape (E,)
+    idle, used : ndarray of int64, shape (E,)
+        Idle nodes, and nodes that tasks hold.
+    rate : ndarray of float64, shape (E,)
+        Work/s promised.
+    gross, rescale, preemption : ndarray of float64, shape (E,)
+        Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
+    """
+
+    start_s: Floats
+    length_s: Floats
+    idle: NDArray[np.int64]
+    used: NDArray[np.int64]
+    rate: Floats
+    gross: Floats
+    rescale: Floats
+    preemption: Floats
+
+    @classmethod
+    def of(cls, recording: Recording) -> Intervals:
+        """Intervals of a recording; what its first event books is nothing, since nothing ran before it."""
+        events = recording.timeline
+        columns = {
+            name: np.array([getattr(event, name) for event in events[:-1]])
+            for name in ("time_s", "idle", "used", "rate")
+        }
+        booked = {
+            name: np.array([getattr(event, name) for event in events[1:]], dtype=np.float64)
+            for name in ("elapsed_s", "gross", "rescale_booked", "preemption_cost")
+        }
+        return cls(
+            start_s=columns["time_s"].astype(np.float64),
+            length_s=booked["elapsed_s"],
+            idle=columns["idle"].astype(np.int64),
+            used=columns["used"].astype(np.int64),
+            rate=columns["rate"].astype(np.float64),
+            gross=booked["gross"],
+            rescale=booked["rescale_booked"],
+            preemption=booked["preemption_cost"],
+        )
+
+    def where(self, mask: NDArray[np.bool_]) -> Intervals:
+        """Those intervals alone."""
+        return Intervals(*(getattr(self, name)[mask] for name in self.__slots__))
+
+    @property
+    def net(self) -> Floats:
+        """Work booked, net of costs, per interval."""
+        return self.gross - self.rescale - self.preemption
+
+    def work_at(self, time_s: float) -> float:
+        """Work booked by `time_s`; within an interval the promise counts, its pending cost already deducted."""
+        passed = int(np.searchsorted(self.start_s + self.length_s, time_s, side="right"))
+        total = math.fsum(self.net[:passed])
+        if passed < self.start_s.size and time_s > self.start_s[passed]:
+            total += self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed]
+        return total
+
+
+def pool_metrics(intervals: Intervals) -> dict[str, Any]:
+    """Use of the pool and losses over some intervals.
+
+    Returns
+    -------
+    dict
+        `idle_node_s`, `eq_nodes`, `used_node_s`, `occupancy`, `work_done`, the two losses in work units and as shares
+        of gross work, and `return_on_investment`: work booked over work promised (``rate x time - rescale cost``).
+    """
+    length = intervals.length_s
+    window = math.fsum(length)
+    idle = math.fsum(intervals.idle * length)
+    used = math.fsum(intervals.used * length)
+    gross = math.fsum(intervals.gross)
+    rescale = math.fsum(intervals.rescale)
+    preemption = math.fsum(intervals.preemption)
+    net = gross - rescale - preemption
+    return {
+        "idle_node_s": idle,
+        "eq_nodes": _ratio(idle, window),
+        "used_node_s": used,
+        "occupancy": _ratio(used, idle),
+        "work_done": net,
+        "rescale_loss_work": rescale,
+        "rescale_loss_share": _ratio(rescale, gross),
+        "preemption_loss_work": preemption,
+        "preemption_loss_share": _ratio(preemption, gross),
+        "return_on_investment": _ratio(net, math.fsum(intervals.rate * length) - rescale),
+    }
+
+
+def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
+    """Completion, turnaround, waiting, preemptions and rescales.
+
+    Parameters
+    ----------
+    tasks : sequence of TaskRecord
+    node_s : float
+        Node-seconds used, for the rates per node-hour.
+    """
+    completed = [(task.submitted_s, task.completed_s) for task in tasks if task.completed_s is not None]
+    turnaround = np.array([end - submitted for submitted, end in completed])
+    waits = np.array([task.started_s - task.submitted_s for task in tasks if task.started_s is not None])
+    preemptions = sum(task.preemptions for task in tasks)
+    rescales = sum(task.rescales for task in tasks)
+    return {
+        "tasks_total": len(tasks),
+        "tasks_started": waits.size,
+        "tasks_completed": len(completed),
+        "makespan_s": max(end for _, end in completed) - min(task.submitted_s for task in tasks) if completed else None,
+        "turnaround_mean_s": float(turnaround.mean()) if completed else None,
+        "turnaround_p90_s": float(np.percentile(turnaround, 90)) if completed else None,
+        "wait_mean_s": float(waits.mean()) if waits.size else None,
+        "preemptions": preemptions,
+        "rescales": rescales,
+        "preemptions_per_node_hour": _ratio(preemptions * 3600.0, node_s),
+        "rescales_per_node_hour": _ratio(rescales * 3600.0, node_s),
+    }
+
+
+def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
+    """How many decisions are proven optimal, hold an incumbent or nothing, and how long they took, per solver too."""
+    results = [record.decision.result for record in decisions if record.decision.result is not None]
+    held = [result.held for result in results]
+    gaps = [result.gap for result in results if result.counts is not None and math.isfinite(result.gap)]
+    times: dict[str, list[float]] = {}
+    for result in results:
+        times.setdefault(result.solver, []).append(result.solve_s)
+    return {
+        "decisions": len(results),
+        "decisions_optimal": held.count(Held.OPTIMAL),
+        "decisions_incumbent": held.count(Held.INCUMBENT),
+        "decisions_kept": held.count(Held.NOTHING),
+        "gap_max": max(gaps) if gaps else None,
+        **_times([result.solve_s for result in results]),
+        "solvers": {name: {"decisions": len(solve_s), **_times(solve_s)} for name, solve_s in sorted(times.items())},
+    }
+
+
+def _times(solve_s: Sequence[float]) -> dict[str, float | None]:
+    if not solve_s:
+        return {"solve_s_median": None, "solve_s_p95": None, "solve_s_max": None}
+    median, p95, most = np.percentile(solve_s, [50, 95, 100])
+    return {"solve_s_median": float(median), "solve_s_p95": float(p95), "solve_s_max": float(most)}
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,125 @@
+"""The loop: which instants are events, and where a replay ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model.records import Recording
+from bftrainer.objectives import as_given
+from bftrainer.replay import Allocator, Recorder, Settings, replay
+
+
+def run(
+    tasks: list[TaskSpec], rows: list[tuple], end_s: float = 1000.0, decide_on: str = "all", **options
+) -> Recording:
+    recorder = Recorder()
+    settings = Settings(
+        objective=as_given,
+        solver="dp",
+        max_tasks=options.pop("max_tasks", 10),
+        initial=options.pop("initial", "solve"),
+        completions="reported" if decide_on == "all" else "noticed",
+    )
+    replay(rows, end_s, Allocator(tasks, settings), decide_on=decide_on, observers=[recorder], **options)
+    return recorder.recording
+
+
+def task(name: str = "J0", **changes: object) -> TaskSpec:
+    """10 work/s and node, up to 4 nodes, 1000 work: 25 s on 4 nodes."""
+    fields = {"min_nodes": 1, "max_nodes": 4, "work": 1000.0, "scaling": ScalingCurve.linear(10.0, 4)}
+    return TaskSpec(name, **(fields | changes))
+
+
+FOUR = (0.0, ("a", "b", "c", "d"), ())
+
+
+def test_completions_are_events_at_their_exact_time():
+    """1000 work at 40/s end at 25 s, and there the replay ends."""
+    recording = run([task()], [FOUR])
+    assert [event.time_s for event in recording.events] == [0.0, 25.0]
+    assert recording.tasks[0].completed_s == 25.0
+    assert recording.reason == "finished"
+
+
+def test_rows_alone_notice_completions_late():
+    """Deciding on rows only, the completion at 25 s is noticed by the row at 60 s."""
+    recording = run([task()], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
+    assert recording.tasks[0].completed_s == 60.0
+    assert recording.tasks[0].work_done == 1000.0
+
+
+def test_submissions_are_events():
+    """A task submitted at 7.5 s starts then, not at the next row."""
+    recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))])
+    assert recording.tasks[0].started_s == 7.5
+    assert recording.tasks[0].completed_s == 32.5
+
+
+def test_rows_alone_notice_submissions_late():
+    """Deciding on rows only, a task submitted at 7.5 s starts at the row at 60 s."""
+    recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
+    assert recording.tasks[0].started_s == 60.0
+
+
+def test_a_submission_before_the_window_is_due_at_its_start():
+    """A negative submission time delays nothing, and turnaround counts from it."""
+    recording = run([task(submit_s=-100.0)], [FOUR])
+    assert recording.tasks[0].submitted_s == -100.0
+    assert recording.tasks[0].completed_s == 25.0
+
+
+def test_the_window_ends_the_replay_and_the_rest_is_booked():
+    """At the window's end, 10 s, 400 work are booked and nothing is decided any more."""
+    recording = run([task()], [FOUR, (10.0, (), ("a",))], end_s=10.0)
+    assert recording.reason == "window_end"
+    assert [event.time_s for event in recording.events] == [0.0, 10.0]
+    assert recording.tasks[0].work_done == 400.0
+    assert len(recording.decisions) == 1
+
+
+def test_until_ends_between_events():
+    """`until` books the time up to it without counting as an event."""
+    recording = run([task()], [FOUR], until_s=5.0)
+    assert recording.reason == "until"
+    assert len(recording.events) == 1
+    assert recording.end_s == 5.0
+    assert recording.tasks[0].work_done == 200.0
+
+
+def test_max_events_books_up_to_the_next_event():
+    """After one event the replay stops where the second would be, with the time between booked."""
+    recording = run([task()], [FOUR, (10.0, (), ("a",))], max_events=1)
+    assert recording.reason == "max_events"
+    assert len(recording.events) == 1
+    assert recording.tasks[0].work_done == 400.0
+
+
+def test_an_interrupt_ends_the_replay_before_the_next_event():
+    """What was replayed so far is kept."""
+    asked = iter([False, True])
+    recording = run([task()], [FOUR, (10.0, (), ("a",))], interrupted=lambda: next(asked))
+    assert recording.reason == "interrupted"
+    assert len(recording.events) == 1
+
+
+def test_an_empty_first_allocation_waits_for_the_second_event():
+    """With `initial="empty"` nothing runs until the second decision point."""
+    recording = run([task()], [FOUR, (10.0, ("e",), ())], initial="empty")
+    assert recording.tasks[0].started_s == 10.0
+
+
+def test_a_completion_hands_its_nodes_on_at_once():
+    """The second task starts when the first one ends."""
+    recording = run([task("A"), task("B")], [FOUR], max_tasks=1)
+    assert recording.tasks[1].started_s == 25.0
+    assert recording.tasks[1].completed_s == 50.0
+
+
+@pytest.mark.parametrize("offset_s", [0.0, 1.6e9])
+def test_completion_does_not_depend_on_the_size_of_the_clock(offset_s: float):
+    """Late in a long window rounding leaves no task short of its work, and the loop ends."""
+    rows = [(offset_s, ("a", "b", "c", "d"), ())]
+    recording = run([task(work=1000.1, submit_s=offset_s)], rows, end_s=offset_s + 1000.0)
+    assert recording.reason == "finished"
+    assert recording.tasks[0].work_done == 1000.1

@@ -1,0 +1,95 @@
+"""Small random worlds: a node log and a task set that fit one another, for properties of whole replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model.records import Recording
+from bftrainer.objectives import as_given
+from bftrainer.replay import Allocator, Recorder, Settings, log_rows, replay
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class World:
+    """A node log, tasks, and how they are replayed."""
+
+    log: NodeLog
+    tasks: tuple[TaskSpec, ...]
+    max_tasks: int
+    decide_on: str
+
+    def allocator(self, **changes: object) -> Allocator:
+        """An allocator for the tasks, exact and with small forward time."""
+        completions = "reported" if self.decide_on == "all" else "noticed"
+        settings = {"solver": "dp", "forward_time_s": 60.0, "max_tasks": self.max_tasks, "completions": completions}
+        return Allocator(self.tasks, Settings(objective=as_given, **(settings | changes)), self.log.nodes)
+
+    def replay(self, *observers: object, **changes: object) -> Recording:
+        """Replay it and return the record."""
+        recorder = Recorder()
+        replay(
+            log_rows(self.log),
+            self.log.window_s,
+            self.allocator(**changes),
+            decide_on=self.decide_on,
+            observers=[recorder, *observers],
+        )
+        return recorder.recording
+
+
+@st.composite
+def node_logs(draw: st.DrawFn) -> NodeLog:
+    """Up to 8 nodes that flip at random whole seconds within some minutes."""
+    size = draw(st.integers(1, 8))
+    window_s = 600
+    time, node, idle = [], [], []
+    for number in range(size):
+        flips = sorted(draw(st.sets(st.integers(0, window_s), max_size=8)))
+        time += flips
+        node += [number] * len(flips)
+        idle += [k % 2 == 0 for k in range(len(flips))]
+    order = np.argsort(time, kind="stable")
+    return NodeLog(
+        nodes=tuple(f"n{number}" for number in range(size)),
+        start_ns=0,
+        end_ns=window_s * NS,
+        time_ns=np.array(time, dtype=np.int64)[order] * NS,
+        node=np.array(node, dtype=np.int32)[order],
+        idle=np.array(idle, dtype=np.bool_)[order],
+    )
+
+
+@st.composite
+def task_specs(draw: st.DrawFn, name: str) -> TaskSpec:
+    """A task with a measured-looking, not always concave curve, of up to 6 nodes."""
+    most = draw(st.integers(1, 6))
+    steps = draw(st.lists(st.integers(0, 40), min_size=most, max_size=most))
+    rates = np.cumsum(steps).astype(float)
+    return TaskSpec(
+        name=name,
+        min_nodes=draw(st.integers(1, most)),
+        max_nodes=most,
+        work=float(draw(st.integers(1, 20_000))),
+        scaling=ScalingCurve(tuple(range(most + 1)), (0.0, *rates.tolist())),
+        grow_cost_s=float(draw(st.integers(0, 30))),
+        shrink_cost_s=float(draw(st.integers(0, 20))),
+        submit_s=float(draw(st.integers(-50, 500))),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """A whole small world."""
+    count = draw(st.integers(1, 5))
+    return World(
+        log=draw(node_logs()),
+        tasks=tuple(draw(task_specs(f"J{number}")) for number in range(count)),
+        max_tasks=draw(st.integers(1, 4)),
+        decide_on=draw(st.sampled_from(["all", "nodes"])),
+    )
