@@ -117,12 +117,14 @@ class Queue:
     limit: int
     active: dict[str, Account] = field(default_factory=dict)
 
-    def admit(self, time_ns: int) -> None:
-        """Admit what is submitted, up to the limit."""
+    def admit(self, time_ns: int) -> bool:
+        """Admit what is submitted, up to the limit; tells whether anything was."""
         later = []
         for account in self.waiting:
             if len(self.active) < self.limit and account.task.submit_ns <= time_ns:
                 self.active[account.task.name] = account
             else:
                 later.append(account)
+        admitted = len(later) < len(self.waiting)
         self.waiting = later
+        return admitted

@@ -7,6 +7,7 @@ The run in these tests is made by hand: three nodes, 100 s, two tasks. Task A sc
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
 import importlib.util
 import itertools
@@ -257,6 +258,11 @@ def decision_out_of_the_blue(run):
     run.decisions[1]["time"] = 25
 
 
+def skipped_decision(run):
+    """Nothing is decided when n3 joins."""
+    del run.decisions[1]
+
+
 def early_completion(run):
     """B is done a second too early."""
     run.totals[1]["completed"] = 69
@@ -290,6 +296,7 @@ def wrong_sum(run):
         (lost_move, "node moves add up to the counts decided"),
         (swapped_node, "a growing task keeps its nodes, a shrinking one takes none"),
         (decision_out_of_the_blue, "decisions and moves fall on events of the run"),
+        (skipped_decision, "events that change the pool or the active tasks have a decision"),
         (early_completion, "tasks complete exactly when their work is done"),
         (wrong_work, "tasks.parquet holds what the books give"),
         (wrong_step, "step-logs.csv adds up to the books and agrees with the decisions"),
@@ -391,6 +398,37 @@ def test_losing_several_nodes_costs_once(model, inputs):
     account = model.Account(some_task(inputs, [0, 10, 18, 24]), count=3, rate=24.0)
     account.preempt(2)
     assert (account.count, account.preemption_cost, account.preemptions) == (1, 48.0, 1)
+
+
+def booked(audit, inputs, rows, decisions=(), moves=(), completed=(), **settings):
+    """Books of one task of 300 work (10, 18, 24 work/s; 1 s to grow) over 100 s on nodes n1 and n2."""
+    time, node, idle = (np.array(column) for column in zip(*rows, strict=True))
+    log = inputs.Log(["n1", "n2"], 0, 100 * 10**9, time * 10**9, node, idle)
+    task = dataclasses.replace(some_task(inputs, [0, 10, 18, 24]), work=300.0)
+    module = sys.modules[audit.Books.__module__]
+    moves = [(second * 10**9, node, name) for second, node, name in moves]
+    records = module.Records(decisions, moves, {name: second * 10**9 for name, second in completed})
+    books = module.Books(log, [task], module.Settings(max_tasks=1, end_ns=log.end_ns, **settings), records)
+    books.run()
+    return books
+
+
+def test_a_random_start_costs_a_start_up(audit, inputs):
+    """Nodes drawn at the start come without a decision and cost growing at the rate they give."""
+    moves = [(0, "n1", "J"), (31, "n1", None)]
+    books = booked(audit, inputs, [(0, 0, True)], moves=moves, initial="random", completed=[("J", 31)])
+    assert not any(check.problems for check in books.checks)
+    assert (books.accounts["J"].rescale_cost, books.accounts["J"].node_s) == (10.0, 31.0)
+
+
+def test_completions_wait_for_the_next_row_of_the_log(audit, inputs):
+    """Deciding on node events only, a task completes at the next row, and what it did beyond its work is clipped."""
+    decision = {"event": 0, "time": 0, "tasks": ["J"], "before": [0], "after": [2]}
+    rows = [(0, 0, True), (0, 1, True), (20, 1, False)]
+    moves = [(0, "n1", "J"), (0, "n2", "J"), (20, "n2", None), (20, "n1", None)]
+    books = booked(audit, inputs, rows, [decision], moves, [("J", 20)], decide_on="nodes")
+    assert not any(check.problems for check in books.checks)
+    assert (books.accounts["J"].progress, books.accounts["J"].preemption_cost) == (300.0, 36.0)
 
 
 def test_legacy_and_native_logs_are_the_same(inputs, run):
