@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -170,10 +171,8 @@ class NodeLog:
         log = self if not self.time_ns.size or self.time_ns[0] >= self.start_ns else self._opened_at(self.start_ns)
         order = np.lexsort((log.node, log.time_ns))
         time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
-        cuts = (
-            np.flatnonzero(np.concatenate(([True], time[1:] != time[:-1]))) if time.size else np.empty(0, dtype=np.intp)
-        )
-        for begin, end in zip(cuts, np.append(cuts[1:], time.size), strict=True):
+        cuts = np.flatnonzero(np.concatenate(([True], time[1:] != time[:-1], [True]))) if time.size else ()
+        for begin, end in itertools.pairwise(cuts):
             nodes, joins = node[begin:end], idle[begin:end]
             yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
 
