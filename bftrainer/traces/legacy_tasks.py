@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -215,13 +216,13 @@ def _list(where: str, key: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return list(value.tolist())
     if not isinstance(value, list):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {value!r}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {reprlib.repr(value)}.")
     return value
 
 
 def _number(where: str, key: str, value: Any) -> float:
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool) or math.isnan(value):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {value}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {_short(value)}.")
     return float(value)
 
 
@@ -234,8 +235,13 @@ def _whole(where: str, key: str, value: Any) -> int:
 
 def _instant(where: str, value: Any) -> int:
     if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {value}.")
+        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {_short(value)}.")
     count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
     if abs(count) > np.iinfo(np.int64).max:
         raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
     return count
+
+
+def _short(value: Any) -> str:
+    """Scalars as they print; anything else shortened, since a pickle may nest lists without end."""
+    return str(value) if isinstance(value, int | float | np.generic) else reprlib.repr(value)

@@ -106,15 +106,18 @@ def read_pickled_frame(stream: BinaryIO, name: str, error: type[InputError] = In
         raise error(f"{name}: Expected a readable DataFrame, got damaged fields ({cause}).") from None
 
 
-def plain(cell: Any) -> Any:
-    """A cell of an object column as a number, text, array, list or datetime64; unknown records stay as they are."""
+def plain(cell: Any, depth: int = 2) -> Any:
+    """A cell of an object column as a number, text, array, list or datetime64; unknown records stay as they are.
+
+    Lists are followed to `depth` only: a short pickle can nest them in each other until they fill any memory.
+    """
     if isinstance(cell, list | tuple):
-        return [plain(item) for item in cell]
+        return [plain(item, depth - 1) for item in cell] if depth else cell
     if not isinstance(cell, Record):
         return cell
     if _is(cell, "_reconstruct") or _is(cell, "_frombuffer"):
         values = _array(cell)
-        return plain(values.tolist()) if values.dtype.kind == "O" else values
+        return plain(values.tolist(), depth) if values.dtype.kind == "O" else values
     if _is(cell, "scalar"):
         return np.frombuffer(cell.args[1], dtype=_dtype(cell.args[0]))[0]
     if _is(cell, "_unpickle_timestamp") or _is(cell, "Timestamp"):
