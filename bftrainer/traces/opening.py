@@ -122,7 +122,8 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Pat
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
-    return member.isfile() and member.name.lower().endswith((".pkl", ".pickle"))
+    name = Path(member.name).name.lower()
+    return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds those
 
 
 class _Chunked(io.RawIOBase):
