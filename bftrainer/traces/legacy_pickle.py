@@ -13,6 +13,7 @@ import pickle
 from typing import Any, BinaryIO, NoReturn, cast
 
 from bftrainer.errors import InputError, UnsafePickleError
+from bftrainer.traces.opening import one_line
 from bftrainer.traces.pickle_scan import PersistentObjectError, checked
 
 __all__ = ["Record", "load_records"]
@@ -238,11 +239,12 @@ def load_records(stream: BinaryIO, name: str, error: type[InputError] = InputErr
     try:
         return _RecordUnpickler(*checked(stream)).load()
     except (_RefusedError, PersistentObjectError) as refused:
-        raise UnsafePickleError(f"{name}: refused to load {refused} (only pandas and numpy data are read).") from None
+        raise UnsafePickleError(
+            f"{name}: refused to load {one_line(refused)} (only pandas and numpy data are read)."
+        ) from None
     except EOFError:
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
     except OSError:
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
-        detail = str(cause).split("\n", 1)[0][:120]
-        raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({detail}).") from None
+        raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None

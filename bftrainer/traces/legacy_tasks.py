@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.traces.opening import open_pickle
+from bftrainer.traces.opening import one_line, open_pickle
 from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
 from bftrainer.traces.task_set import Draft, ScalingModel, TaskSet, finished, located
 from bftrainer.traces.writing import replacing
@@ -87,7 +87,7 @@ def read_scalability(
     made: dict[Any, ScalingCurve] = {}
     curves, submissions = {}, {}
     for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
-        where = f"{path}, task {name}"
+        where = f"{path}, task {one_line(name)}"
         if name in curves:
             raise InvalidTaskError(f"{where}: Expected unique task names, got this one twice.")
         counts = tuple(_whole(where, "Ns", count) for count in _list(where, "Ns", nodes))
@@ -170,7 +170,7 @@ def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
     if missing:
         raise InvalidTaskError(f"{path}: Expected columns {', '.join(columns)}, got none called {', '.join(missing)}.")
     if len(set(frame.columns)) != len(frame.columns):
-        raise InvalidTaskError(f"{path}: Expected unique columns, got {', '.join(frame.columns)}.")
+        raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
     return frame
 
 
@@ -183,7 +183,7 @@ def _names(path: Path, frame: Frame) -> list[str]:
 def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) -> None:
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
-            few = ", ".join(sorted(only)[:_FEW]) + (", ..." if len(only) > _FEW else "")
+            few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
             raise InvalidTaskError(
                 f"{path}: Expected the tasks of {bounds_path}, got {len(only)} in {has} but not in {lacks} ({few})."
             )
@@ -193,7 +193,7 @@ def _drafts(path: Path, frame: Frame) -> list[Draft]:
     columns = [_cells(frame, column) for column in _BOUNDS]
     drafts = []
     for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
-        where = f"{path}, task {name}"
+        where = f"{path}, task {one_line(name)}"
         fields = {
             "name": name,
             "min_nodes": _whole(where, "Jmin", least),

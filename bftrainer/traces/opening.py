@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError
 
-__all__ = ["Form", "form_of", "open_pickle", "open_plain"]
+__all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form"]
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -72,6 +72,12 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     if re.match(rb"[\w]+(,[\w]+)+\r?\n", head):
         return Form.CSV
     raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
+
+
+def one_line(text: object) -> str:
+    """Text from a file as it may stand in a message: control characters escaped, cut if long."""
+    shown = str(text)[:200]
+    return shown if shown.isprintable() else shown.encode("unicode_escape").decode()
 
 
 def suffix_form(path: Path) -> Form | None:
