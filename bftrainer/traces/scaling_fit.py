@@ -14,7 +14,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.traces.opening import form_of, open_plain
+from bftrainer.traces.opening import form_of, one_line, open_plain
 from bftrainer.traces.toml_tasks import scaling_table
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
@@ -65,7 +65,9 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
         try:
             header = [column.strip() for column in next(rows, [])]
             if sorted(header) != ["nodes", "throughput"]:
-                raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {', '.join(header)}.")
+                raise InvalidTaskError(
+                    f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}."
+                )
             measured = [_measurement(f"{path}:{rows.line_num}", header, row) for row in rows if row]
         except (csv.Error, UnicodeDecodeError) as fault:
             raise InvalidTaskError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.traces.opening import open_plain
+from bftrainer.traces.opening import one_line, open_plain
 from bftrainer.traces.task_set import Draft, ScalingModel, iso_instant, located, time_fields
 from bftrainer.traces.writing import replacing
 
@@ -65,7 +65,7 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     from bftrainer.traces.task_schema import TaskTable
 
     name = table.get("name")
-    where = f"{path}, task {name if isinstance(name, str) and name else number}"
+    where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     try:
         fields = TaskTable.model_validate(table).model_dump()
     except ValidationError as fault:
