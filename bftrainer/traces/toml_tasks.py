@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -137,10 +138,18 @@ def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
 
 def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
     """Write tasks so that reading them gives the same ones."""
+    with replacing(path) as stream:
+        stream.write(toml_text({"schema": SCHEMA, "task": [_table(task) for task in tasks]}).encode())
+
+
+def toml_text(document: Mapping[str, Any]) -> str:
+    """TOML with a curve's numbers on one line, where the library gives each its own."""
     import tomli_w
 
-    with replacing(path) as stream:
-        tomli_w.dump({"schema": SCHEMA, "task": [_table(task) for task in tasks]}, stream)
+    def joined(match: re.Match[str]) -> str:
+        return f"[{', '.join(match[1].split()).replace(',,', ',').removesuffix(',')}]"
+
+    return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", joined, tomli_w.dumps(document))
 
 
 def _table(task: TaskSpec) -> dict[str, Any]:
