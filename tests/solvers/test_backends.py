@@ -17,7 +17,8 @@ from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
 from solvers.count_level import Outcome, judge, solve_count_model
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.mip_backend import CbcSolver, MipGurobiSolver, run
+from solvers.mip_backend import CbcSolver, MipGurobiSolver
+from solvers.python_mip import run
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
