@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import solvers
-from benchmarks.instances import problems
+from benchmarks.instances import instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
 from solvers.count_level import Outcome, judge, solve_count_model
@@ -148,3 +148,20 @@ def test_a_decided_problem_needs_no_backend() -> None:
     assert solve_count_model("odd", never, asked, Limits()).counts == (3, 2)
     with pytest.raises(AssertionError, match="asked"):
         solve_count_model("odd", never, asked, Limits(prune=False))
+
+
+@pytest.mark.parametrize("name", ["highs", "mip-highs", "gurobi", "cbc"])
+def test_the_number_of_threads_may_change(name: str) -> None:
+    """HiGHS's one scheduler a process is restarted when the next solve asks for other threads; answers stay."""
+    asked = problems(1, 5, 40, 1)[0]
+    found = {solve(usable(name), asked, Limits(threads=threads, prune=False)).objective for threads in (1, 2, 1)}
+    assert len(found) == 1
+
+
+def test_tasks_that_are_all_alike_do_not_keep_cbc_branching() -> None:
+    """A pool for 30 equal tasks that needed cuts is proven well within its limit."""
+    rng = np.random.default_rng([1, 30, 391])
+    for number in range(72):
+        asked = instance(rng, 30, 391, equal=number % 4 == 3)
+    result = solve(get_solver("cbc"), asked, Limits(time_s=5.0))
+    assert result.held is Held.OPTIMAL
