@@ -25,8 +25,10 @@ __all__ = ["Pruned", "Relaxation", "prune", "relax", "unpruned", "value_table"]
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# Beyond this many options exchanges of two tasks at a time cost more than the model they would shrink.
-EXCHANGE_OPTIONS = 400
+# Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
+EXCHANGE_OPTIONS = 200
+MOST_EXCHANGES = 10
+NEVER = np.iinfo(np.int64).min
 CUTTING_PLANES = 60
 
 
@@ -188,7 +190,7 @@ def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDA
     counts = relaxed.counts.copy()
     rows = np.arange(len(table))
     tolerance = KEPT_SHARE * abs(relaxed.bound)
-    for _ in range(len(table) + 10):
+    for _ in range(len(table) + MOST_EXCHANGES):
         values = table[rows, counts]
         gap = relaxed.bound - float(values.sum())
         if gap <= tolerance:
@@ -196,24 +198,34 @@ def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDA
         tasks, choices = np.nonzero(relaxed.losses <= gap)
         gains = table[tasks, choices] - values[tasks]
         extra = choices - counts[tasks]
-        move = _best_move(tasks, gains, extra, nodes - int(counts.sum()), tolerance)
+        losses = relaxed.losses[tasks, choices]
+        left = nodes - int(counts.sum())
+        move = _best_single(gains, extra, losses - relaxed.losses[rows, counts][tasks], left, tolerance)
+        if not move:
+            near = losses.argsort()[:EXCHANGE_OPTIONS]
+            move = [int(near[index]) for index in _best_pair(tasks[near], gains[near], extra[near], left, tolerance)]
         if not move:
             break
         counts[tasks[move]] = choices[move]
     return counts
 
 
-def _best_move(
+def _best_single(
+    gains: NDArray[np.float64], extra: NDArray[np.int64], added: NDArray[np.float64], left: int, tolerance: float
+) -> list[int]:
+    """Of the options that fit and gain, the one that adds the least loss, the largest of equal ones; none if none."""
+    useful = (extra <= left) & (gains > tolerance)
+    if not useful.any():
+        return []
+    least = float(added[useful].min())
+    return [int(np.where(useful & (added <= least + tolerance), extra, NEVER).argmax())]
+
+
+def _best_pair(
     tasks: NDArray[np.int64], gains: NDArray[np.float64], extra: NDArray[np.int64], left: int, tolerance: float
 ) -> list[int]:
-    """Indices of the option, or of two options of different tasks, that fit and gain the most; none if none gain."""
+    """Two options of different tasks that fit together and gain the most; none if none gain."""
     if not tasks.size:
-        return []
-    single = np.where(extra <= left, gains, -np.inf)
-    best = int(single.argmax())
-    if single[best] > tolerance:
-        return [best]
-    if tasks.size > EXCHANGE_OPTIONS:
         return []
     allowed = (extra[:, None] + extra <= left) & (tasks[:, None] != tasks)
     pairs = np.where(allowed, gains[:, None] + gains, -np.inf)
