@@ -44,7 +44,7 @@ class Intervals:
 
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
-        """Intervals of a recording; what its first event books is nothing, since nothing ran before it."""
+        """Intervals of a recording, from the window's start on; its first instant books nothing."""
         events = recording.timeline
         columns = {
             name: np.array([getattr(event, name) for event in events[:-1]])
