@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Callable
 from typing import IO, Any
-
-from rich.console import Console
-from rich.table import Table
 
 __all__ = ["render_summary"]
 
@@ -14,19 +13,20 @@ Summary = dict[str, Any]
 
 
 def render_summary(summary: Summary, out: IO[str]) -> None:
-    """Write a run's headline figures to `out`, one a line."""
+    """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
+    width = max(shutil.get_terminal_size().columns, 2 * _INDENT) if out.isatty() else None
     start, end = summary["window_start"][:19], summary["window_end"][:19]
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
         title += " (partial: interrupted)"
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
+    lines = [title]
     for label, show in _ROWS:
         text = show(summary)
         if text is not None:
-            table.add_row(label, text)
-    Console(file=out, width=120, highlight=False).print(table)
+            lines.append(f"{label:{_INDENT}}{text}")
+    for line in lines:
+        folded = [line] if width is None else textwrap.wrap(line, width, subsequent_indent=" " * _INDENT)
+        out.writelines(f"{part}\n" for part in folded)
 
 
 def _percent(value: float | None) -> str:
@@ -74,7 +74,8 @@ def _below_large_idle(summary: Summary) -> str:
 
 def _decision_time(summary: Summary) -> str:
     median, p95, most = (_milliseconds(summary[f"solve_s_{name}"]) for name in ("median", "p95", "max"))
-    return f"{median} median, {p95} p95, {most} max ({summary['solver']})"
+    answered = ", ".join(summary["solvers"]) or summary["solver"]
+    return f"{median} median, {p95} p95, {most} max ({answered})"
 
 
 def _wall_time(summary: Summary) -> str:
@@ -82,6 +83,7 @@ def _wall_time(summary: Summary) -> str:
     return f"{summary['wall_s']:.2f} s: {parts}"
 
 
+_INDENT = 23
 _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("events", lambda s: f"{s['events']:,} in {_hours(s['window_s'])}"),
     ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
