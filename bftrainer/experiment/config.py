@@ -92,6 +92,7 @@ class ReplayConfig:
             ("node_count", 1),
             ("max_events", 1),
             ("large_idle", 1),
+            ("seed", 0),
         ):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError
+from bftrainer.errors import BftrainerError, InputError, ObjectiveError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, Objective, TaskSpec, TaskState, is_static
 from bftrainer.replay.state import BUSY, Effects, Moves, ReplayState, Rules, Status
 from solvers.registry import get_solver, solve
@@ -70,8 +71,10 @@ class Settings:
             raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
         if self.max_tasks < 1:
             raise SettingsError(f"Expected max_tasks >= 1, got {self.max_tasks}.")
-        if not self.limits.time_s > 0:
-            raise SettingsError(f"Expected a time limit > 0 s, got {self.limits.time_s}.")
+        if self.seed < 0:
+            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
+        if not (math.isfinite(self.limits.time_s) and self.limits.time_s > 0):
+            raise SettingsError(f"Expected a finite time limit > 0 s, got {self.limits.time_s}.")
         if not 0 <= self.limits.gap < 1:
             raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
         if self.limits.threads < 1:
@@ -267,7 +270,10 @@ class Allocator:
         tasks = tuple(self._task_options(slot, number, count) for slot, (number, count) in enumerate(held))
         problem = solvers.AllocationProblem(tasks, state.pool)
         constraints = getattr(self.settings.objective, "constraints", None)
-        return problem if constraints is None else replace(problem, rows=tuple(constraints(problem)))
+        if constraints is None:
+            return problem
+        with _answering(f"objective {_name(self.settings.objective)}"):
+            return replace(problem, rows=tuple(constraints(problem)))
 
     def _task_options(self, slot: int, number: int, held: int) -> solvers.TaskOptions:
         """Options of the active task in `slot`; computed once per count held if the objective is static."""
@@ -293,17 +299,19 @@ class Allocator:
         return options
 
     def _credit(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        credit = np.asarray(self.settings.objective(task, counts, now_s), dtype=np.float64)
+        objective, spec = self.settings.objective, task.spec
+        where = f"objective {_name(objective)}, task {spec.name}"
+        with _answering(where):
+            credit = np.asarray(objective(task, counts, now_s), dtype=np.float64)
         if credit.shape != counts.shape:
-            raise ObjectiveError(
-                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
-                f"Expected credit of shape {counts.shape}, got {credit.shape}."
-            )
-        if not math.isfinite(credit.sum()):
-            raise ObjectiveError(
-                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
-                f"Expected finite credit, got {credit[~np.isfinite(credit)][:1].tolist()}."
-            )
+            raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
+        finite = np.isfinite(credit)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
+        span_s = self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
+        if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
+            raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
 
     def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
@@ -339,6 +347,22 @@ def _kept(state: ReplayState) -> list[int]:
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
     ]
+
+
+@contextmanager
+def _answering(where: str) -> Iterator[None]:
+    """Say whose fault it is if an objective, which anybody may write, raises anything.
+
+    Raises
+    ------
+    ObjectiveError
+    """
+    try:
+        yield
+    except BftrainerError:
+        raise
+    except Exception as error:
+        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
 
 
 def _name(objective: Objective) -> str:
