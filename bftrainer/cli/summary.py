@@ -33,8 +33,11 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-def _hours(value: float | None) -> str:
-    return "-" if value is None else f"{value / 3600:,.2f} h"
+def _duration(value: float | None) -> str:
+    """Hours, unless that would round away a short replay."""
+    if value is None:
+        return "-"
+    return f"{value / 3600:,.2f} h" if value >= 3600 else f"{value:,.1f} s"
 
 
 def _milliseconds(value: float | None) -> str:
@@ -57,7 +60,7 @@ def _efficiency(summary: Summary) -> str | None:
         return None
     return (
         f"{_percent(summary['efficiency'])} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
-        f"{_hours(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"{_duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
     )
 
 
@@ -85,7 +88,7 @@ def _wall_time(summary: Summary) -> str:
 
 _INDENT = 23
 _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
-    ("events", lambda s: f"{s['events']:,} in {_hours(s['window_s'])}"),
+    ("events", lambda s: f"{s['events']:,} in {_duration(s['window_s'])}"),
     ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
     ("occupancy", lambda s: _percent(s["occupancy"])),
     ("  below large idle", _below_large_idle),
@@ -95,9 +98,9 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("preemption loss", lambda s: _percent(s["preemption_loss_share"])),
     ("return on investment", lambda s: _percent(s["return_on_investment"])),
     ("tasks", _tasks),
-    ("makespan", lambda s: _hours(s["makespan_s"])),
-    ("turnaround", lambda s: f"{_hours(s['turnaround_mean_s'])} mean, {_hours(s['turnaround_p90_s'])} p90"),
-    ("waiting", lambda s: f"{_hours(s['wait_mean_s'])} mean"),
+    ("makespan", lambda s: _duration(s["makespan_s"])),
+    ("turnaround", lambda s: f"{_duration(s['turnaround_mean_s'])} mean, {_duration(s['turnaround_p90_s'])} p90"),
+    ("waiting", lambda s: f"{_duration(s['wait_mean_s'])} mean"),
     ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("optimality", _optimality),
     ("decision time", _decision_time),

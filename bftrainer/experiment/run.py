@@ -77,8 +77,8 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         sources["scaling"] = task_set.assumed_scaling
         tasks = task_set.tasks
     if isinstance(node_log, Path):
-        sources["node_log"] = _source(node_log)
         log = read_node_log(node_log, config.skip_events, notes.append)
+        sources["node_log"] = _source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
