@@ -25,8 +25,12 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
         if text is not None:
             lines.append(f"{label:{_INDENT}}{text}")
     for line in lines:
-        folded = [line] if width is None else textwrap.wrap(line, width, subsequent_indent=" " * _INDENT)
+        folded = [line] if width is None else _folded(line, width)
         out.writelines(f"{part}\n" for part in folded)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
 
 
 def _percent(value: float | None) -> str:
