@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.cli.group import cli, guarded
-from tests.cli.world import Done, write_inputs
+from tests.tiny import Done, write_inputs
 
 Call = Callable[..., Done]
 

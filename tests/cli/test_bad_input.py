@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.world import (
+from tests.tiny import (
     RESULTS,
     TASKS_TOML,
     Done,

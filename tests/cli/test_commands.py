@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.traces import read_node_log, read_task_set
 from solvers.registry import names as solver_names
-from tests.cli.world import installed
+from tests.tiny import installed
 
 HEAVY = {"gurobipy", "highspy", "matplotlib", "mip", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy"}
 

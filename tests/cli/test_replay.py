@@ -16,7 +16,7 @@ from bftrainer import __version__
 from bftrainer.cli.replay import replay as replay_command
 from bftrainer.cli.summary import render_summary
 from tests.cli.conftest import Call
-from tests.cli.world import RESULTS, contents, installed, spawn
+from tests.tiny import RESULTS, contents, installed, spawn
 
 SMALL_FILES = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
 
