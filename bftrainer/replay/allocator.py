@@ -179,11 +179,12 @@ class Allocator:
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
         now_s = times.pop()
-        if now_s < self.state.time_s:
+        if not (math.isfinite(now_s) and now_s >= self.state.time_s):
             raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {now_s} s.")
         joined: list[int] = []
         left: list[int] = []
         completed: list[int] = []
+        submitted: list[TaskSpec] = []
         for event in ordered:
             if event.kind is EventKind.COMPLETION:
                 completed += [self._number_of_active(name) for name in event.tasks]
@@ -194,7 +195,8 @@ class Allocator:
                 joined += [self._learn(name) for name in event.nodes]
                 self._check_moves(joined, event.nodes, leaving=False)
             elif event.spec is not None:
-                self._enrol(event.spec)
+                submitted.append(event.spec)
+        self._enrol(submitted)
         self.state, effects = self.state.apply(
             now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
         )
@@ -228,18 +230,22 @@ class Allocator:
         if len(set(numbers)) != len(numbers):
             raise InputError(f"Expected each node once, got {sorted(names)}.")
 
-    def _enrol(self, spec: TaskSpec) -> None:
-        if spec.name in self._task_number:
-            raise InputError(f"Expected a new task name, got {spec.name!r} again.")
-        self._task_number[spec.name] = len(self._task_number)
-        self._options.append(_option_counts(spec))
-        state = self.state
-        self.state = replace(
-            state,
-            specs=(*state.specs, spec),
-            submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
-            status=np.append(state.status, np.int8(Status.WAITING)),
-        )
+    def _enrol(self, specs: Sequence[TaskSpec]) -> None:
+        """Append new tasks to the roster: all of them, or none if a name comes twice."""
+        names = [spec.name for spec in specs]
+        for name in names:
+            if name in self._task_number or names.count(name) > 1:
+                raise InputError(f"Expected a new task name, got {name!r} again.")
+        for spec in specs:
+            self._task_number[spec.name] = len(self._task_number)
+            self._options.append(_option_counts(spec))
+            state = self.state
+            self.state = replace(
+                state,
+                specs=(*state.specs, spec),
+                submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
+                status=np.append(state.status, np.int8(Status.WAITING)),
+            )
 
     def decide(self) -> tuple[Decision, Moves | None]:
         """Allocate the pool to the active tasks; without either, nothing moves and the moves are None."""
