@@ -79,7 +79,7 @@ class Intervals:
         passed = int(np.searchsorted(self.start_s + self.length_s, time_s, side="right"))
         total = math.fsum(self.net[:passed])
         if passed < self.start_s.size and time_s > self.start_s[passed]:
-            total += self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed]
+            total += float(self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed])
         return total
 
 
