@@ -52,11 +52,10 @@ class CbcSolver(_PythonMip):
         from mip.cbc import cbc_set_parameter
 
         model = super()._empty()
-        # These models are small and tight: preprocessing, heuristics and most cuts cost more than they save. Gomory
-        # cuts stay, as without them tasks that are all alike can keep CBC branching until the time limit.
+        # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
+        model.cuts = 0
         model.preprocess = 0
-        for parameter, value in (("heur", "off"), ("cuts", "off"), ("gomory", "on")):
-            cbc_set_parameter(model.solver, parameter, value)
+        cbc_set_parameter(model.solver, "heur", "off")
         return model
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
