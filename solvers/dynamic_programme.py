@@ -109,12 +109,12 @@ class _Programme:
         budget = FIRST_BUDGET * relaxed.multiplier + margin
         while True:
             inside = relaxed.losses <= budget
-            low = inside.argmax(axis=1)
-            high = (favoured.shape[1] - 1) - inside[:, ::-1].argmax(axis=1)
+            low = inside.argmax(axis=1).tolist()
+            high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(axis=1)).tolist()
             missing = math.inf
             # Windows that rounding leaves without an allocation that fits are widened like those that miss the best.
-            if low.sum() <= self.problem.nodes:
-                found = _best_in(favoured, low.tolist(), high.tolist(), self.problem.nodes, bonus / 2, self.deadline)
+            if sum(low) <= self.problem.nodes:
+                found = _best_in(favoured, low, high, self.problem.nodes, bonus / 2, self.deadline)
                 missing = relaxed.bound - found[1] + margin
                 if missing <= budget:
                     return found

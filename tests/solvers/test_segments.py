@@ -118,6 +118,17 @@ def test_the_model_says_what_the_table_says() -> None:
                 assert gained == pytest.approx(value - values[0], rel=1e-9, abs=1e-9 * abs(nothing))
 
 
+def test_equal_tasks_are_ordered() -> None:
+    """Tasks of equal options get a row that gives the first the most; extra rows may tell them apart, so then not."""
+    same = [task({0: 0.0, 3: 5.0}), linear(1.0, 2), task({0: 0.0, 3: 5.0})]
+    asked = problem(*same, nodes=5)
+    model = formulate(unpruned(asked), 5)
+    assert dense(model)[-1].tolist() == [3.0, 0.0, -3.0]
+    assert (model.row_lower[-1], model.row_upper[-1]) == (0.0, np.inf)
+    with_row = formulate(unpruned(asked), 5, (LinearRow(np.ones(3), upper=4.0),))
+    assert with_row.row_lower.size == 2
+
+
 def test_extra_rows_count_nodes() -> None:
     """An extra row bears on counts: weights of columns times coefficients of tasks, less what is fixed."""
     asked = problem(linear(2.0, 5), task({0: 0.0, 4: 8.0}), nodes=9)
