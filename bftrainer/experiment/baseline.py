@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 import solvers
 from bftrainer.model import TaskSpec
-from bftrainer.model.records import DecisionRecord, Recording
+from bftrainer.model.records import Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
@@ -31,15 +32,22 @@ class Efficiency:
         h: the earliest time at which one of the three runs has completed everything, seconds since the window's start.
     eq_nodes : float
         Size of the constant pool, between whose floor and ceiling static work is interpolated.
+    ideal_work : float or None
+        What the tasks active at each instant would have done on `eq_nodes` dedicated nodes if rescaling cost nothing,
+        over the whole harvested run.
     loss_variability_share : float or None
-        Lost because the pool's size varies and saturates: one minus the instantaneous optimum's work over static work.
+        Lost because the pool's size varies and saturates: what the best allocation for each instant falls short of
+        `ideal_work`, as a share of it.
     loss_horizon_share : float or None
-        Lost because decisions look ahead, and so stay below the instantaneous optimum, as a share of static work.
+        Lost because decisions weigh costs: what gross work falls short of that of the best allocation for each
+        instant, as a share of `ideal_work`. With the work lost to rescaling and preemption and the work booked, also
+        as shares of it, these two make one.
     """
 
     value: float | None
     horizon_s: float
     eq_nodes: float
+    ideal_work: float | None
     loss_variability_share: float | None
     loss_horizon_share: float | None
 
@@ -83,7 +91,7 @@ def efficiency(
     harvested = Intervals.of(recording)
     horizon_s = end_s
     if end_s <= begin_s:
-        return Efficiency(None, horizon_s, 0.0, None, None)
+        return Efficiency(None, horizon_s, 0.0, None, None, None)
     eq_nodes = _idle_between(harvested, begin_s, end_s) / (end_s - begin_s)
     low = math.floor(eq_nodes)
     pools = {}
@@ -96,15 +104,15 @@ def efficiency(
     work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in pools.items()}
     static = work[low] + (eq_nodes - low) * (work[math.ceil(eq_nodes)] - work[low])
     if not static > 0:
-        return Efficiency(None, horizon_s, eq_nodes, None, None)
-    ideal = _instantaneous_work(recording.decisions, tasks, horizon_s, harvested)
-    gross = _gross_until(harvested, horizon_s)
+        return Efficiency(None, horizon_s, eq_nodes, None, None, None)
+    ideal, best = _best_work(recording, tasks, eq_nodes)
     return Efficiency(
         value=harvested.work_at(horizon_s) / static,
         horizon_s=horizon_s,
         eq_nodes=eq_nodes,
-        loss_variability_share=(static - ideal) / static,
-        loss_horizon_share=(ideal - gross) / static,
+        ideal_work=ideal,
+        loss_variability_share=(ideal - best) / ideal if ideal else None,
+        loss_horizon_share=(best - math.fsum(harvested.gross)) / ideal if ideal else None,
     )
 
 
@@ -127,44 +135,34 @@ def _static_run(
     return recorder.recording
 
 
-def _overlap(intervals: Intervals, begin_s: float, end_s: float) -> NDArray[np.float64]:
-    """Seconds that each interval spends in ``[begin_s, end_s]``."""
-    start = intervals.start_s
-    inside: NDArray[np.float64] = np.minimum(start + intervals.length_s, end_s) - np.maximum(start, begin_s)
-    return np.maximum(inside, 0.0)
-
-
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
-    return math.fsum(intervals.idle * _overlap(intervals, begin_s, end_s))
+    """Idle node-seconds in ``[begin_s, end_s]``."""
+    ends = np.minimum(intervals.start_s + intervals.length_s, end_s)
+    inside = np.maximum(ends - np.maximum(intervals.start_s, begin_s), 0.0)
+    return math.fsum(intervals.idle * inside)
 
 
-def _gross_until(intervals: Intervals, time_s: float) -> float:
-    """Work done by `time_s`, costs not deducted."""
-    # The same intervals count as whole as in `Intervals.work_at`, whatever rounding does to their length.
-    whole = intervals.start_s + intervals.length_s <= time_s
-    begun = intervals.rate * _overlap(intervals, 0.0, time_s)
-    return math.fsum(np.where(whole, intervals.gross, begun))
-
-
-def _instantaneous_work(
-    decisions: Sequence[DecisionRecord], tasks: Sequence[TaskSpec], until_s: float, intervals: Intervals
-) -> float:
-    """Work that the best allocation for each instant would do by `until_s` if rescaling cost nothing."""
-    seconds = dict(zip(intervals.event.tolist(), _overlap(intervals, 0.0, until_s).tolist(), strict=True))
+def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float) -> tuple[float, float]:
+    """Work of the best allocation for each instant, if rescaling cost nothing: on `eq_nodes` nodes, and on the pool."""
     exact = get_solver("dp")
-    offers = {}
-    total = []
-    for record in decisions:
-        length_s = seconds.get(record.event, 0.0)
-        if length_s <= 0:
-            continue
-        for number in record.task_numbers:
-            if number not in offers:
-                spec = tasks[number]
-                counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
-                offers[number] = solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
-        problem = solvers.AllocationProblem(
-            tuple(offers[number] for number in record.task_numbers), record.decision.nodes
-        )
-        total.append(solve(exact, problem, solvers.Limits()).objective * length_s)
-    return math.fsum(total)
+    low, high = math.floor(eq_nodes), math.ceil(eq_nodes)
+
+    @cache
+    def offer(number: int) -> solvers.TaskOptions:
+        spec = tasks[number]
+        counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
+        return solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
+
+    @cache
+    def best_rate(active: tuple[int, ...], nodes: int) -> float:
+        if not (active and nodes):
+            return 0.0
+        problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
+        return solve(exact, problem, solvers.Limits()).objective
+
+    ideal, best = [], []
+    for event, after in itertools.pairwise(recording.timeline):
+        rate = best_rate(event.tasks, low)
+        ideal.append(after.elapsed_s * (rate + (eq_nodes - low) * (best_rate(event.tasks, high) - rate)))
+        best.append(after.elapsed_s * best_rate(event.tasks, event.idle))
+    return math.fsum(ideal), math.fsum(best)

@@ -134,7 +134,7 @@ def _write_steps(result: RunResult, path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(STEP_COLUMNS)
         for event in result.recording.events:
-            pool = (event.active, event.idle, event.running, event.used)
+            pool = (len(event.tasks), event.idle, event.running, event.used)
             moved = (event.number, event.left, event.preempted, event.joined)
             row = (event.work, event.rate, event.rescale_cost, *moved, *pool, event.preemption_cost)
             writer.writerow((result.iso(event.time_s), *row))

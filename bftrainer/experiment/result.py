@@ -124,6 +124,7 @@ class RunResult:
             "efficiency": found.value if found else None,
             "efficiency_horizon_s": found.horizon_s if found else None,
             "efficiency_eq_nodes": found.eq_nodes if found else None,
+            "ideal_work": found.ideal_work if found else None,
             "loss_variability_share": found.loss_variability_share if found else None,
             "loss_horizon_share": found.loss_horizon_share if found else None,
         }

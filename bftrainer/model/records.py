@@ -35,8 +35,10 @@ class EventRecord:
         Work that the decision made now will cost.
     left, joined, preempted : int
         Nodes that left, nodes that joined, tasks that lost nodes.
-    active, idle, running, used : int
-        Active tasks, idle nodes, tasks that run, nodes that tasks hold; after the decision.
+    tasks : tuple of int
+        Active tasks as indices of the roster.
+    idle, running, used : int
+        Idle nodes, tasks that run, nodes that tasks hold; after the decision.
     """
 
     number: int
@@ -50,7 +52,7 @@ class EventRecord:
     left: int
     joined: int
     preempted: int
-    active: int
+    tasks: tuple[int, ...]
     idle: int
     running: int
     used: int
@@ -69,14 +71,11 @@ class DecisionRecord:
     ----------
     event : int
         Number of the event.
-    task_numbers : tuple of int
-        The decision's tasks as indices of the roster.
     decision : Decision
         Its `result` is not None.
     """
 
     event: int
-    task_numbers: tuple[int, ...]
     decision: Decision
 
 

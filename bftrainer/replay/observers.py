@@ -13,7 +13,7 @@ __all__ = ["Observer", "Recorder"]
 
 
 # The window counts from its start, whatever happens first in it.
-WINDOW_START = EventRecord(-1, *(0.0,) * 7, *(0,) * 7)
+WINDOW_START = EventRecord(-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0)
 
 
 class Observer:
@@ -68,7 +68,7 @@ class Recorder(Observer):
         for task, nodes in moves.added:
             self._allocation.append(AllocationChange(decision.time_s, task, nodes))
         if decision.result is not None:
-            self._decisions.append(DecisionRecord(self._events, tuple(state.active.tolist()), decision))
+            self._decisions.append(DecisionRecord(self._events, decision))
 
     def ended(self, state: ReplayState, reason: str) -> None:
         """Close the books."""
@@ -101,7 +101,7 @@ class Recorder(Observer):
             left=effects.left,
             joined=effects.joined,
             preempted=int(np.count_nonzero(effects.lost)),
-            active=state.active.size,
+            tasks=tuple(state.active.tolist()),
             idle=state.pool,
             running=int(np.count_nonzero(state.rate)),
             used=int(state.counts.sum()),

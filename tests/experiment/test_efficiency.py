@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from bftrainer import RunResult, Settings, run_replay
-from bftrainer.experiment.baseline import efficiency
+from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from tests.worlds import World, worlds
 
@@ -133,31 +134,30 @@ def test_no_time_and_no_pool_have_no_efficiency():
     assert empty.efficiency.eq_nodes == 0.0
 
 
-def booked_shares(result: RunResult) -> float:
-    """U and all losses, which are to be one if the comparison reaches to the end of the run."""
-    summary = result.summary()
-    static = summary["work_done"] / summary["efficiency"]
-    booked = (summary["rescale_loss_work"] + summary["preemption_loss_work"]) / static
-    return math.fsum((*shares(result), booked))
+def assert_shares_add_up(found: Efficiency, recording: Recording) -> None:
+    """The four losses and the work booked make one, as shares of the ideal."""
+    booked = [(event.work, event.rescale_booked, event.preemption_cost) for event in recording.timeline]
+    shares_of_ideal = [part / found.ideal_work for parts in booked for part in parts]
+    total = math.fsum((found.loss_variability_share, found.loss_horizon_share, *shares_of_ideal))
+    assert total == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])
 def test_shares_add_up(seed, decide_on):
-    """U and all four losses make one, at odd times too, where an interval's length is not its end less its start."""
+    """All that was possible on dedicated nodes is booked or accounted for as one of four losses."""
     rng = np.random.default_rng(seed)
     times = np.sort(rng.uniform(0.0, 90.0, 30))
     log = pool(100.0, (0, 5), *zip(times.tolist(), rng.integers(1, 9, 30).tolist(), strict=True))
     tasks = [task(f"J{n}", work=rng.uniform(5, 60), grow_cost_s=0.3, shrink_cost_s=0.2) for n in range(12)]
     result = replayed(log, *tasks, task("long"), decide_on=decide_on, max_tasks=2)
-    assert result.efficiency.horizon_s == 100.0
-    assert booked_shares(result) == pytest.approx(1.0, abs=1e-12)
+    assert_shares_add_up(result.efficiency, result.recording)
 
 
 @settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_shares_add_up_in_any_world(world: World):
-    """The same for random logs and curves, whenever the comparison reaches to the end."""
+    """The same for random logs and curves."""
     recording = world.replay()
     completions = "reported" if world.decide_on == "all" else "noticed"
     settings_ = Settings(
@@ -165,14 +165,22 @@ def test_shares_add_up_in_any_world(world: World):
     )
     found = efficiency(recording, world.tasks, settings_, 0)
     assert found is not None
-    done = math.fsum(event.work for event in recording.timeline)
-    if found.value and found.horizon_s == recording.end_s:
-        static = done / found.value
-        lost = math.fsum(event.rescale_booked + event.preemption_cost for event in recording.timeline) / static
-        total = found.value + found.loss_variability_share + found.loss_horizon_share + lost
-        assert total == pytest.approx(1.0, abs=1e-9 * max(1.0, abs(1 / found.value)))
-    if found.loss_horizon_share is not None:
+    if found.loss_variability_share is not None:
+        assert_shares_add_up(found, recording)
         assert found.loss_horizon_share >= -1e-9, "nothing beats the instantaneous optimum"
+
+
+def test_tasks_that_no_row_notices_have_no_ideal():
+    """Deciding on rows only, a task submitted after the last row is never active: no work, and no shares of nothing."""
+    result = replayed(pool(40, (0, 2)), task(submit_s=5.0), decide_on="nodes")
+    assert shares(result) == (0.0, None, None)
+
+
+def test_active_tasks_without_nodes_count_for_the_ideal():
+    """While the pool is empty a dedicated node would have worked on: that is loss by variability."""
+    found = replayed(pool(40, (0, 2), (20, 0)), task(max_nodes=1)).efficiency
+    assert found.ideal_work == 40.0
+    assert found.loss_variability_share == 0.5
 
 
 def test_an_interrupted_comparison_is_none():

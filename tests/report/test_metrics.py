@@ -17,9 +17,9 @@ def event(time_s: float, elapsed_s: float, **changes: float) -> EventRecord:
     """An event at which nothing is booked and nothing goes on, but for the changes."""
     names = (
         *("gross", "rescale_booked", "preemption_cost", "rate", "rescale_cost"),
-        *("left", "joined", "preempted", "active", "idle", "running", "used"),
+        *("left", "joined", "preempted", "idle", "running", "used"),
     )
-    return EventRecord(0, time_s, elapsed_s, **(dict.fromkeys(names, 0) | changes))
+    return EventRecord(0, time_s, elapsed_s, tasks=(), **(dict.fromkeys(names, 0) | changes))
 
 
 RECORDING = Recording(
