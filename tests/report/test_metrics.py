@@ -122,7 +122,7 @@ def decided(held: Held, stopped: StopReason, solver: str, solve_s: float, bound:
     counts = None if held is Held.NOTHING else (1,)
     value = math.nan if counts is None else 100.0
     result = SolveResult(counts, value, bound, stopped, held, solver, solve_s)
-    return DecisionRecord(0, (0,), Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result))
+    return DecisionRecord(0, Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result))
 
 
 def test_decision_metrics():
