@@ -89,6 +89,19 @@ def test_convert_replaces_by_force_only(call, here):
     assert call("convert", "Jbnd.pkl", "set.csv", "--force").status == 0
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "beside"), [("evt.pkl", "log.csv.gz", "log.json"), ("tasks.toml", "x-Jbnd.pkl", "x-JNPs.pkl")]
+)
+def test_convert_spares_what_lies_beside(call, here, source, target, beside):
+    """A file that would be written beside the target is replaced only if told to as well."""
+    (here / beside).write_text("precious")
+    refused = call("convert", source, target)
+    assert refused.status == 2
+    assert refused.err.startswith(f"Error: {beside}: Expected no such file yet")
+    assert (here / beside).read_text() == "precious"
+    assert not (here / target).exists()
+
+
 # --- tasks -------------------------------------------------------------------------------------------------------
 
 
