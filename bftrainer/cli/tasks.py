@@ -27,7 +27,9 @@ def tasks(ctx: click.Context) -> None:
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
 @click.option("--count", type=int, required=True, help="Number of tasks.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the mix of models (nas).")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
+)
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
 @click.option("--work", type=float, help="Images to train on, each task.  [default: 90 epochs of ImageNet]")
 @click.option("--min-nodes", type=int, default=1, show_default=True, help="Fewest nodes a task runs on.")
