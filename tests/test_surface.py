@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -117,6 +118,12 @@ def test_every_package_is_installed():
     config.read(ROOT / "setup.cfg")
     listed = set(config["options"]["packages"].split())
     assert listed == set(packages()) | {"bftrainer.data"}
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings(name):
+    """Examples in docstrings do what they show."""
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 @pytest.mark.parametrize("name", modules())

@@ -63,6 +63,8 @@ def generate(
     from bftrainer.traces import write_task_set
     from bftrainer.traces.task_generator import DEFAULT_WORK, generate_tasks
 
+    if start is not None and not 1678 <= start.year < 2262:
+        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
     refuse_existing(output, force=force)
     made = generate_tasks(
         scenario,  # type: ignore[arg-type]
