@@ -150,12 +150,12 @@ def _instantaneous_work(
     decisions: Sequence[DecisionRecord], tasks: Sequence[TaskSpec], until_s: float, intervals: Intervals
 ) -> float:
     """Work that the best allocation for each instant would do by `until_s` if rescaling cost nothing."""
-    seconds = _overlap(intervals, 0.0, until_s).tolist()  # an event's number is that of the interval it opens
+    seconds = dict(zip(intervals.event.tolist(), _overlap(intervals, 0.0, until_s).tolist(), strict=True))
     exact = get_solver("dp")
     offers = {}
     total = []
     for record in decisions:
-        length_s = seconds[record.event]
+        length_s = seconds.get(record.event, 0.0)
         if length_s <= 0:
             continue
         for number in record.task_numbers:

@@ -45,6 +45,8 @@ class RunResult:
     command : str
     sources : dict
         Inputs: paths as given, SHA-256.
+    assumed_scaling : str or None
+        The scaling law given to tasks that came without a curve.
     notes : tuple of str
         What the user should know about the inputs.
     versions : dict
@@ -62,6 +64,7 @@ class RunResult:
     config: ReplayConfig
     command: str
     sources: Mapping[str, Any]
+    assumed_scaling: str | None
     notes: tuple[str, ...]
     versions: Mapping[str, str]
     nodes: tuple[str, ...]
@@ -82,7 +85,6 @@ class RunResult:
         pool = pool_metrics(intervals)
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions)
-        begin_s = recording.timeline[0].time_s if recording.timeline else 0.0
         solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
         return {
             "schema": RUN_SCHEMA,
@@ -97,9 +99,9 @@ class RunResult:
             "objective": config.objective,
             "forward_time_s": config.forward_time_s,
             "max_tasks": config.max_tasks,
-            "window_start": self.iso(begin_s),
+            "window_start": self.iso(0.0),
             "window_end": self.iso(recording.end_s),
-            "window_s": recording.end_s - begin_s,
+            "window_s": recording.end_s,
             "nodes_total": len(self.nodes),
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),
@@ -132,6 +134,7 @@ class RunResult:
         return {name: getattr(config, name) for name in SETTINGS} | {
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
+            "scaling": self.assumed_scaling,
         }
 
     @property

@@ -24,6 +24,8 @@ class Intervals:
 
     Parameters
     ----------
+    event : ndarray of int64, shape (E,)
+        Number of the event that opens it, -1 for the window's start.
     start_s, length_s : ndarray of float64, shape (E,)
     idle, used : ndarray of int64, shape (E,)
         Idle nodes, and nodes that tasks hold.
@@ -33,6 +35,7 @@ class Intervals:
         Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
     """
 
+    event: NDArray[np.int64]
     start_s: Floats
     length_s: Floats
     idle: NDArray[np.int64]
@@ -44,17 +47,18 @@ class Intervals:
 
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
-        """Intervals of a recording; what its first event books is nothing, since nothing ran before it."""
+        """Intervals of a recording, from the window's start on; its first instant books nothing."""
         events = recording.timeline
         columns = {
             name: np.array([getattr(event, name) for event in events[:-1]])
-            for name in ("time_s", "idle", "used", "rate")
+            for name in ("number", "time_s", "idle", "used", "rate")
         }
         booked = {
             name: np.array([getattr(event, name) for event in events[1:]], dtype=np.float64)
             for name in ("elapsed_s", "gross", "rescale_booked", "preemption_cost")
         }
         return cls(
+            event=columns["number"].astype(np.int64),
             start_s=columns["time_s"].astype(np.float64),
             length_s=booked["elapsed_s"],
             idle=columns["idle"].astype(np.int64),

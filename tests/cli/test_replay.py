@@ -121,12 +121,12 @@ def test_scalability_that_is_not_given(replay, here):
     sibling = replay("--json", without=("-scfn",))
     assert sibling.err == "Note: Jbnd.pkl: scalability taken from JNPs.pkl.\n"
     assert sibling.json["inputs"]["scalability"]["path"] == "JNPs.pkl"
-    assert sibling.json["inputs"]["scaling"] is None
+    assert sibling.json["settings"]["scaling"] is None
     (here / "JNPs.pkl").unlink()
     alone = replay("--json", "--force", without=("-scfn",))
     assert alone.err.startswith("Note: Jbnd.pkl: ")
     assert alone.err.count("\n") == 1
-    assert alone.json["inputs"]["scaling"] == "linear"
+    assert alone.json["settings"]["scaling"] == "linear"
     assert alone.json["work_done"] == sibling.json["work_done"]  # the files' curve is linear too
 
 

@@ -24,12 +24,11 @@ def event(time_s: float, elapsed_s: float, **changes: float) -> EventRecord:
 
 RECORDING = Recording(
     # 4 of 6 idle nodes at 40/s for 10 s; then 2 of 2 at 20/s, which cost 50 to get to, for 5 s.
-    events=(
+    timeline=(
         event(100.0, 0.0, idle=6, used=4, rate=40.0),
         event(110.0, 10.0, gross=400.0, preemption_cost=30.0, idle=2, used=2, rate=20.0, rescale_cost=50.0),
         event(115.0, 5.0, gross=100.0, rescale_booked=50.0),
     ),
-    end=None,
     decisions=(),
     allocation=(),
     tasks=(),
@@ -73,7 +72,7 @@ def test_work_at():
 
 def test_nothing_recorded_has_no_shares():
     """Without an interval there are no averages, and no division by zero."""
-    metrics = pool_metrics(Intervals.of(Recording((event(0.0, 0.0),), None, (), (), (), "finished")))
+    metrics = pool_metrics(Intervals.of(Recording((event(0.0, 0.0),), (), (), (), "finished")))
     assert metrics["work_done"] == metrics["idle_node_s"] == 0.0
     assert {metrics[name] for name in ("eq_nodes", "occupancy", "rescale_loss_share", "return_on_investment")} == {None}
 
