@@ -26,8 +26,15 @@ def convert(source: Path, target: Path, scalability: Path | None, scaling: str |
     .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability goes to the sibling with JNPs) for task sets.
     """
     from bftrainer.traces.convert import convert as convert_file
+    from bftrainer.traces.csv_node_log import metadata_path
+    from bftrainer.traces.legacy_tasks import scalability_path
 
     refuse_existing(target, force=force)
+    # What may be written beside it is as precious.
+    beside = [metadata_path(target)] if ".csv" in target.suffixes else []
+    for path in (*beside, scalability_path(target)):
+        if path is not None:
+            refuse_existing(path, force=force)
     done = convert_file(source, target, scalability, scaling)
     for warning in done.warnings:
         click.echo(f"Note: {warning}", err=True)

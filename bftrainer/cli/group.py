@@ -77,6 +77,9 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         where = "" if error.filename is None else f"{error.filename}: "
         click.echo(f"Error: {where}{_one_line(error.strerror or str(error))}.", err=True)
         return InputError.exit_status
+    except MemoryError:
+        click.echo("Error: Expected more memory than there is.", err=True)
+        return BftrainerError.exit_status
     return status or 0
 
 

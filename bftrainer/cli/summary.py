@@ -68,14 +68,30 @@ def _efficiency(summary: Summary) -> str | None:
     )
 
 
+def _makespan(summary: Summary) -> str | None:
+    return None if summary["makespan_s"] is None else _duration(summary["makespan_s"])
+
+
+def _turnaround(summary: Summary) -> str | None:
+    if summary["turnaround_mean_s"] is None:
+        return None
+    return f"{_duration(summary['turnaround_mean_s'])} mean, {_duration(summary['turnaround_p90_s'])} p90"
+
+
+def _waiting(summary: Summary) -> str | None:
+    return None if summary["wait_mean_s"] is None else f"{_duration(summary['wait_mean_s'])} mean"
+
+
 def _tasks(summary: Summary) -> str:
     return (
         f"{summary['tasks_completed']:,} completed, {summary['tasks_started']:,} started, of {summary['tasks_total']:,}"
     )
 
 
-def _below_large_idle(summary: Summary) -> str:
+def _below_large_idle(summary: Summary) -> str | None:
     small = summary["below_large_idle"]
+    if small["occupancy"] is None:
+        return None
     return f"{_percent(small['occupancy'])} (while fewer than {small['large_idle']:,} nodes are idle)"
 
 
@@ -102,9 +118,9 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("preemption loss", lambda s: _percent(s["preemption_loss_share"])),
     ("return on investment", lambda s: _percent(s["return_on_investment"])),
     ("tasks", _tasks),
-    ("makespan", lambda s: _duration(s["makespan_s"])),
-    ("turnaround", lambda s: f"{_duration(s['turnaround_mean_s'])} mean, {_duration(s['turnaround_p90_s'])} p90"),
-    ("waiting", lambda s: f"{_duration(s['wait_mean_s'])} mean"),
+    ("makespan", _makespan),
+    ("turnaround", _turnaround),
+    ("waiting", _waiting),
     ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("optimality", _optimality),
     ("decision time", _decision_time),

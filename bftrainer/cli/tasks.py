@@ -27,11 +27,13 @@ def tasks(ctx: click.Context) -> None:
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
 @click.option("--count", type=int, required=True, help="Number of tasks.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
+)
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
 @click.option("--work", type=float, help="Images to train on, each task.  [default: 90 epochs of ImageNet]")
-@click.option("--min-nodes", type=int, default=1, show_default=True)
-@click.option("--max-nodes", type=int, default=64, show_default=True)
+@click.option("--min-nodes", type=int, default=1, show_default=True, help="Fewest nodes a task runs on.")
+@click.option("--max-nodes", type=int, default=64, show_default=True, help="Most nodes a task runs on.")
 @click.option(
     "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
 )
@@ -61,6 +63,8 @@ def generate(
     from bftrainer.traces import write_task_set
     from bftrainer.traces.task_generator import DEFAULT_WORK, generate_tasks
 
+    if start is not None and not 1678 <= start.year < 2262:
+        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
     refuse_existing(output, force=force)
     made = generate_tasks(
         scenario,  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskState, static
 
+__all__ = ["as_given"]
+
 
 @static
 def as_given(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001

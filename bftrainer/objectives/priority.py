@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskState, static
 
+__all__ = ["priority"]
+
 
 @static
 def priority(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001

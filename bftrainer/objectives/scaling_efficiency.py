@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import TaskState, static
 
+__all__ = ["scaling_efficiency"]
+
 
 @static
 def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001

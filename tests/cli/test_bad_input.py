@@ -548,6 +548,8 @@ def test_a_reader_that_leaves(here):
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--model", "resnet", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--seed", "-1", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "-o", "tasks.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--start", "1500-01-01", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--interval", "nan", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "xyz", "--count", "2", "-o", "new.toml"),
         ("tasks", "fit", "absent.csv"),
         ("tasks", "fit", "tasks.toml"),

@@ -19,6 +19,8 @@ from bftrainer import ReplayConfig, RunResult, run_replay
 from bftrainer.errors import OutputError
 from bftrainer.experiment import load_inputs, next_free, result_directory, write_run
 from bftrainer.model import NodeLog, TaskSpec
+from tests.scripted import Scripted
+from tests.tiny import write_inputs
 
 NS = 1_000_000_000
 TIME = pa.timestamp("ns", tz="UTC")
@@ -168,6 +170,25 @@ def test_parquet_schemas(run):
         schema = pq.read_schema(run[1] / f"{name}.parquet")
         assert list(schema.names) == list(columns)
         assert [field.type.equals(columns[field.name]) for field in schema] == [True] * len(columns), schema
+
+
+def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
+    """A decision with an incumbent has its gap, one without kept the allocation; numbers unknown are null."""
+    write_inputs(tmp_path)
+    config = ReplayConfig(node_log=tmp_path / "evt.pkl", tasks=tmp_path / "Jbnd.pkl", solver="dp", baseline=False)
+    inputs = load_inputs(config)
+    solver = Scripted((2, 0), None, None, None)
+    result = run_replay(config, inputs=replace(inputs, settings=replace(inputs.settings, solver=solver)))
+    place = write(result, tmp_path / "out")
+    table = pq.read_table(place / "decisions.parquet").to_pydict()
+    assert table["held"] == ["incumbent", "kept", "kept", "kept"][: len(table["held"])]
+    assert set(table["stop_reason"]) == {"time_limit"}
+    assert (table["objective"][:2], table["gap"][1], table["bound"][1]) == ([10.0, None], None, None)
+    assert table["after"][1] == table["before"][1] == [2, 0]
+    summary = json.loads((place / "summary.json").read_text())
+    assert (summary["decisions_optimal"], summary["decisions_incumbent"]) == (0, 1)
+    assert summary["decisions_kept"] == len(table["held"]) - 1
+    assert summary["gap_max"] == pytest.approx(0.2)
 
 
 # --- agreement ---------------------------------------------------------------------------------------------------

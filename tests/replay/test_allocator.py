@@ -13,7 +13,8 @@ from bftrainer import Allocator, Settings
 from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError, UnknownSolverError
 from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
 from bftrainer.objectives import as_given
-from solvers import AllocationProblem, Held, Limits, SolveResult, StopReason
+from solvers import Held, Limits, StopReason
+from tests.scripted import Scripted
 from tests.worlds import World, worlds
 
 
@@ -211,26 +212,6 @@ def test_objectives_that_answer_nonsense(answer, said):
 
 
 # --- solvers that do not finish ----------------------------------------------------------------------------------
-
-
-class Scripted:
-    """Answers as told, one item a decision: counts it holds as an incumbent, None for nothing, or an error."""
-
-    name = "scripted"
-    exact = False
-    extra_rows = False
-    requires = ()
-
-    def __init__(self, *script: tuple[int, ...] | Exception | None) -> None:
-        self.script = list(script)
-
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002
-        answer = self.script.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        if answer is None:
-            return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-        return SolveResult(answer, 10.0, 12.0, StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
 
 
 def test_an_incumbent_is_used():

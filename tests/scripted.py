@@ -1,0 +1,27 @@
+"""A solver that answers what a test tells it to."""
+
+from __future__ import annotations
+
+import math
+
+from solvers import AllocationProblem, Held, Limits, SolveResult, StopReason
+
+
+class Scripted:
+    """Answers as told, one item a decision: counts it holds as an incumbent, None for nothing, or an error."""
+
+    name = "scripted"
+    exact = False
+    extra_rows = False
+    requires = ()
+
+    def __init__(self, *script: tuple[int, ...] | Exception | None) -> None:
+        self.script = list(script)
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002
+        answer = self.script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+        return SolveResult(answer, 10.0, 12.0, StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
