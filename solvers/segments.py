@@ -85,9 +85,12 @@ class CountModel:
     weights: NDArray[np.int64]
 
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
-        """Nodes per task of a solution, whose entries are integer up to the backend's tolerance."""
+        """Nodes per task of a solution, whose entries are integer up to the backend's tolerance.
+
+        Entries beyond the model's columns (of a model that extends it) are not looked at.
+        """
         nodes = self.base.copy()
-        np.add.at(nodes, self.owners, self.weights * np.rint(x).astype(np.int64))
+        np.add.at(nodes, self.owners, self.weights * np.rint(x[: self.weights.size]).astype(np.int64))
         return tuple(nodes.tolist())
 
     def worth(self, value: float) -> float:

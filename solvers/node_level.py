@@ -1,0 +1,134 @@
+"""The published model, one binary per task and node, for comparison with the count-level one.
+
+It decides *which* nodes a task gets, and forbids migration: a task that grows keeps every node it has, a task that
+shrinks takes no new one. Both are one condition: as many nodes change hands as its count changes, ::
+
+    sum_n |x_jn - c_jn| <= (n_j - C_j) + M u_j
+    sum_n |x_jn - c_jn| <= (C_j - n_j) + M (1 - u_j)
+
+Where the first binds (u_j = 0), 2 (C_j - kept) <= 0; where it does not, its left side may exceed its right one by
+2 C_j, so M = 2N. (The published M = N + 1 forbids changes of more than (N + 1) / 2 nodes, and loses optima.)
+
+References
+----------
+Liu et al., arXiv:2106.12091, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import UnsupportedProblemError
+from solvers.count_level import solve_count_model
+from solvers.mip_backend import quiet_model, run, write
+from solvers.problem import AllocationProblem, Limits, SolveResult
+from solvers.segments import CountModel
+
+__all__ = ["NodeLevelSolver", "with_nodes"]
+
+Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
+
+
+class NodeLevelSolver:
+    """Published node-level model through python-mip and CBC; never pruned, as it is there to be compared."""
+
+    name = "node-level"
+    exact = True
+    extra_rows = True
+    requires = ("mip",)
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If the tasks hold more nodes than the pool has.
+        """
+        held = [task.current for task in problem.tasks]
+        if sum(held) > problem.nodes:
+            raise UnsupportedProblemError(
+                f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {sum(held)}."
+            )
+        return solve_count_model(
+            self.name,
+            lambda model, left: run(write(quiet_model("CBC"), with_nodes(model, held, problem.nodes)), self.name, left),
+            problem,
+            replace(limits, prune=False),
+        )
+
+
+def with_nodes(model: CountModel, held: list[int], nodes: int) -> CountModel:
+    """Extend the count-level `model` by who gets which node.
+
+    Parameters
+    ----------
+    model : CountModel
+        It says what a count is worth; its columns come first.
+    held : list of int, length J
+        Nodes each task holds now: the first `held[0]` nodes are task 0's, and so on; those left over are free.
+    nodes : int
+        Idle nodes N.
+    """
+    tasks, first = len(held), model.objective.size
+    # Columns of x_jn, then of u_j: whether task j shrinks.
+    uses = first + np.arange(tasks * nodes).reshape(tasks, nodes)
+    shrinks = first + tasks * nodes + np.arange(tasks)
+    rows: list[Row] = [(uses[:, node], np.ones(tasks), -math.inf, 1.0) for node in range(nodes)]
+    end = 0
+    for task, count in enumerate(held):
+        begin, end = end, end + count
+        own = np.zeros(nodes, dtype=np.bool_)
+        own[begin:end] = True
+        rows.append(_count_row(model, uses[task], task))
+        rows.extend(_migration_rows(uses[task], own, shrinks[task], nodes))
+    return _extended(model, tasks * nodes + tasks, rows)
+
+
+def _count_row(model: CountModel, uses: NDArray[np.int64], task: int) -> Row:
+    """A task's nodes are as many as its count: ``sum_n x_jn - n_j = 0``."""
+    columns = np.flatnonzero((model.owners == task) & (model.weights != 0))
+    entries = np.concatenate((uses, columns))
+    coefficients = np.concatenate((np.ones(uses.size), -model.weights[columns].astype(np.float64)))
+    base = float(model.base[task])
+    return entries, coefficients, base, base
+
+
+def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: int, nodes: int) -> list[Row]:
+    """Both conditions of the module's docstring, the counts in them written out as sums over nodes."""
+    big = 2.0 * nodes
+    kept, taken = uses[own], uses[~own]
+    grow = (
+        np.append(kept, shrinks),
+        np.append(np.full(kept.size, -2.0), -big),
+        -math.inf,
+        -2.0 * kept.size,
+    )
+    shrink = (
+        np.append(taken, shrinks),
+        np.append(np.full(taken.size, 2.0), big),
+        -math.inf,
+        big,
+    )
+    return [grow, shrink]
+
+
+def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
+    """`model` with further binaries that are worth nothing, and further rows."""
+    none = np.zeros(binaries)
+    sizes = np.array([entries.size for entries, _, _, _ in rows])
+    return replace(
+        model,
+        objective=np.concatenate((model.objective, none)),
+        lower=np.concatenate((model.lower, none)),
+        upper=np.concatenate((model.upper, none + 1.0)),
+        starts=np.concatenate((model.starts, model.starts[-1] + sizes.cumsum())).astype(np.int32),
+        indices=np.concatenate((model.indices, *[entries for entries, _, _, _ in rows])).astype(np.int32),
+        coefficients=np.concatenate((model.coefficients, *[coefficients for _, coefficients, _, _ in rows])),
+        row_lower=np.concatenate((model.row_lower, [lower for _, _, lower, _ in rows])),
+        row_upper=np.concatenate((model.row_upper, [upper for _, _, _, upper in rows])),
+    )
