@@ -1,0 +1,111 @@
+"""Workloads *decision* and *growth*: single solves on fresh instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.children import within
+from benchmarks.instances import SIZES, instance
+from benchmarks.reference import reference_optimum
+from benchmarks.workload import Case, Plan, Sample, Unmeasured
+from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
+from solvers import AllocationProblem, Held, Limits, Solver
+from solvers.registry import get_solver, names, solve
+
+__all__ = ["NODE_LEVEL", "REFERENCE", "decision_cases", "growth_cases"]
+
+REFERENCE, NODE_LEVEL = "reference DP", "node-level"
+LIMITS = Limits(time_s=10.0)
+NODE_LEVEL_RUNS = 20
+# Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
+NODE_LEVEL_BINARIES = 20_000
+QUICK_SIZES = ((3, 20), (10, 130))
+
+Draw = Callable[[int], AllocationProblem]
+
+
+def decision_cases(plan: Plan) -> Iterator[Case]:
+    """Every registered solver on every size; the published node-level model on fewer instances."""
+    for tasks, nodes in QUICK_SIZES if plan.quick else SIZES:
+        group = f"{tasks} x {nodes}"
+        draw = partial(_draw, plan.seed, tasks, nodes, 64)
+        yield Case(group, REFERENCE, partial(_reference, draw))
+        for name in names():
+            yield _solver_case(group, name, draw, tasks * nodes)
+
+
+def growth_cases(plan: Plan) -> Iterator[Case]:
+    """`dp` and `cbc` along each axis, the other two held: 30 tasks, 391 nodes, 64 nodes a task at most."""
+    axes = (
+        ("tasks", [(tasks, 391, 64) for tasks in (5, 10, 20, 40, 80, 160)]),
+        ("nodes", [(30, nodes, 64) for nodes in (60, 120, 240, 480, 960, 1920)]),
+        ("Jmax", [(30, 391, most) for most in (8, 16, 32, 64)]),
+    )
+    for axis, points in axes:
+        for tasks, nodes, most in points[:2] if plan.quick else points:
+            value = {"tasks": tasks, "nodes": nodes, "Jmax": most}[axis]
+            draw = partial(_draw, plan.seed, tasks, nodes, most)
+            yield Case(f"{axis} {value}", REFERENCE, partial(_reference, draw))
+            for name in ("dp", "cbc"):
+                yield _solver_case(f"{axis} {value}", name, draw, tasks * nodes)
+
+
+def _draw(seed: int, tasks: int, nodes: int, max_nodes: int, run: int) -> AllocationProblem:
+    """The instance of a run: made anew for each solver, so that nothing is shared or seen twice."""
+    rng = np.random.default_rng([seed, tasks, nodes, max_nodes, run])
+    return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=run % 4 == 3)
+
+
+def _reference(draw: Draw, run: int) -> Sample:
+    problem = draw(run)
+    began = perf_counter()
+    value, _ = reference_optimum(problem)
+    return Sample(perf_counter() - began, value)
+
+
+def _solver_case(group: str, name: str, draw: Draw, binaries: int) -> Case:
+    if name != NODE_LEVEL:
+        return Case(group, name, partial(_solve, name, draw), partial(_prepare, name))
+    once = _solve if binaries <= NODE_LEVEL_BINARIES else _solve_apart
+    return Case(group, name, partial(once, name, draw), partial(_prepare, name), most_runs=NODE_LEVEL_RUNS)
+
+
+def _usable(name: str) -> Solver:
+    try:
+        return get_solver(name)
+    except SolverUnavailableError as error:
+        raise Unmeasured("not installed") from error
+
+
+def _prepare(name: str) -> None:
+    """Solve something small, unpruned: the first solve of a library imports it and may ask for a licence."""
+    try:
+        solve(_usable(name), instance(np.random.default_rng(0), 2, 6, max_nodes=4), Limits(prune=False))
+    except SolverUnavailableError as error:
+        raise Unmeasured("no licence") from error
+
+
+def _solve(name: str, draw: Draw, run: int) -> Sample:
+    problem = draw(run)
+    solver = _usable(name)
+    began = perf_counter()
+    try:
+        result = solve(solver, problem, LIMITS)
+    except SolverUnavailableError as error:
+        raise Unmeasured("size-limit") from error
+    except UnsupportedProblemError as error:
+        raise Unmeasured("too large") from error
+    seconds = perf_counter() - began
+    proven = result.held is Held.OPTIMAL
+    return Sample(seconds, result.objective if proven else None, finished=proven or not solver.exact)
+
+
+def _solve_apart(name: str, draw: Draw, run: int) -> Sample:
+    """As `_solve`, yet stopped when the time limit has passed, wherever it then is."""
+    began = perf_counter()
+    within(LIMITS.time_s, partial(_solve, name, draw, run))
+    return Sample(perf_counter() - began)
