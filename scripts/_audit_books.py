@@ -67,6 +67,7 @@ class Books:
         self.now = settings.start_ns
         self.idle_node_ns = 0
         self.events = Check("decisions and moves fall on events of the run")
+        self.due = Check("events that change the pool or the active tasks have a decision")
         self.active = Check("decisions are about the tasks that are active")
         self.before = Check("counts before a decision are what departures and completions left")
         self.after = Check("node moves add up to the counts decided")
@@ -77,7 +78,16 @@ class Books:
     @property
     def checks(self) -> list[Check]:
         """All that the books look at."""
-        return [self.events, self.active, self.before, self.after, self.nodes, self.migration, self.completion]
+        return [
+            self.events,
+            self.due,
+            self.active,
+            self.before,
+            self.after,
+            self.nodes,
+            self.migration,
+            self.completion,
+        ]
 
     def run(self) -> None:
         """Walk over the window."""
@@ -87,14 +97,14 @@ class Books:
         done = _by_time((time, name) for name, time in self.records.completed.items())
         known = self._event_times(set(rows), set(done))
         end = self.settings.end_ns
-        for time in sorted(known | set(decisions) | set(moves) | {end}):
-            if time > end:  # the log may go on; the run must not
-                self.events.expect(time not in decisions and time not in moves, "{}: after the end", _iso(time))
-                continue
-            self.events.expect(time in known or time == end, "{}: nothing happens here", _iso(time))
+        for time in sorted(set(decisions) | set(moves)):
+            self.events.expect(time in known and time <= end, "{}: nothing happens here", _iso(time))
+        for time in sorted(time for time in known | set(decisions) | set(moves) | {end} if time <= end):
             self._advance(time)
             freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
-            self.queue.admit(time)
+            admitted = self.queue.admit(time)
+            if time < end and (time in rows or time in done or admitted):
+                self._due(time, time in decisions)
             self._decisions(time, [row[1] for row in decisions.get(time, ())])
             self._moves(time, moves.get(time, ()), freed, decisions.get(time, ()))
             for account in self.queue.active.values():
@@ -160,6 +170,12 @@ class Books:
                 account = self.accounts[name]
                 self.before.expect(before == account.count, "{} {}: {} for {}", where, name, before, account.count)
                 account.adopt(int(after), self.settings.full_start, time)
+
+    def _due(self, time: int, decided: bool) -> None:
+        """A decision is due while there are tasks and nodes, but at the start only if that is solved for."""
+        opening = time == self.settings.start_ns and self.settings.initial != "solve"
+        due = bool(self.queue.active and self.idle) and not opening
+        self.due.expect(decided or not due, "{}: {} idle nodes, no decision", _iso(time), len(self.idle))
 
     def _draw(self, rows: Sequence[dict]) -> None:
         """A random initial allocation is no decision; it costs a start-up each."""

@@ -27,6 +27,7 @@ def values(task: Task, credit: np.ndarray, current: int, forward_s: float, full_
     A start is free, or with `full_start` costs what the task would earn meanwhile.
     """
     counts = np.arange(task.most + 1)
+    current = min(current, task.most)
     before = credit[current] if current >= task.least else 0.0
     table = forward_s * credit - before * np.where(counts > current, task.grow_s, task.shrink_s) * (counts != current)
     if full_start and current < task.least:
@@ -95,7 +96,8 @@ class Account:
         self.progress, self.completed_ns, self.count, self.rate = self.task.work, time_ns, 0, 0.0
 
     def adopt(self, count: int, full_start: bool, time_ns: int) -> None:
-        """Follow a decision."""
+        """Follow a decision, as far as the task can: counts beyond its curve are reported elsewhere."""
+        count = min(max(count, 0), self.task.most)
         self.pending += rescale_cost(self.task, self.count, count, full_start)
         self.rescales += count != self.count
         self.count = count
@@ -115,12 +117,14 @@ class Queue:
     limit: int
     active: dict[str, Account] = field(default_factory=dict)
 
-    def admit(self, time_ns: int) -> None:
-        """Admit what is submitted, up to the limit."""
+    def admit(self, time_ns: int) -> bool:
+        """Admit what is submitted, up to the limit; tells whether anything was."""
         later = []
         for account in self.waiting:
             if len(self.active) < self.limit and account.task.submit_ns <= time_ns:
                 self.active[account.task.name] = account
             else:
                 later.append(account)
+        admitted = len(later) < len(self.waiting)
         self.waiting = later
+        return admitted
