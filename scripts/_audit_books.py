@@ -66,6 +66,7 @@ class Books:
         self.idle: set[str] = set()
         self.now = settings.start_ns
         self.idle_node_ns = 0
+        self.last_booked = 0.0  # work of the last interval, which may end without an event
         self.events = Check("decisions and moves fall on events of the run")
         self.due = Check("events that change the pool or the active tasks have a decision")
         self.active = Check("decisions are about the tasks that are active")
@@ -100,7 +101,9 @@ class Books:
         for time in sorted(set(decisions) | set(moves)):
             self.events.expect(time in known and time <= end, "{}: nothing happens here", _iso(time))
         for time in sorted(time for time in known | set(decisions) | set(moves) | {end} if time <= end):
+            before = self._progress()
             self._advance(time)
+            self.last_booked = self._progress() - before
             freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
             admitted = self.queue.admit(time)
             if time < end and (time in rows or time in done or admitted):
@@ -109,6 +112,9 @@ class Books:
             self._moves(time, moves.get(time, ()), freed, decisions.get(time, ()))
             for account in self.queue.active.values():
                 account.settle()
+
+    def _progress(self) -> float:
+        return sum(account.progress for account in self.accounts.values())
 
     def _event_times(self, rows: set[int], done: set[int]) -> set[int]:
         known = {time for time in rows if time >= self.settings.start_ns} | {self.settings.start_ns}

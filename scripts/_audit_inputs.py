@@ -55,9 +55,11 @@ class Task:
 
 def read_node_log(path: Path, skip: int, first: int, count: int | None) -> Log:
     """The log without its first `skip` rows, of `count` nodes from `first` on."""
-    log = _matrix_log(path) if ".pkl" in path.name or ".tar" in path.name else _native_log(path)
-    if skip:
-        start = int(np.unique(log.time_ns)[skip])
+    if ".pkl" in path.name or ".tar" in path.name:
+        log = _matrix_log(path, skip)
+    else:
+        log = _native_log(path)
+        start = int(np.unique(log.time_ns)[skip]) if skip else log.start_ns
         log = Log(log.nodes, start, log.end_ns, log.time_ns, log.node, log.idle)
     stop = len(log.nodes) if count is None else first + count
     keep = (log.node >= first) & (log.node < stop)
@@ -79,8 +81,8 @@ def _opened(log: Log) -> Log:
     return Log(log.nodes, log.start_ns, log.end_ns, times, nodes, np.concatenate((state[opening], log.idle[split:])))
 
 
-def _matrix_log(path: Path) -> Log:
-    frame = pd.read_pickle(path)
+def _matrix_log(path: Path, skip: int) -> Log:
+    frame = pd.read_pickle(path).iloc[skip:]
     times = frame.index.to_numpy().astype("datetime64[ns]").astype(np.int64)
     states = frame.to_numpy() == 1
     rows, nodes = np.nonzero(np.diff(states, axis=0, prepend=False))

@@ -99,7 +99,7 @@ class Account:
         """Follow a decision, as far as the task can: counts beyond its curve are reported elsewhere."""
         count = min(max(count, 0), self.task.most)
         self.pending += rescale_cost(self.task, self.count, count, full_start)
-        self.rescales += count != self.count
+        self.rescales += count != self.count and self.count >= self.task.least  # a start is none
         self.count = count
         if count and self.started_ns is None:
             self.started_ns = time_ns

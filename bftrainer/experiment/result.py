@@ -45,6 +45,8 @@ class RunResult:
     command : str
     sources : dict
         Inputs: paths as given, SHA-256.
+    assumed_scaling : str or None
+        The scaling law given to tasks that came without a curve.
     notes : tuple of str
         What the user should know about the inputs.
     versions : dict
@@ -62,6 +64,7 @@ class RunResult:
     config: ReplayConfig
     command: str
     sources: Mapping[str, Any]
+    assumed_scaling: str | None
     notes: tuple[str, ...]
     versions: Mapping[str, str]
     nodes: tuple[str, ...]
@@ -132,6 +135,7 @@ class RunResult:
         return {name: getattr(config, name) for name in SETTINGS} | {
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
+            "scaling": self.assumed_scaling,
         }
 
     @property

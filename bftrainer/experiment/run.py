@@ -39,6 +39,8 @@ class Inputs:
         What the user should know about how they were read.
     sources : dict
         Per input its path as given and its SHA-256; None for what came as objects.
+    assumed_scaling : str or None
+        The scaling law given to tasks that came without a curve.
     settings : Settings
     load_s : float
         Wall-clock seconds it took.
@@ -48,6 +50,7 @@ class Inputs:
     tasks: tuple[TaskSpec, ...]
     notes: tuple[str, ...]
     sources: dict[str, Any]
+    assumed_scaling: str | None
     settings: Settings
     load_s: float
 
@@ -66,13 +69,14 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     settings = _settings(config)
     node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
     tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
-    sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None, "scaling": None}
+    sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None}
+    assumed_scaling = None
     notes: list[str] = []
     if isinstance(tasks, Path):
         task_set = read_task_set(tasks, config.scalability, config.scaling)
         notes += task_set.warnings
         sources |= {name: _source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)}
-        sources["scaling"] = task_set.assumed_scaling
+        assumed_scaling = task_set.assumed_scaling
         tasks = task_set.tasks
     if isinstance(node_log, Path):
         sources["node_log"] = _source(node_log)
@@ -81,7 +85,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
-    return Inputs(log, tuple(tasks), tuple(notes), sources, settings, time.perf_counter() - began)
+    return Inputs(log, tuple(tasks), tuple(notes), sources, assumed_scaling, settings, time.perf_counter() - began)
 
 
 def _settings(config: ReplayConfig) -> Settings:
@@ -167,6 +171,7 @@ def run_replay(
         config=config,
         command=command,
         sources=inputs.sources,
+        assumed_scaling=inputs.assumed_scaling,
         notes=inputs.notes,
         versions=versions(),
         nodes=log.nodes,

@@ -167,9 +167,11 @@ class NodeLog:
         joined, left : ndarray of int32
             Indices of nodes that became idle, and busy, ascending.
         """
-        if not self.time_ns.size:
+        log = self
+        if log.time_ns.size and log.time_ns[0] < log.start_ns:
+            log = log._opened_at(log.start_ns)
+        if not log.time_ns.size:
             return
-        log = self if self.time_ns[0] >= self.start_ns else self._opened_at(self.start_ns)
         order = np.lexsort((log.node, log.time_ns))
         time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
         cuts = np.flatnonzero(time[1:] != time[:-1]) + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bftrainer.errors import InputError
-from bftrainer.traces.opening import Form, form_of, open_pickle, open_plain
+from bftrainer.traces.opening import Form, form_of, one_line, open_pickle, open_plain
 from bftrainer.traces.pickled_frame import read_pickled_frame
 from bftrainer.traces.store import read_node_log, read_task_set, write_node_log, write_task_set
 
@@ -92,7 +92,7 @@ def kind_of(path: Path) -> Kind:
         return "task set"
     if form is Form.CSV and not columns & {"time", "node", "idle"}:
         raise InputError(
-            f"{path}:1: Expected the columns of a node log or a task set, got {', '.join(sorted(columns))}."
+            f"{path}:1: Expected the columns of a node log or a task set, got {one_line(', '.join(sorted(columns)))}."
         )
     return "node log"
 

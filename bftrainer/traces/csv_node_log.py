@@ -13,7 +13,7 @@ import numpy as np
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog
 from bftrainer.traces.native_node_log import COLUMNS, Warn, assembled, metadata, parsed, time_column
-from bftrainer.traces.opening import open_plain
+from bftrainer.traces.opening import one_line, open_plain
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def _table(path: Path) -> pa.Table:
         detail = str(fault).split("\n", 1)[0]
         raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
     if sorted(table.column_names) != sorted(COLUMNS):
-        raise NodeLogError(f"{path}:1: Expected columns {', '.join(COLUMNS)}, got {', '.join(table.column_names)}.")
+        raise NodeLogError(
+            f"{path}:1: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(table.column_names))}."
+        )
     if bad:
         raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
     return table

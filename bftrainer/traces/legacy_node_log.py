@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.traces.opening import open_pickle
+from bftrainer.traces.opening import one_line, open_pickle
 from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
 from bftrainer.traces.writing import replacing
 
@@ -148,7 +148,7 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
     if good.all():
         return np.asarray(cells == 1)
     column, row = (int(at) for at in np.argwhere(~good)[0])
-    node, time = frame.columns[int(columns[column])], _iso_of(frame.index[row])
+    node, time = one_line(frame.columns[int(columns[column])]), _iso_of(frame.index[row])
     raise NodeLogError(
         f"{name}: Expected node states to be 0 or 1, got {cells[column, row]} (row {row + 1}, {time}, node {node})."
     )

@@ -13,6 +13,8 @@ import pickle
 from typing import Any, BinaryIO, NoReturn, cast
 
 from bftrainer.errors import InputError, UnsafePickleError
+from bftrainer.traces.opening import one_line
+from bftrainer.traces.pickle_scan import PersistentObjectError, checked
 
 __all__ = ["Record", "load_records"]
 
@@ -198,6 +200,10 @@ _ADMITTED: dict[str, dict[str, type[Record]]] = {
 class _RecordUnpickler(pickle.Unpickler):
     """Admits the globals above and nothing else; nested names are never followed."""
 
+    def __init__(self, small: BinaryIO, large: list[bytes]) -> None:
+        super().__init__(small)
+        self._large = large
+
     def find_class(self, module: str, name: str) -> type[Record]:
         """Stand-in of a global, or refusal."""
         try:
@@ -205,9 +211,10 @@ class _RecordUnpickler(pickle.Unpickler):
         except KeyError:
             raise _RefusedError(f"{module}.{name}") from None
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        """Refuse references to objects outside the file."""
-        raise _RefusedError(f"persistent object {pid!r}")
+    def persistent_load(self, pid: Any) -> bytes:
+        """A byte string that the scan set apart; the file itself can hold no persistent objects."""
+        data: bytes = self._large[pid]
+        return data
 
 
 def load_records(stream: BinaryIO, name: str, error: type[InputError] = InputError) -> Any:
@@ -230,13 +237,14 @@ def load_records(stream: BinaryIO, name: str, error: type[InputError] = InputErr
     # Globals cached for extension codes by someone else would be handed out without asking find_class.
     copyreg.clear_extension_cache()
     try:
-        return _RecordUnpickler(stream).load()
-    except _RefusedError as refused:
-        raise UnsafePickleError(f"{name}: refused to load {refused} (only pandas and numpy data are read).") from None
+        return _RecordUnpickler(*checked(stream)).load()
+    except (_RefusedError, PersistentObjectError) as refused:
+        raise UnsafePickleError(
+            f"{name}: refused to load {one_line(refused)} (only pandas and numpy data are read)."
+        ) from None
     except EOFError:
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
     except OSError:
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
-        detail = str(cause).split("\n", 1)[0][:120]
-        raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({detail}).") from None
+        raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.traces.opening import open_pickle
+from bftrainer.traces.opening import one_line, open_pickle
 from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
 from bftrainer.traces.task_set import Draft, ScalingModel, TaskSet, finished, located
 from bftrainer.traces.writing import replacing
@@ -86,7 +87,7 @@ def read_scalability(
     made: dict[Any, ScalingCurve] = {}
     curves, submissions = {}, {}
     for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
-        where = f"{path}, task {name}"
+        where = f"{path}, task {one_line(name)}"
         if name in curves:
             raise InvalidTaskError(f"{where}: Expected unique task names, got this one twice.")
         counts = tuple(_whole(where, "Ns", count) for count in _list(where, "Ns", nodes))
@@ -169,7 +170,7 @@ def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
     if missing:
         raise InvalidTaskError(f"{path}: Expected columns {', '.join(columns)}, got none called {', '.join(missing)}.")
     if len(set(frame.columns)) != len(frame.columns):
-        raise InvalidTaskError(f"{path}: Expected unique columns, got {', '.join(frame.columns)}.")
+        raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
     return frame
 
 
@@ -182,7 +183,7 @@ def _names(path: Path, frame: Frame) -> list[str]:
 def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) -> None:
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
-            few = ", ".join(sorted(only)[:_FEW]) + (", ..." if len(only) > _FEW else "")
+            few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
             raise InvalidTaskError(
                 f"{path}: Expected the tasks of {bounds_path}, got {len(only)} in {has} but not in {lacks} ({few})."
             )
@@ -192,7 +193,7 @@ def _drafts(path: Path, frame: Frame) -> list[Draft]:
     columns = [_cells(frame, column) for column in _BOUNDS]
     drafts = []
     for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
-        where = f"{path}, task {name}"
+        where = f"{path}, task {one_line(name)}"
         fields = {
             "name": name,
             "min_nodes": _whole(where, "Jmin", least),
@@ -215,13 +216,13 @@ def _list(where: str, key: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return list(value.tolist())
     if not isinstance(value, list):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {value!r}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {reprlib.repr(value)}.")
     return value
 
 
 def _number(where: str, key: str, value: Any) -> float:
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool) or math.isnan(value):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {value}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {_short(value)}.")
     return float(value)
 
 
@@ -234,8 +235,13 @@ def _whole(where: str, key: str, value: Any) -> int:
 
 def _instant(where: str, value: Any) -> int:
     if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {value}.")
+        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {_short(value)}.")
     count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
     if abs(count) > np.iinfo(np.int64).max:
         raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
     return count
+
+
+def _short(value: Any) -> str:
+    """Scalars as they print; anything else shortened, since a pickle may nest lists without end."""
+    return str(value) if isinstance(value, int | float | np.generic) else reprlib.repr(value)

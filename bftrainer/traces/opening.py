@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError
 
-__all__ = ["Form", "form_of", "open_pickle", "open_plain"]
+__all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form"]
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -74,6 +74,12 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
 
 
+def one_line(text: object) -> str:
+    """Text from a file as it may stand in a message: control characters escaped, cut if long."""
+    shown = str(text)[:200]
+    return shown if shown.isprintable() else shown.encode("unicode_escape").decode()
+
+
 def suffix_form(path: Path) -> Form | None:
     """Form that a file's name promises; None if it promises none."""
     name = path.name.lower().removesuffix(".gz")
@@ -122,7 +128,8 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Pat
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
-    return member.isfile() and member.name.lower().endswith((".pkl", ".pickle"))
+    name = Path(member.name).name.lower()
+    return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds those
 
 
 class _Chunked(io.RawIOBase):

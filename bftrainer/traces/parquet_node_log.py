@@ -11,6 +11,7 @@ import numpy as np
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog
 from bftrainer.traces.native_node_log import COLUMNS, Warn, assembled, metadata, parsed, time_column
+from bftrainer.traces.opening import one_line
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def _check_columns(path: Path, table: pa.Table) -> None:
     import pyarrow as pa
 
     if sorted(table.column_names) != sorted(COLUMNS):
-        raise NodeLogError(f"{path}: Expected columns {', '.join(COLUMNS)}, got {', '.join(table.column_names)}.")
+        raise NodeLogError(
+            f"{path}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(table.column_names))}."
+        )
     for column, fits, expected in (
         ("time", pa.types.is_timestamp, "a timestamp"),
         ("node", lambda kind: pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type), "text"),

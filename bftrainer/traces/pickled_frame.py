@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
 from bftrainer.traces.legacy_pickle import Record, load_records
+from bftrainer.traces.opening import one_line
 
 __all__ = ["Block", "Frame", "plain", "read_pickled_frame"]
 
@@ -31,6 +32,10 @@ _NAT = np.datetime64("NaT", "ns")
 
 class _MalformedError(Exception):
     """The records are not those of a DataFrame we can read."""
+
+
+# The records come from an untrusted file: any field may be missing or of another type.
+_DAMAGE = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,21 +105,32 @@ def read_pickled_frame(stream: BinaryIO, name: str, error: type[InputError] = In
     try:
         return _frame(tree.state)
     except _MalformedError as cause:
-        raise error(f"{name}: Expected a readable DataFrame, {cause}.") from None
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError, OverflowError) as cause:
-        # The records come from an untrusted file: any field may be missing or of another type.
-        raise error(f"{name}: Expected a readable DataFrame, got damaged fields ({cause}).") from None
+        raise error(f"{name}: Expected a readable DataFrame, {one_line(cause)}.") from None
+    except _DAMAGE as cause:
+        raise error(f"{name}: Expected a readable DataFrame, got damaged fields ({one_line(cause)}).") from None
 
 
-def plain(cell: Any) -> Any:
-    """A cell of an object column as a number, text, array, list or datetime64; unknown records stay as they are."""
+def plain(cell: Any, depth: int = 2) -> Any:
+    """A cell of an object column as a number, text, array, list or datetime64.
+
+    Records that are unknown or damaged stay as they are.
+
+    Lists are followed to `depth` only: a short pickle can nest them in each other until they fill any memory.
+    """
     if isinstance(cell, list | tuple):
-        return [plain(item) for item in cell]
+        return [plain(item, depth - 1) for item in cell] if depth else cell
     if not isinstance(cell, Record):
         return cell
-    if _is(cell, "_reconstruct") or _is(cell, "_frombuffer"):
+    try:
+        return _plain_record(cell, depth)
+    except (_MalformedError, *_DAMAGE):
+        return cell
+
+
+def _plain_record(cell: Record, depth: int) -> Any:
+    if _is_array(cell):
         values = _array(cell)
-        return plain(values.tolist()) if values.dtype.kind == "O" else values
+        return plain(values.tolist(), depth) if values.dtype.kind == "O" else values
     if _is(cell, "scalar"):
         return np.frombuffer(cell.args[1], dtype=_dtype(cell.args[0]))[0]
     if _is(cell, "_unpickle_timestamp") or _is(cell, "Timestamp"):
@@ -183,13 +199,14 @@ def _labels(index: Any) -> Labels:
 
 def _values(record: Any) -> NDArray[Any]:
     """Values of a numpy or extension array."""
-    if _is(record, "_reconstruct") or _is(record, "_frombuffer"):
+    if _is_array(record):
         return _array(record)
     if isinstance(record, Record) and (_is(record, "_new_Index") or _is(record, "_new_DatetimeIndex")):
         return np.asarray(_labels(record))
     if _is(record, "__pyx_unpickle_NDArrayBacked"):
         parts = record.state if record.state is not None else record.args[2]
-        data = next(_values(part) for part in parts if isinstance(part, Record) and _is_array(part))
+        arrays = [part for part in parts if _is_array(part)]
+        data = _values(arrays[0])
         kind = next((part for part in parts if _is(part, "CategoricalDtype")), None)
         return data if kind is None else _categories(kind, data)
     if isinstance(record, Record) and isinstance(record.state, dict):
@@ -197,7 +214,7 @@ def _values(record: Any) -> NDArray[Any]:
     raise _MalformedError(f"got an array of an unknown kind ({type(record).__name__})")
 
 
-def _is_array(record: Record) -> bool:
+def _is_array(record: Any) -> bool:
     return _is(record, "_reconstruct") or _is(record, "_frombuffer")
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.traces.opening import form_of, open_plain
-from bftrainer.traces.toml_tasks import scaling_table
+from bftrainer.traces.opening import form_of, one_line, open_plain
+from bftrainer.traces.toml_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
 
@@ -43,11 +43,9 @@ class ScalingFit:
 
     def toml(self) -> str:
         """A `[task.scaling]` section with the points, and the law as a comment."""
-        import tomli_w
-
         law = f"# Amdahl fit: model = 'amdahl', rate_1 = {self.rate_1:.6g}, "
         law += f"parallel_fraction = {self.parallel_fraction:.6g} (residual {100 * self.residual:.2f} %)\n"
-        return law + tomli_w.dumps({"task": {"scaling": scaling_table(self.curve)}}).removeprefix("[task]\n\n")
+        return law + toml_text({"task": {"scaling": scaling_table(self.curve)}}).removeprefix("[task]\n\n")
 
 
 def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
@@ -65,7 +63,9 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
         try:
             header = [column.strip() for column in next(rows, [])]
             if sorted(header) != ["nodes", "throughput"]:
-                raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {', '.join(header)}.")
+                raise InvalidTaskError(
+                    f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}."
+                )
             measured = [_measurement(f"{path}:{rows.line_num}", header, row) for row in rows if row]
         except (csv.Error, UnicodeDecodeError) as fault:
             raise InvalidTaskError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.traces.opening import open_plain
+from bftrainer.traces.opening import one_line, open_plain
 from bftrainer.traces.task_set import Draft, ScalingModel, iso_instant, located, time_fields
 from bftrainer.traces.writing import replacing
 
@@ -65,7 +66,7 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     from bftrainer.traces.task_schema import TaskTable
 
     name = table.get("name")
-    where = f"{path}, task {name if isinstance(name, str) and name else number}"
+    where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     try:
         fields = TaskTable.model_validate(table).model_dump()
     except ValidationError as fault:
@@ -137,10 +138,18 @@ def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
 
 def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
     """Write tasks so that reading them gives the same ones."""
+    with replacing(path) as stream:
+        stream.write(toml_text({"schema": SCHEMA, "task": [_table(task) for task in tasks]}).encode())
+
+
+def toml_text(document: Mapping[str, Any]) -> str:
+    """TOML with a curve's numbers on one line, where the library gives each its own."""
     import tomli_w
 
-    with replacing(path) as stream:
-        tomli_w.dump({"schema": SCHEMA, "task": [_table(task) for task in tasks]}, stream)
+    def joined(match: re.Match[str]) -> str:
+        return f"[{', '.join(match[1].split()).replace(',,', ',').removesuffix(',')}]"
+
+    return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", joined, tomli_w.dumps(document))
 
 
 def _table(task: TaskSpec) -> dict[str, Any]:

@@ -70,9 +70,9 @@ MOVES = [
 # A: 360 + 480 - 18 - 48 + 180 + 200 - 36 + 540 - 10
 TOTALS = [
     {"task": "A", "started": 0, "completed": None, "work_done": 1648.0, "work_total": 10000.0, "node_s": 200.0}
-    | {"rescales": 4, "preemptions": 1, "rescale_cost": 64.0, "preemption_cost": 48.0},
+    | {"rescales": 3, "preemptions": 1, "rescale_cost": 64.0, "preemption_cost": 48.0},
     {"task": "B", "started": 50, "completed": 70, "work_done": 300.0, "work_total": 300.0, "node_s": 20.0}
-    | {"rescales": 1, "preemptions": 0, "rescale_cost": 0.0, "preemption_cost": 0.0},
+    | {"rescales": 0, "preemptions": 0, "rescale_cost": 0.0, "preemption_cost": 0.0},
 ]
 STEPS = """evtTime,Thr,Rate,ReScost,evt,Nleft,Npre,Njoin,nJob,nNd,nJrun,nNrun,PreCost
 2021-02-10 00:00:00,0,18,0,0,0,0,2,1,2,1,2,0
@@ -142,7 +142,7 @@ class Run:
         self.moves, self.totals, self.steps = list(MOVES), [dict(row) for row in TOTALS], STEPS
         self.settings = dict(SETTINGS)
         self.sums = {"work_done": 1948.0, "rescale_loss_work": 64.0, "preemption_loss_work": 48.0, "preemptions": 1}
-        self.sums |= {"rescales": 5, "used_node_s": 220.0, "idle_node_s": 220.0, "tasks_total": 2, "tasks_completed": 1}
+        self.sums |= {"rescales": 3, "used_node_s": 220.0, "idle_node_s": 220.0, "tasks_total": 2, "tasks_completed": 1}
 
     def write(self) -> Path:
         """Write inputs and records; returns the run directory."""

@@ -118,7 +118,7 @@ def test_dotted_names_are_not_followed(module, name):
 def test_persistent_ids_are_refused():
     """A reference to an object outside the file is refused."""
     for stream in (b"P17\n.", b"\x80\x02K\x11Q."):
-        with pytest.raises(UnsafePickleError, match="persistent object"):
+        with pytest.raises(UnsafePickleError, match="refused to load a persistent object"):
             load_records(io.BytesIO(stream), "evt.pkl")
 
 
@@ -203,3 +203,10 @@ def test_flipped_bits_never_raise_anything_else(fixtures):
         damaged[position] ^= int(rng.integers(1, 256))
         with contextlib.suppress(InputError):
             read_pickled_frame(io.BytesIO(bytes(damaged)), "evt.pkl")
+
+
+def test_messages_stay_on_one_line():
+    """A global whose name holds line breaks is refused with them escaped."""
+    with pytest.raises(UnsafePickleError) as caught:
+        load_records(io.BytesIO(b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93."), "evt.pkl")
+    assert str(caught.value) == r"evt.pkl: refused to load a\nb.c (only pandas and numpy data are read)."

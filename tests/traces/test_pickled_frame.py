@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError
+from bftrainer.traces.legacy_pickle import load_records
 from bftrainer.traces.pickled_frame import plain, read_pickled_frame
 
 TIMES = np.array(["2021-02-10T20:21:15", "2021-02-10T20:22:00", "2021-02-10T20:23:00"], dtype="M8[ns]")
@@ -130,3 +131,10 @@ def test_unread_types_are_refused(frame):
     """Types that no log or task set has are refused, not guessed."""
     with pytest.raises(InputError, match=r"^x\.pkl: "):
         frame_of(frame)
+
+
+def test_damaged_cells_stay_records():
+    """A cell whose record makes no sense is handed on as it is, for the reader of its column to refuse."""
+    stream = io.BytesIO(b"cpandas._libs.tslibs.timestamps\n_unpickle_timestamp\n(I1\nNNI99\ntR.")
+    damaged = load_records(stream, "x.pkl")
+    assert plain(damaged) is damaged

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
+from bftrainer.traces import read_node_log, read_task_set, write_node_log, write_task_set
+from bftrainer.traces.convert import convert, kind_of
+
+NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
+TASK_SETS = ["t.toml", "t.csv", "t.csv.gz", "t-Jbnd.pkl"]
+
+
+@pytest.fixture
+def log(fixtures):
+    """A small node log."""
+    return read_node_log(fixtures / "log-pandas2.2-protocol4.pkl")
+
+
+@pytest.fixture
+def tasks(fixtures):
+    """A small task set."""
+    name = "{}-pandas2.2-protocol5.pkl"
+    return read_task_set(fixtures / name.format("bounds"), fixtures / name.format("scalability")).tasks
+
+
+@pytest.mark.parametrize("source", NODE_LOGS)
+@pytest.mark.parametrize("target", NODE_LOGS)
+def test_node_logs_both_ways(tmp_path, log, source, target):
+    """A node log survives conversion between any two forms."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    write_node_log(tmp_path / "a" / source, log)
+    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
+    back = read_node_log(tmp_path / "b" / target)
+    assert done.summary() == "node log of 3 nodes"
+    assert done.warnings == ()
+    assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
+    for name in ("time_ns", "node", "idle"):
+        assert np.array_equal(getattr(back, name), getattr(log, name))
+
+
+@pytest.mark.parametrize("source", TASK_SETS)
+@pytest.mark.parametrize("target", TASK_SETS)
+def test_task_sets_both_ways(tmp_path, tasks, source, target):
+    """A task set survives conversion between any two forms."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    write_task_set(tmp_path / "a" / source, tasks)
+    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
+    assert done.summary() == "task set of 2 tasks"
+    assert read_task_set(tmp_path / "b" / target).tasks == tasks
+
+
+def test_what_is_lost_is_said(tmp_path):
+    """Fields that the pickled form cannot hold are named."""
+    (tmp_path / "t.csv").write_text(
+        "name,min_nodes,max_nodes,work,submit,user,nodes,throughput\nJ0,1,2,3,2021-02-10T00:00:00Z,me,0 2,0 1\n"
+    )
+    done = convert(tmp_path / "t.csv", tmp_path / "t-Jbnd.pkl")
+    assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
+
+
+def test_kinds(tmp_path, fixtures):
+    """What a file holds is told by its columns; scalability alone is refused."""
+    assert kind_of(fixtures / "log-pandas1.1-protocol0.pkl") == "node log"
+    assert kind_of(fixtures / "bounds-pandas1.1-protocol0.pkl") == "task set"
+    with pytest.raises(InputError, match=r"got scalability: name its bounds"):
+        kind_of(fixtures / "scalability-pandas1.1-protocol0.pkl")
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"x\.csv:1: Expected the columns of a node log or a task set, got a, b\."):
+        kind_of(tmp_path / "x.csv")
+
+
+def test_unfit_targets(tmp_path, fixtures):
+    """A target whose form does not fit what the source holds is refused, and nothing is written."""
+    with pytest.raises(OutputError, match=r"x\.toml: Expected a name ending in \.parquet"):
+        convert(fixtures / "log-pandas2.2-protocol4.pkl", tmp_path / "x.toml")
+    with pytest.raises(OutputError, match=r"x\.parquet: Expected a name ending in \.toml"):
+        convert(fixtures / "bounds-pandas2.2-protocol5.pkl", tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("read", "error"), [(read_node_log, NodeLogError), (read_task_set, InvalidTaskError), (kind_of, InputError)]
+)
+def test_unreadable_sources(tmp_path, read, error):
+    """Missing files, folders, empty files and files of no known form are refused in one line."""
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "empty.csv.gz").write_bytes(b"\x1f\x8b")
+    (tmp_path / "unknown.bin").write_bytes(b"\x00\x01\x02")
+    for name, message in (
+        ("missing.pkl", r"missing\.pkl: No such file\."),
+        ("", r"Expected a file, got a directory\."),
+        ("empty.csv", r"empty\.csv: Expected data, got an empty file\."),
+        ("empty.csv.gz", r"empty\.csv\.gz: Expected a whole archive, got a damaged one"),
+        ("unknown.bin", r"unknown\.bin: Expected pickle, .*, got something else\."),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            read(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_forms_of_the_other_kind(tmp_path, log, tasks):
+    """A node log is no task set, and a task set no node log; the message says what was found."""
+    write_node_log(tmp_path / "x.parquet", log)
+    write_task_set(tmp_path / "t.toml", tasks)
+    with pytest.raises(NodeLogError, match=r"t\.toml: Expected a node log .*, got TOML\."):
+        read_node_log(tmp_path / "t.toml")
+    with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
+        read_task_set(tmp_path / "x.parquet")

@@ -1,0 +1,66 @@
+import resource
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+import bftrainer.traces
+from bftrainer.errors import OutputError
+from bftrainer.traces.writing import replacing
+
+
+def test_failure_leaves_the_earlier_file(tmp_path):
+    """If writing fails half-way the earlier file stays as it was, and nothing is left over."""
+    path = tmp_path / "x.csv"
+    path.write_text("earlier")
+    with pytest.raises(TypeError), replacing(path) as stream:
+        stream.writelines([b"half", None])
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def full_disk():
+    """Files cannot grow beyond 64 KiB."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_full_disk(tmp_path):
+    """A disk that fills up is one line, and the earlier file stays as it was."""
+    path = tmp_path / "x.csv"
+    path.write_text("earlier")
+    with pytest.raises(OutputError, match=r"x\.csv: cannot be written \(File too large\)\."), replacing(path) as stream:
+        stream.write(bytes(1 << 20))
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_the_usual_ones(tmp_path):
+    """A file written is as readable to others as one opened in the usual way."""
+    (tmp_path / "usual").touch()
+    with replacing(tmp_path / "x") as stream:
+        stream.write(b"x")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_import_is_light():
+    """Importing the package loads neither pandas nor pyarrow nor pydantic; reading a pickle does not either."""
+    heavy = {"pandas", "pyarrow", "pydantic", "tomli_w"}
+    code = f"import sys, bftrainer.traces, bftrainer.traces.convert; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_surface():
+    """The package exports what it says."""
+    public = {name for name in vars(bftrainer.traces) if not name.startswith("_")}
+    modules = {name for name in public if f"bftrainer.traces.{name}" in sys.modules}
+    assert public - modules == set(bftrainer.traces.__all__)
