@@ -1,8 +1,9 @@
-"""Workloads *decision* and *growth*: single solves on fresh instances."""
+"""Workloads *decision*, *pruning* and *growth*: single solves on fresh instances."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -16,9 +17,9 @@ from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
 from solvers import AllocationProblem, Held, Limits, Solver
 from solvers.registry import get_solver, names, solve
 
-__all__ = ["NODE_LEVEL", "REFERENCE", "decision_cases", "growth_cases"]
+__all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases"]
 
-REFERENCE, NODE_LEVEL = "reference DP", "node-level"
+REFERENCE, NODE_LEVEL, PRUNED = "reference DP", "node-level", "pruned"
 LIMITS = Limits(time_s=10.0)
 NODE_LEVEL_RUNS = 20
 # Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
@@ -38,12 +39,23 @@ def decision_cases(plan: Plan) -> Iterator[Case]:
             yield _solver_case(group, name, draw, tasks * nodes)
 
 
+def pruning_cases(plan: Plan) -> Iterator[Case]:
+    """The same instances with all options left in, as `--no-prune` does."""
+    whole = replace(LIMITS, prune=False)
+    for tasks, nodes in QUICK_SIZES[:1] if plan.quick else SIZES:
+        draw = partial(_draw, plan.seed, tasks, nodes, 64)
+        for name in ("dp", "cbc", "highs"):
+            group = f"{name}, {tasks} x {nodes}"
+            yield Case(group, PRUNED, partial(_solve, name, draw), partial(_prepare, name))
+            yield Case(group, "unpruned", partial(_solve, name, draw, limits=whole), partial(_prepare, name))
+
+
 def growth_cases(plan: Plan) -> Iterator[Case]:
     """`dp` and `cbc` along each axis, the other two held: 30 tasks, 391 nodes, 64 nodes a task at most."""
     axes = (
         ("tasks", [(tasks, 391, 64) for tasks in (5, 10, 20, 40, 80, 160)]),
         ("nodes", [(30, nodes, 64) for nodes in (60, 120, 240, 480, 960, 1920)]),
-        ("Jmax", [(30, 391, most) for most in (8, 16, 32, 64)]),
+        ("Jmax", [(30, 391, most) for most in (8, 16, 32, 64, 128, 256)]),
     )
     for axis, points in axes:
         for tasks, nodes, most in points[:2] if plan.quick else points:
@@ -89,12 +101,12 @@ def _prepare(name: str) -> None:
         raise Unmeasured("no licence") from error
 
 
-def _solve(name: str, draw: Draw, run: int) -> Sample:
+def _solve(name: str, draw: Draw, run: int, limits: Limits = LIMITS) -> Sample:
     problem = draw(run)
     solver = _usable(name)
     began = perf_counter()
     try:
-        result = solve(solver, problem, LIMITS)
+        result = solve(solver, problem, limits)
     except SolverUnavailableError as error:
         raise Unmeasured("size-limit") from error
     except UnsupportedProblemError as error:

@@ -56,7 +56,7 @@ def instance(
     rng : numpy.random.Generator
     tasks, nodes : int
     max_nodes : int
-        Most nodes of any task (Jmax), at most 64.
+        Most nodes of any task (Jmax); curves are continued beyond 64 by their last slope.
     max_minimum : int
         Minimum counts (Jmin) are drawn from 1 to this; some tasks hold fewer, having lost nodes.
     equal : bool
@@ -69,12 +69,18 @@ def instance(
     held = 0
     for _ in range(tasks):
         name, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, names, max_nodes, max_minimum)
-        credit = np.interp(np.arange(maximum + 1), CURVE_NODES, IMAGENET_THROUGHPUT[name])
+        credit = _credit(IMAGENET_THROUGHPUT[name], maximum)
         # A quarter hold nothing; the others hold what the pool that is left allows, be it below their minimum.
         current = 0 if rng.random() < 0.25 else int(min(rng.integers(0, maximum + 1), nodes - held))
         held += current
         made.append(options(credit, current, minimum, forward_s, grow_s, shrink_s))
     return AllocationProblem(tuple(made), nodes)
+
+
+def _credit(throughput: tuple[float, ...], maximum: int) -> NDArray[np.float64]:
+    counts = np.arange(maximum + 1)
+    slope = (throughput[-1] - throughput[-2]) / (CURVE_NODES[-1] - CURVE_NODES[-2])
+    return np.interp(counts, CURVE_NODES, throughput) + slope * np.maximum(counts - CURVE_NODES[-1], 0)
 
 
 def _draw(

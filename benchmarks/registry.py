@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.decision import NODE_LEVEL, REFERENCE, decision_cases, growth_cases
+from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.workload import Workload
 
@@ -24,6 +24,13 @@ WORKLOADS = {
             growth_cases,
             runs=50,
             baselines=(REFERENCE,),
+        ),
+        Workload(
+            "pruning",
+            "What dropping options that no optimum uses saves: a decision with and without.",
+            pruning_cases,
+            runs=50,
+            baselines=(PRUNED,),
         ),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),

@@ -23,7 +23,9 @@ __all__ = ["DynamicProgramme"]
 # rounding, far below the 1e-9 that counts as optimal.
 TIE_SHARE = 2.0**-36
 CERTIFIED_GAP = 1e-9
-ROUNDING = 2.0**-46
+ROUNDING = 2.0**-40
+# Windows first hold what loses up to this share of a node's worth against the bound: mostly that is enough.
+FIRST_BUDGET, GROWTH = 0.15, 4.0
 # States are worked on in blocks, so that a block's candidates stay in the cache.
 BLOCK = 256
 
@@ -49,51 +51,76 @@ class DynamicProgramme:
         deadline = perf_counter() + limits.time_s
         if not problem.tasks:
             return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
-        table = value_table(problem.tasks, problem.nodes)
-        # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
-        scale = len(table) * max(float(table.max()), -float(table[:, 0].min()))
         try:
-            while True:
-                bonus = TIE_SHARE * scale / len(table)
-                counts, best = _solve(problem, table, bonus, ROUNDING * scale if limits.prune else None, deadline)
-                # What objective() says, without its look-ups.
-                value = math.fsum(map(table.item, range(len(counts)), counts))
-                bound = max(value, best)
-                if bound - value <= CERTIFIED_GAP * abs(value) or not bonus:
-                    return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
-                # The optimum is much smaller than its scale was taken to be; about 0, ties stay as they fall.
-                scale = abs(value) if abs(value) < scale / 2 else 0.0
+            counts, value, bound = _Programme(problem, limits.prune, deadline).answer()
         except OutOfTime:
             return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+        return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
 
 
-def _solve(
-    problem: AllocationProblem, table: NDArray[np.float64], bonus: float, rounding: float | None, deadline: float
-) -> tuple[tuple[int, ...], float]:
-    """Best counts with `bonus` for each task that keeps its count, and their value with it.
+class _Programme:
+    """One problem's value table, solved as often as its ties need: mostly once."""
 
-    `rounding` is the error allowed for in sums of values; None lets every count be considered.
-    """
-    width = table.shape[1]
-    favoured = table.copy()
-    for row, task in zip(favoured, problem.tasks, strict=True):
-        if task.current < width:
-            row[task.current] += bonus
-    slack = bonus / 2
-    if rounding is None:
-        return _best_in(favoured, [0] * len(table), _last_offered(favoured), problem.nodes, slack, deadline)
-    relaxed = relax(favoured, problem.nodes)
-    # Optima mostly lose less than a node's worth against the bound; if not, the second round is wide enough.
-    budget = relaxed.multiplier + bonus + rounding
-    while True:
-        inside = relaxed.losses <= budget
-        low = inside.argmax(axis=1)
-        high = (width - 1) - inside[:, ::-1].argmax(axis=1)
-        found = _best_in(favoured, low.tolist(), high.tolist(), problem.nodes, slack, deadline)
-        missing = relaxed.bound - found[1] + bonus + rounding
-        if missing <= budget:
-            return found
-        budget = missing + rounding
+    def __init__(self, problem: AllocationProblem, prune: bool, deadline: float) -> None:
+        self.problem, self.prune, self.deadline = problem, prune, deadline
+        self.table = value_table(problem.tasks, problem.nodes)
+        # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
+        self.scale: float = len(self.table) * max(self.table.max().item(), -min(self.table[:, 0].tolist())) or 1.0
+
+    def answer(self) -> tuple[tuple[int, ...], float, float]:
+        """Counts, their value, and a bound no more than `CERTIFIED_GAP` above it."""
+        counts, bound = self.best(self.scale)
+        value = self.worth(counts)
+        if bound - value <= CERTIFIED_GAP * abs(value):
+            return counts, value, max(bound, value)
+        # The optimum is much smaller than the scale was taken to be, so the bonus may have outweighed values.
+        exact, bound = self.best(0.0)
+        optimum = self.worth(exact)
+        worst = optimum - CERTIFIED_GAP * abs(optimum)
+        if value < worst:
+            counts, _ = self.best(abs(optimum))
+            value = self.worth(counts)
+        if value < worst:
+            counts, value = exact, optimum
+        return counts, value, max(bound, value)
+
+    def worth(self, counts: tuple[int, ...]) -> float:
+        """What `objective()` says, without its look-ups."""
+        return math.fsum(map(self.table.item, range(len(counts)), counts))
+
+    def best(self, scale: float) -> tuple[tuple[int, ...], float]:
+        """Best counts if each task that keeps its count earns a bonus (none for `scale` 0), and their value with it."""
+        bonus = TIE_SHARE * scale / len(self.table)
+        width = self.table.shape[1]
+        favoured = self.table.copy()
+        for row, task in zip(favoured, self.problem.tasks, strict=True):
+            if task.current < width:
+                row[task.current] += bonus
+        if self.prune:
+            return self._in_windows(favoured, bonus)
+        low = [0] * len(favoured)
+        return _best_in(favoured, low, _last_offered(favoured), self.problem.nodes, bonus / 2, self.deadline)
+
+    def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
+        """`best` among counts whose loss against the Lagrangian bound is small, widened until that proves enough."""
+        relaxed = relax(favoured, self.problem.nodes)
+        # What ties within the slack, or are told apart by rounding alone, must be inside as well.
+        margin = bonus + ROUNDING * self.scale
+        budget = FIRST_BUDGET * relaxed.multiplier + margin
+        while True:
+            inside = relaxed.losses <= budget
+            low = inside.argmax(axis=1).tolist()
+            high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(axis=1)).tolist()
+            missing = math.inf
+            # Windows that rounding leaves without an allocation that fits are widened like those that miss the best.
+            if sum(low) <= self.problem.nodes:
+                found = _best_in(favoured, low, high, self.problem.nodes, bonus / 2, self.deadline)
+                missing = relaxed.bound - found[1] + margin
+                if missing <= budget:
+                    return found
+            if perf_counter() > self.deadline:
+                raise OutOfTime
+            budget = min(missing * (1.0 + ROUNDING), GROWTH * budget)
 
 
 def _last_offered(table: NDArray[np.float64]) -> list[int]:
@@ -127,7 +154,6 @@ def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> 
     pad = max(sizes)
     rows = np.empty((len(values) + 1, pad + nodes + pad))
     rows[:, :pad] = -np.inf
-    # The last task alone makes the most of what it is given.
     rows[-1, pad:] = 0.0
     work = np.empty((pad, min(nodes + 1, BLOCK)))
     later, earlier = 0, sum(sizes) - len(sizes)
@@ -137,7 +163,11 @@ def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> 
         # Fewer nodes than `start` are never left for these tasks, and more than `later` they cannot use.
         start, stop = pad + max(0, nodes - earlier), pad + min(nodes, later) + 1
         row = rows[j]
-        _convolve(rows[j + 1], row, values[j][:, None], start, stop, work)
+        if later == sizes[j] - 1:
+            # The last task alone: the best of the counts up to each state.
+            np.maximum.accumulate(values[j], out=row[pad : pad + sizes[j]])
+        else:
+            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work)
         row[stop : stop + pad - 1] = row[stop - 1]
         if perf_counter() > deadline:
             raise OutOfTime

@@ -43,7 +43,7 @@ class Exhaustive:
         SolverError
             If no allocation satisfies the extra rows.
         """
-        combinations = math.prod(task.counts.size for task in problem.tasks)
+        combinations = math.prod(int(task.counts.searchsorted(problem.nodes, "right")) for task in problem.tasks)
         if combinations > MOST_COMBINATIONS:
             raise UnsupportedProblemError(
                 f"{self.name}: Expected at most {MOST_COMBINATIONS:,} allocations to compare, got {combinations:,}."
@@ -70,11 +70,12 @@ def _allocations(
     values = np.zeros(1)
     rescaled = np.zeros(1, dtype=np.int64)
     for task in problem.tasks:
-        size = task.counts.size
-        column = np.tile(task.counts, len(counts))[:, None]
-        counts = np.hstack((np.repeat(counts, size, axis=0), column))
-        values = (values[:, None] + task.values).ravel()
-        rescaled = (rescaled[:, None] + (task.counts != task.current)).ravel()
+        fits = task.counts <= problem.nodes
+        offered = task.counts[fits]
+        column = np.tile(offered, len(counts))[:, None]
+        counts = np.hstack((np.repeat(counts, offered.size, axis=0), column))
+        values = (values[:, None] + task.values[fits]).ravel()
+        rescaled = (rescaled[:, None] + (offered != task.current)).ravel()
     return counts, values, rescaled
 
 

@@ -20,7 +20,7 @@ from solvers.segments import CountModel
 if TYPE_CHECKING:
     import gurobipy
 
-__all__ = ["GurobiSolver", "environment", "probe", "unavailable"]
+__all__ = ["GurobiSolver", "environment", "unavailable"]
 
 # https://docs.gurobi.com/projects/optimizer/en/current/reference/misc/errorcodes.html
 NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
@@ -55,8 +55,16 @@ class GurobiSolver:
 
     @staticmethod
     def licence() -> str:
-        """What the licence covers, or why there is none."""
-        return probe()
+        """Until when the licence is valid, or why there is none."""
+        import gurobipy
+
+        try:
+            with gurobipy.Model(env=environment(GurobiSolver.name)) as target:
+                # 0 stands for a licence that does not expire.
+                expires = int(target.LicenseExpiration)
+        except SolverError as error:
+            return str(error)
+        return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"
 
     def _run(self, model: CountModel, limits: Limits) -> Outcome:
         import gurobipy
@@ -139,16 +147,3 @@ def unavailable(name: str, code: int, message: str, variables: int = 0) -> Solve
     if code == NO_LICENCE:
         return SolverUnavailableError(f"{name}: no valid licence ({message.rstrip('.')}); try --solver cbc.")
     return SolverError(f"{name}: {message.rstrip('.')}.")
-
-
-def probe() -> str:
-    """What the licence covers, or why there is none."""
-    import gurobipy
-
-    try:
-        with gurobipy.Model(env=environment("gurobi")) as target:
-            # 0 stands for a licence that does not expire.
-            expires = int(target.LicenseExpiration)
-    except (SolverUnavailableError, SolverError) as error:
-        return str(error)
-    return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"

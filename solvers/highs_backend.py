@@ -9,10 +9,12 @@ from solvers.count_level import Outcome, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
-__all__ = ["HighsSolver"]
+__all__ = ["HighsSolver", "claim_threads"]
 
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
 INTEGER = 1
+# Threads that HiGHS's scheduler, one a process, was last started with.
+_scheduled: list[int] = []
 
 
 class HighsSolver:
@@ -37,6 +39,7 @@ class HighsSolver:
     def _run(self, model: CountModel, limits: Limits) -> Outcome:
         import highspy
 
+        claim_threads(limits.threads)
         highs = highspy.Highs()
         options = {
             "output_flag": False,
@@ -66,3 +69,12 @@ class HighsSolver:
         solution = highs.getSolution()  # type: ignore[attr-defined]
         found = np.array(solution.col_value) if info.primal_solution_status == 2 else None
         return Outcome(self._STATUS[status], found, info.mip_dual_bound)
+
+
+def claim_threads(threads: int) -> None:
+    """Let the next solve use `threads` threads: HiGHS fails if its running scheduler has another number."""
+    import highspy
+
+    if _scheduled != [threads]:
+        highspy.Highs.resetGlobalScheduler(True)
+        _scheduled[:] = [threads]

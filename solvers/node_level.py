@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import UnsupportedProblemError
 from solvers.count_level import solve_count_model
-from solvers.mip_backend import quiet_model, run, write
 from solvers.problem import AllocationProblem, Limits, SolveResult
+from solvers.python_mip import quiet_model, run, write
 from solvers.segments import CountModel
 
 __all__ = ["NodeLevelSolver", "with_nodes"]

@@ -25,8 +25,10 @@ __all__ = ["Pruned", "Relaxation", "prune", "relax", "unpruned", "value_table"]
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# Beyond this many options exchanges of two tasks at a time cost more than the model they would shrink.
-EXCHANGE_OPTIONS = 400
+# Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
+EXCHANGE_OPTIONS = 200
+MOST_EXCHANGES = 10
+NEVER = np.iinfo(np.int64).min
 CUTTING_PLANES = 60
 
 
@@ -112,26 +114,28 @@ def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
     nodes : int
         Idle nodes N.
     """
-    columns = np.arange(table.shape[1], dtype=np.float64)
-    offsets = np.arange(0, table.size, table.shape[1])
-    flat = table.ravel()
+    width = table.shape[1]
+    columns = np.arange(width, dtype=np.float64)
+    offsets = np.arange(0, table.size, width)
+    take = table.ravel().take
     reduced = np.empty_like(table)
+    idle = table[:, 0].tolist()
 
     chosen = table.argmax(axis=1)
-    chosen_values = flat.take(chosen + offsets)
-    multiplier = 0.0
+    best = take(chosen + offsets)
     # Sums of short arrays are cheaper in Python.
-    over_used, over_value = sum(chosen.tolist()), sum(chosen_values.tolist())
+    most, values = chosen.tolist(), best.tolist()
+    over_used, over_value = sum(most), sum(values)
     if over_used <= nodes:
-        return Relaxation(0.0, over_value, chosen_values[:, None] - table, chosen)
-    fit_used, fit_value = 0, sum(table[:, 0].tolist())
-    fitting = np.zeros_like(chosen)
-    multiplier = _first_guess(chosen, chosen_values - table[:, 0], nodes)
+        return Relaxation(0.0, over_value, best[:, None] - table, chosen)
+    fit_used, fit_value, fitting = 0, sum(idle), np.zeros_like(chosen)
+    price = _first_guess(most, values, idle, nodes)
     target = -np.inf
     for _ in range(CUTTING_PLANES):
+        multiplier = price
         np.subtract(table, columns * multiplier, out=reduced)
         chosen = reduced.argmax(axis=1)
-        used, value = sum(chosen.tolist()), sum(flat.take(chosen + offsets).tolist())
+        used, value = sum(chosen.tolist()), sum(take(chosen + offsets).tolist())
         if used <= nodes:
             fitting = chosen
         # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
@@ -141,20 +145,23 @@ def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
             over_used, over_value = used, value
         else:
             fit_used, fit_value = used, value
-        multiplier = (over_value - fit_value) / (over_used - fit_used)
-        target = over_value - multiplier * over_used + 1e-13 * abs(over_value)
+        price = (over_value - fit_value) / (over_used - fit_used)
+        target = over_value - price * over_used + 1e-13 * abs(over_value)
     best = reduced.ravel().take(chosen + offsets)
-    bound = sum(best.tolist()) + multiplier * nodes
     np.subtract(best[:, None], reduced, out=reduced)
-    return Relaxation(multiplier, bound, reduced, fitting)
+    return Relaxation(multiplier, sum(best.tolist()) + multiplier * nodes, reduced, fitting)
 
 
-def _first_guess(chosen: NDArray[np.int64], gains: NDArray[np.float64], nodes: int) -> float:
+def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
     """Multiplier if tasks of constant gain per node were served best first: near, as curves are nearly linear."""
-    slopes = gains / np.maximum(chosen, 1)
-    order = slopes.argsort()[::-1]
-    marginal = int((chosen[order].cumsum() > nodes).argmax())
-    return float(slopes[order[marginal]])
+    gains = zip(most, values, idle, strict=True)
+    slopes = [((value - nothing) / count, count) for count, value, nothing in gains if count]
+    slopes.sort(reverse=True)
+    for slope, count in slopes:
+        nodes -= count
+        if nodes < 0:
+            return slope
+    return 0.0
 
 
 def prune(problem: AllocationProblem) -> Pruned:
@@ -188,7 +195,7 @@ def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDA
     counts = relaxed.counts.copy()
     rows = np.arange(len(table))
     tolerance = KEPT_SHARE * abs(relaxed.bound)
-    for _ in range(len(table) + 10):
+    for _ in range(len(table) + MOST_EXCHANGES):
         values = table[rows, counts]
         gap = relaxed.bound - float(values.sum())
         if gap <= tolerance:
@@ -196,24 +203,34 @@ def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDA
         tasks, choices = np.nonzero(relaxed.losses <= gap)
         gains = table[tasks, choices] - values[tasks]
         extra = choices - counts[tasks]
-        move = _best_move(tasks, gains, extra, nodes - int(counts.sum()), tolerance)
+        losses = relaxed.losses[tasks, choices]
+        left = nodes - int(counts.sum())
+        move = _best_single(gains, extra, losses - relaxed.losses[rows, counts][tasks], left, tolerance)
+        if not move:
+            near = losses.argsort()[:EXCHANGE_OPTIONS]
+            move = [int(near[index]) for index in _best_pair(tasks[near], gains[near], extra[near], left, tolerance)]
         if not move:
             break
         counts[tasks[move]] = choices[move]
     return counts
 
 
-def _best_move(
+def _best_single(
+    gains: NDArray[np.float64], extra: NDArray[np.int64], added: NDArray[np.float64], left: int, tolerance: float
+) -> list[int]:
+    """Of the options that fit and gain, the one that adds the least loss, the largest of equal ones; none if none."""
+    useful = (extra <= left) & (gains > tolerance)
+    if not useful.any():
+        return []
+    least = float(added[useful].min())
+    return [int(np.where(useful & (added <= least + tolerance), extra, NEVER).argmax())]
+
+
+def _best_pair(
     tasks: NDArray[np.int64], gains: NDArray[np.float64], extra: NDArray[np.int64], left: int, tolerance: float
 ) -> list[int]:
-    """Indices of the option, or of two options of different tasks, that fit and gain the most; none if none gain."""
+    """Two options of different tasks that fit together and gain the most; none if none gain."""
     if not tasks.size:
-        return []
-    single = np.where(extra <= left, gains, -np.inf)
-    best = int(single.argmax())
-    if single[best] > tolerance:
-        return [best]
-    if tasks.size > EXCHANGE_OPTIONS:
         return []
     allowed = (extra[:, None] + extra <= left) & (tasks[:, None] != tasks)
     pairs = np.where(allowed, gains[:, None] + gains, -np.inf)

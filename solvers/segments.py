@@ -5,13 +5,14 @@ A task's options are cut into *runs*: consecutive counts on which its value is c
 ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one run a task. As a run is concave, its
 steeper segments fill first by themselves. A task of a single run that includes 0 needs no binary at all.
 The linear relaxation of this is as tight as can be: the concave hull of every task's values.
+Tasks of equal options take their nodes in order, the first the most, or branching would try all their permutations.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,6 +190,9 @@ def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = ()) -> Co
     ones = np.ones(len(base))
     for row in (LinearRow(ones, upper=nodes), *rows):
         _add_linear(builder, row, base)
+    if not rows:
+        for row in _ordered(options):
+            _add_linear(builder, row, base)
     gains = np.array(builder.objective)
     largest = float(np.abs(gains).max(initial=0.0))
     scale = 2.0 ** (COEFFICIENT_EXPONENT - math.frexp(largest)[1]) if largest else 1.0
@@ -207,6 +211,18 @@ def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = ()) -> Co
         owners=np.array(builder.owners, dtype=np.int64),
         weights=np.array(builder.weights, dtype=np.int64),
     )
+
+
+def _ordered(options: Pruned) -> Iterator[LinearRow]:
+    """``n_i >= n_k`` for every two neighbours among tasks of equal options."""
+    last: dict[tuple[bytes, bytes], int] = {}
+    for number, (counts, values) in enumerate(zip(options.counts, options.values, strict=True)):
+        kind = counts.tobytes(), values.tobytes()
+        if counts.size > 1 and kind in last:
+            coefficients = np.zeros(len(options.counts))
+            coefficients[[last[kind], number]] = 1.0, -1.0
+            yield LinearRow(coefficients, lower=0.0)
+        last[kind] = number
 
 
 def _add_linear(builder: _Builder, row: LinearRow, base: list[int]) -> None:

@@ -27,8 +27,14 @@ class World:
     def allocator(self, **changes: object) -> Allocator:
         """An allocator for the tasks, exact and with small forward time."""
         completions = "reported" if self.decide_on == "all" else "noticed"
-        settings = {"solver": "dp", "forward_time_s": 60.0, "max_tasks": self.max_tasks, "completions": completions}
-        return Allocator(self.tasks, Settings(objective=as_given, **(settings | changes)), self.log.nodes)
+        settings = {
+            "objective": as_given,
+            "solver": "dp",
+            "forward_time_s": 60.0,
+            "max_tasks": self.max_tasks,
+            "completions": completions,
+        }
+        return Allocator(self.tasks, Settings(**(settings | changes)), self.log.nodes)
 
     def replay(self, *observers: object, **changes: object) -> Recording:
         """Replay it and return the record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from bftrainer import __version__
-from bftrainer.errors import BftrainerError
+from bftrainer.errors import BftrainerError, InputError
 
 __all__ = ["cli", "guarded", "main", "replay_main"]
 
@@ -44,18 +45,21 @@ class _LateGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="bftrainer")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """What would I get from my idle nodes, and with which settings?"""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def guarded(command: Callable[..., Any], program: str) -> int:
     """Run a click command; return its exit status after at most one line on stderr about what went wrong."""
     try:
-        command(standalone_mode=False, prog_name=program)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        # `ctx.exit(status)` comes back as the status; a command that simply ends gives None.
+        status: int | None = command(standalone_mode=False, prog_name=program)
+        sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
@@ -66,9 +70,19 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         click.echo(f"Error: {_one_line(str(error))}", err=True)
         return error.exit_status
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone; the interpreter would complain again at exit
+        _forget_stdout()
         return 1
-    return 0
+    except OSError as error:
+        _forget_stdout()
+        where = "" if error.filename is None else f"{error.filename}: "
+        click.echo(f"Error: {where}{_one_line(error.strerror or str(error))}.", err=True)
+        return InputError.exit_status
+    return status or 0
+
+
+def _forget_stdout() -> None:
+    """Send what is still to be printed nowhere: where it should go takes no more, and exit would complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(message: str) -> str:

@@ -121,6 +121,7 @@ _DECISION_OPTIONS = (
     ),
     click.option(
         "--objective",
+        metavar="NAME",
         default="as-given",
         show_default=True,
         shell_complete=_objective_names,
@@ -172,7 +173,7 @@ _OUTPUT_OPTIONS = (
         "print_",
         type=bool,
         default=True,
-        show_default=True,
+        show_default="true",
         help="false: print to iter-prints.log in the result directory.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),

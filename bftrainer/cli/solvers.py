@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 
 import click
 
 __all__ = ["solvers"]
+
+FILE_WIDTH = 400
 
 
 @click.command()
@@ -29,7 +32,9 @@ def solvers(as_json: bool) -> None:
     for row in rows:
         installed, exact, extra_rows = (_yes(answer) for answer in (row.installed, row.exact, row.extra_rows))
         table.add_row(row.name, installed, row.licensed or "-", exact, extra_rows, row.version or "-")
-    Console(width=120).print(table)
+    # Elsewhere than on a terminal nothing is folded: one line a solver.
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
+    console.print(table)
 
 
 def _yes(answer: bool) -> str:

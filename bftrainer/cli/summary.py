@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Callable
 from typing import IO, Any
-
-from rich.console import Console
-from rich.table import Table
 
 __all__ = ["render_summary"]
 
@@ -14,27 +13,35 @@ Summary = dict[str, Any]
 
 
 def render_summary(summary: Summary, out: IO[str]) -> None:
-    """Write a run's headline figures to `out`, one a line."""
+    """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
+    width = max(shutil.get_terminal_size().columns, 2 * _INDENT) if out.isatty() else None
     start, end = summary["window_start"][:19], summary["window_end"][:19]
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
         title += " (partial: interrupted)"
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
+    lines = [title]
     for label, show in _ROWS:
         text = show(summary)
         if text is not None:
-            table.add_row(label, text)
-    Console(file=out, width=120, highlight=False).print(table)
+            lines.append(f"{label:{_INDENT}}{text}")
+    for line in lines:
+        folded = [line] if width is None else _folded(line, width)
+        out.writelines(f"{part}\n" for part in folded)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
 
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-def _hours(value: float | None) -> str:
-    return "-" if value is None else f"{value / 3600:,.2f} h"
+def _duration(value: float | None) -> str:
+    """Hours, unless that would round away a short replay."""
+    if value is None:
+        return "-"
+    return f"{value / 3600:,.2f} h" if value >= 3600 else f"{value:,.1f} s"
 
 
 def _milliseconds(value: float | None) -> str:
@@ -57,7 +64,7 @@ def _efficiency(summary: Summary) -> str | None:
         return None
     return (
         f"{_percent(summary['efficiency'])} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
-        f"{_hours(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"{_duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
     )
 
 
@@ -74,7 +81,8 @@ def _below_large_idle(summary: Summary) -> str:
 
 def _decision_time(summary: Summary) -> str:
     median, p95, most = (_milliseconds(summary[f"solve_s_{name}"]) for name in ("median", "p95", "max"))
-    return f"{median} median, {p95} p95, {most} max ({summary['solver']})"
+    answered = ", ".join(summary["solvers"]) or summary["solver"]
+    return f"{median} median, {p95} p95, {most} max ({answered})"
 
 
 def _wall_time(summary: Summary) -> str:
@@ -82,8 +90,9 @@ def _wall_time(summary: Summary) -> str:
     return f"{summary['wall_s']:.2f} s: {parts}"
 
 
+_INDENT = 23
 _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
-    ("events", lambda s: f"{s['events']:,} in {_hours(s['window_s'])}"),
+    ("events", lambda s: f"{s['events']:,} in {_duration(s['window_s'])}"),
     ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
     ("occupancy", lambda s: _percent(s["occupancy"])),
     ("  below large idle", _below_large_idle),
@@ -93,9 +102,9 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("preemption loss", lambda s: _percent(s["preemption_loss_share"])),
     ("return on investment", lambda s: _percent(s["return_on_investment"])),
     ("tasks", _tasks),
-    ("makespan", lambda s: _hours(s["makespan_s"])),
-    ("turnaround", lambda s: f"{_hours(s['turnaround_mean_s'])} mean, {_hours(s['turnaround_p90_s'])} p90"),
-    ("waiting", lambda s: f"{_hours(s['wait_mean_s'])} mean"),
+    ("makespan", lambda s: _duration(s["makespan_s"])),
+    ("turnaround", lambda s: f"{_duration(s['turnaround_mean_s'])} mean, {_duration(s['turnaround_p90_s'])} p90"),
+    ("waiting", lambda s: f"{_duration(s['wait_mean_s'])} mean"),
     ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("optimality", _optimality),
     ("decision time", _decision_time),

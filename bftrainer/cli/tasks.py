@@ -14,17 +14,20 @@ __all__ = ["tasks"]
 FILE = click.Path(path_type=Path)
 
 
-@click.group()
-def tasks() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def tasks(ctx: click.Context) -> None:
     """Make task sets and scalability curves."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
-@tasks.command()
+@tasks.command(short_help="Make a task set, hpo or nas.")
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
 @click.option("--count", type=int, required=True, help="Number of tasks.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
 @click.option("--work", type=float, help="Images to train on, each task.  [default: 90 epochs of ImageNet]")
 @click.option("--min-nodes", type=int, default=1, show_default=True)
@@ -32,7 +35,9 @@ def tasks() -> None:
 @click.option(
     "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
 )
-@click.option("--start", type=click.DateTime(), help="First submission, UTC.  [default: the window's start]")
+@click.option(
+    "--start", type=click.DateTime(), metavar="DATE", help="First submission, UTC.  [default: the window's start]"
+)
 @click.option("--user", help="Owner of the tasks.")
 @click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
@@ -74,7 +79,7 @@ def generate(
     click.echo(f"{output}: {count:,} tasks")
 
 
-@tasks.command()
+@tasks.command(short_help="Turn measured throughput into a scaling section.")
 @click.argument("throughput", type=FILE)
 def fit(throughput: Path) -> None:
     """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""

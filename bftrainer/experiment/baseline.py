@@ -140,21 +140,22 @@ def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
 
 def _gross_until(intervals: Intervals, time_s: float) -> float:
     """Work done by `time_s`, costs not deducted."""
-    share = _overlap(intervals, 0.0, time_s)
-    whole = share == intervals.length_s
-    return math.fsum(np.where(whole, intervals.gross, intervals.rate * share))
+    # The same intervals count as whole as in `Intervals.work_at`, whatever rounding does to their length.
+    whole = intervals.start_s + intervals.length_s <= time_s
+    begun = intervals.rate * _overlap(intervals, 0.0, time_s)
+    return math.fsum(np.where(whole, intervals.gross, begun))
 
 
 def _instantaneous_work(
     decisions: Sequence[DecisionRecord], tasks: Sequence[TaskSpec], until_s: float, intervals: Intervals
 ) -> float:
     """Work that the best allocation for each instant would do by `until_s` if rescaling cost nothing."""
-    seconds = dict(zip(intervals.start_s.tolist(), _overlap(intervals, 0.0, until_s).tolist(), strict=True))
+    seconds = _overlap(intervals, 0.0, until_s).tolist()  # an event's number is that of the interval it opens
     exact = get_solver("dp")
     offers = {}
     total = []
     for record in decisions:
-        length_s = seconds.get(record.decision.time_s, 0.0)
+        length_s = seconds[record.event]
         if length_s <= 0:
             continue
         for number in record.task_numbers:

@@ -21,9 +21,9 @@ class ReplayConfig:
 
     Parameters
     ----------
-    node_log : path, NodeLog or None
+    node_log : Path (a str becomes one), NodeLog or None
         None is the embedded sample.
-    tasks : path, sequence of TaskSpec or None
+    tasks : Path, sequence of TaskSpec or None
         None is the embedded sample.
     scalability : path, optional
         Of a legacy task set.
@@ -86,12 +86,16 @@ class ReplayConfig:
     large_idle: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("node_log", "tasks", "scalability"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, Path(getattr(self, name)))
         for name, least in (
             ("first_node", 0),
             ("skip_events", 0),
             ("node_count", 1),
             ("max_events", 1),
             ("large_idle", 1),
+            ("seed", 0),
         ):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -61,19 +62,27 @@ def result_directory(path: Path, *, force: bool) -> Iterator[Path]:
         If the place is taken or cannot be written to, before or after the body has run.
     """
     check_free(path, force=force)
+    made = [parent for parent in path.absolute().parents if not parent.exists()]
+    temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
-    try:
-        temporary.chmod(0o777 & ~_umask())
-        yield temporary
-        _take_over(temporary, path)
-    except OSError as error:
-        raise OutputError(f"{path}: Expected to write results, got: {error.strerror or error}.") from error
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        except OSError as error:
+            raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
+        try:
+            temporary.chmod(0o777 & ~_umask())
+            yield temporary
+            _take_over(temporary, path)
+        except OSError as error:
+            raise OutputError(f"{path}: Expected to write results, got: {error.strerror or error}.") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        for parent in made:
+            # Those that hold the results, or what somebody else put there meanwhile, stay.
+            with contextlib.suppress(OSError):
+                parent.rmdir()
 
 
 def _umask() -> int:
@@ -207,7 +216,7 @@ def _allocation_table(result: RunResult) -> pa.Table:
     return pa.table(
         {
             "time": _times(result, seconds),
-            "node": pa.DictionaryArray.from_arrays(pa.array(nodes), pa.array(result.nodes, pa.string())),
-            "task": pa.DictionaryArray.from_arrays(pa.array(tasks, mask=tasks < 0), names),
+            "node": pa.array(result.nodes, pa.string()).take(pa.array(nodes)),
+            "task": names.take(pa.array(tasks, mask=tasks < 0)),
         }
     )

@@ -85,7 +85,6 @@ class RunResult:
         pool = pool_metrics(intervals)
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions)
-        begin_s = recording.timeline[0].time_s if recording.timeline else 0.0
         solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
         return {
             "schema": RUN_SCHEMA,
@@ -100,9 +99,9 @@ class RunResult:
             "objective": config.objective,
             "forward_time_s": config.forward_time_s,
             "max_tasks": config.max_tasks,
-            "window_start": self.iso(begin_s),
+            "window_start": self.iso(0.0),
             "window_end": self.iso(recording.end_s),
-            "window_s": recording.end_s - begin_s,
+            "window_s": recording.end_s,
             "nodes_total": len(self.nodes),
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),

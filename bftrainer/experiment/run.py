@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import solvers
 from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.experiment.config import ReplayConfig
@@ -21,7 +23,7 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, Recorder, Settings, log_rows, replay
 from bftrainer.traces import read_node_log, read_task_set
 from solvers.equal_share import EqualShare
-from solvers.registry import get_solver
+from solvers.registry import get_solver, names, solve
 
 __all__ = ["Inputs", "load_inputs", "run_replay"]
 
@@ -79,8 +81,8 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         assumed_scaling = task_set.assumed_scaling
         tasks = task_set.tasks
     if isinstance(node_log, Path):
-        sources["node_log"] = _source(node_log)
         log = read_node_log(node_log, config.skip_events, notes.append)
+        sources["node_log"] = _source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
@@ -93,7 +95,7 @@ def _settings(config: ReplayConfig) -> Settings:
     if config.strict_published:
         solver = EqualShare(strict_published=True)
     else:
-        get_solver(config.solver if config.fallback is None else config.fallback)
+        _check_solvers(config)
     return Settings(
         objective=get_objective(config.objective),
         solver=solver,
@@ -106,6 +108,20 @@ def _settings(config: ReplayConfig) -> Settings:
         fallback=config.fallback,
         seed=config.seed,
     )
+
+
+def _check_solvers(config: ReplayConfig) -> None:
+    """Find out before the replay what it would find out at the first decision that needs the solver."""
+    if config.fallback is not None:
+        if config.solver not in names():
+            get_solver(config.solver)  # says so, with a suggestion; one that is there need not be installed
+        get_solver(config.fallback)
+        return
+    solver = get_solver(config.solver)
+    if hasattr(solver, "licence"):
+        counts = np.arange(3)
+        one = solvers.TaskOptions(counts, np.array([0.0, 1.0, 3.0]), maximum=2)
+        solve(solver, solvers.AllocationProblem((one, one), 2), solvers.Limits(prune=False))
 
 
 def run_replay(

@@ -22,7 +22,7 @@ class EventRecord:
     Parameters
     ----------
     number : int
-        From 0; -1 for the end of a replay that is no event itself.
+        From 0; -1 for the window's start or the replay's end, where that is no event itself.
     time_s, elapsed_s : float
         Seconds since the window's start, and since the event before.
     gross : float
@@ -135,9 +135,8 @@ class Recording:
 
     Parameters
     ----------
-    events : tuple of EventRecord
-    end : EventRecord or None
-        The end of the replay, where it is no event itself.
+    timeline : tuple of EventRecord
+        From the window's start to the replay's end; these two need not be events.
     decisions : tuple of DecisionRecord
     allocation : tuple of AllocationChange
     tasks : tuple of TaskRecord
@@ -146,19 +145,18 @@ class Recording:
         Why the replay ended.
     """
 
-    events: tuple[EventRecord, ...]
-    end: EventRecord | None
+    timeline: tuple[EventRecord, ...]
     decisions: tuple[DecisionRecord, ...]
     allocation: tuple[AllocationChange, ...]
     tasks: tuple[TaskRecord, ...]
     reason: str
 
     @property
-    def end_s(self) -> float:
-        """When the replay ended, seconds since the window's start."""
-        return self.timeline[-1].time_s if self.timeline else 0.0
+    def events(self) -> tuple[EventRecord, ...]:
+        """What of the timeline is an event."""
+        return tuple(event for event in self.timeline if event.number >= 0)
 
     @property
-    def timeline(self) -> tuple[EventRecord, ...]:
-        """Events, and the end behind them."""
-        return self.events if self.end is None else (*self.events, self.end)
+    def end_s(self) -> float:
+        """When the replay ended, seconds since the window's start."""
+        return self.timeline[-1].time_s

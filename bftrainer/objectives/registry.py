@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -38,7 +39,8 @@ def get_objective(name: str) -> Callable[..., Any]:
         If there is none of that name, or what is there cannot be called.
     """
     if name in _registered():
-        found = _registered()[name].load()
+        with _importing(name):
+            found = _registered()[name].load()
     elif ":" in name:
         found = _imported(name)
     else:
@@ -52,19 +54,32 @@ def get_objective(name: str) -> Callable[..., Any]:
 
 def _imported(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise ObjectiveError(f"Expected a known objective or module:callable, got {name!r}.")
     here = os.getcwd()
     added = here not in sys.path
     if added:
         sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ObjectiveError(f"objective {name}: Expected an importable module, got: {error}.") from error
+        with _importing(name):
+            module = importlib.import_module(module_name)
     finally:
         if added:
             sys.path.remove(here)
     if not hasattr(module, attribute):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ObjectiveError(
-            f"objective {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, vars(module))}"
+            f"objective {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, known)}"
         )
     return getattr(module, attribute)
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Turn whatever a module does wrong while it is imported, a syntax error included, into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ObjectiveError(
+            f"objective {name}: Expected an importable module, got {type(error).__name__}: {error}."
+        ) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError
+from bftrainer.errors import BftrainerError, InputError, ObjectiveError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, Objective, TaskSpec, TaskState, is_static
 from bftrainer.replay.state import BUSY, Effects, Moves, ReplayState, Rules, Status
 from solvers.registry import get_solver, solve
@@ -70,8 +71,10 @@ class Settings:
             raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
         if self.max_tasks < 1:
             raise SettingsError(f"Expected max_tasks >= 1, got {self.max_tasks}.")
-        if not self.limits.time_s > 0:
-            raise SettingsError(f"Expected a time limit > 0 s, got {self.limits.time_s}.")
+        if self.seed < 0:
+            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
+        if not (math.isfinite(self.limits.time_s) and self.limits.time_s > 0):
+            raise SettingsError(f"Expected a finite time limit > 0 s, got {self.limits.time_s}.")
         if not 0 <= self.limits.gap < 1:
             raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
         if self.limits.threads < 1:
@@ -176,11 +179,12 @@ class Allocator:
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
         now_s = times.pop()
-        if now_s < self.state.time_s:
+        if not (math.isfinite(now_s) and now_s >= self.state.time_s):
             raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {now_s} s.")
         joined: list[int] = []
         left: list[int] = []
         completed: list[int] = []
+        submitted: list[TaskSpec] = []
         for event in ordered:
             if event.kind is EventKind.COMPLETION:
                 completed += [self._number_of_active(name) for name in event.tasks]
@@ -191,7 +195,8 @@ class Allocator:
                 joined += [self._learn(name) for name in event.nodes]
                 self._check_moves(joined, event.nodes, leaving=False)
             elif event.spec is not None:
-                self._enrol(event.spec)
+                submitted.append(event.spec)
+        self._enrol(submitted)
         self.state, effects = self.state.apply(
             now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
         )
@@ -225,18 +230,22 @@ class Allocator:
         if len(set(numbers)) != len(numbers):
             raise InputError(f"Expected each node once, got {sorted(names)}.")
 
-    def _enrol(self, spec: TaskSpec) -> None:
-        if spec.name in self._task_number:
-            raise InputError(f"Expected a new task name, got {spec.name!r} again.")
-        self._task_number[spec.name] = len(self._task_number)
-        self._options.append(_option_counts(spec))
-        state = self.state
-        self.state = replace(
-            state,
-            specs=(*state.specs, spec),
-            submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
-            status=np.append(state.status, np.int8(Status.WAITING)),
-        )
+    def _enrol(self, specs: Sequence[TaskSpec]) -> None:
+        """Append new tasks to the roster: all of them, or none if a name comes twice."""
+        names = [spec.name for spec in specs]
+        for name in names:
+            if name in self._task_number or names.count(name) > 1:
+                raise InputError(f"Expected a new task name, got {name!r} again.")
+        for spec in specs:
+            self._task_number[spec.name] = len(self._task_number)
+            self._options.append(_option_counts(spec))
+            state = self.state
+            self.state = replace(
+                state,
+                specs=(*state.specs, spec),
+                submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
+                status=np.append(state.status, np.int8(Status.WAITING)),
+            )
 
     def decide(self) -> tuple[Decision, Moves | None]:
         """Allocate the pool to the active tasks; without either, nothing moves and the moves are None."""
@@ -267,7 +276,10 @@ class Allocator:
         tasks = tuple(self._task_options(slot, number, count) for slot, (number, count) in enumerate(held))
         problem = solvers.AllocationProblem(tasks, state.pool)
         constraints = getattr(self.settings.objective, "constraints", None)
-        return problem if constraints is None else replace(problem, rows=tuple(constraints(problem)))
+        if constraints is None:
+            return problem
+        with _answering(f"objective {_name(self.settings.objective)}"):
+            return replace(problem, rows=tuple(constraints(problem)))
 
     def _task_options(self, slot: int, number: int, held: int) -> solvers.TaskOptions:
         """Options of the active task in `slot`; computed once per count held if the objective is static."""
@@ -293,17 +305,19 @@ class Allocator:
         return options
 
     def _credit(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        credit = np.asarray(self.settings.objective(task, counts, now_s), dtype=np.float64)
+        objective, spec = self.settings.objective, task.spec
+        where = f"objective {_name(objective)}, task {spec.name}"
+        with _answering(where):
+            credit = np.asarray(objective(task, counts, now_s), dtype=np.float64)
         if credit.shape != counts.shape:
-            raise ObjectiveError(
-                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
-                f"Expected credit of shape {counts.shape}, got {credit.shape}."
-            )
-        if not math.isfinite(credit.sum()):
-            raise ObjectiveError(
-                f"objective {_name(self.settings.objective)}, task {task.spec.name}: "
-                f"Expected finite credit, got {credit[~np.isfinite(credit)][:1].tolist()}."
-            )
+            raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
+        finite = np.isfinite(credit)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
+        span_s = self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
+        if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
+            raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
 
     def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
@@ -339,6 +353,22 @@ def _kept(state: ReplayState) -> list[int]:
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
     ]
+
+
+@contextmanager
+def _answering(where: str) -> Iterator[None]:
+    """Say whose fault it is if an objective, which anybody may write, raises anything.
+
+    Raises
+    ------
+    ObjectiveError
+    """
+    try:
+        yield
+    except BftrainerError:
+        raise
+    except Exception as error:
+        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
 
 
 def _name(objective: Objective) -> str:

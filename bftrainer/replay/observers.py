@@ -12,6 +12,10 @@ from bftrainer.replay.state import Effects, Moves, ReplayState
 __all__ = ["Observer", "Recorder"]
 
 
+# The window counts from its start, whatever happens first in it.
+WINDOW_START = EventRecord(-1, *(0.0,) * 7, *(0,) * 7)
+
+
 class Observer:
     """Base of observers: every method may be left out."""
 
@@ -29,7 +33,8 @@ class Recorder(Observer):
     """Keeps everything that happened, as a `Recording`."""
 
     def __init__(self) -> None:
-        self._events: list[EventRecord] = []
+        self._timeline: list[EventRecord] = []
+        self._events = 0
         self._decisions: list[DecisionRecord] = []
         self._allocation: list[AllocationChange] = []
         self._tasks = _TaskBooks(0)
@@ -63,28 +68,29 @@ class Recorder(Observer):
         for task, nodes in moves.added:
             self._allocation.append(AllocationChange(decision.time_s, task, nodes))
         if decision.result is not None:
-            self._decisions.append(DecisionRecord(len(self._events), tuple(state.active.tolist()), decision))
+            self._decisions.append(DecisionRecord(self._events, tuple(state.active.tolist()), decision))
 
     def ended(self, state: ReplayState, reason: str) -> None:
         """Close the books."""
-        end = self._close_event()
+        self._close_event()
         self._recording = Recording(
-            tuple(self._events),
-            end,
+            tuple(self._timeline),
             tuple(self._decisions),
             tuple(self._allocation),
             self._tasks.records(state),
             reason,
         )
 
-    def _close_event(self) -> EventRecord | None:
-        """Write down the open event with the state it ended in; return it if it is none but the end."""
+    def _close_event(self) -> None:
+        """Write down the open event with the state it ended in."""
         if self._open is None or self._after is None:
-            return None
+            return
         effects, is_event = self._open
         state = self._after
+        if not self._timeline and effects.time_s > 0.0:
+            self._timeline.append(WINDOW_START)
         record = EventRecord(
-            number=len(self._events) if is_event else -1,
+            number=self._events if is_event else -1,
             time_s=effects.time_s,
             elapsed_s=effects.elapsed_s,
             gross=float(effects.gross.sum()),
@@ -101,10 +107,8 @@ class Recorder(Observer):
             used=int(state.counts.sum()),
         )
         self._open = None
-        if not is_event:
-            return record
-        self._events.append(record)
-        return None
+        self._events += is_event
+        self._timeline.append(record)
 
 
 class _TaskBooks:

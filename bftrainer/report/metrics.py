@@ -44,7 +44,7 @@ class Intervals:
 
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
-        """Intervals of a recording; what its first event books is nothing, since nothing ran before it."""
+        """Intervals of a recording, from the window's start on; its first instant books nothing."""
         events = recording.timeline
         columns = {
             name: np.array([getattr(event, name) for event in events[:-1]])
@@ -79,7 +79,7 @@ class Intervals:
         passed = int(np.searchsorted(self.start_s + self.length_s, time_s, side="right"))
         total = math.fsum(self.net[:passed])
         if passed < self.start_s.size and time_s > self.start_s[passed]:
-            total += self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed]
+            total += float(self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed])
         return total
 
 

@@ -1,20 +1,8 @@
-"""Where the published data are, if they are here at all."""
+"""Files that the tests of readers share."""
 
-import os
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def published() -> Path:
-    """Folder of the data sets published with the BFTrainer log replayer."""
-    root = Path(__file__).parents[2]
-    shared = Path(os.environ.get("BFTRAINER_SHARED_DATA", root.parent / "shared" / "data"))
-    folder = shared / "bftrainer"
-    if not folder.is_dir():
-        pytest.skip(f"no published data at {folder} (set BFTRAINER_SHARED_DATA)")
-    return folder
 
 
 @pytest.fixture(scope="session")

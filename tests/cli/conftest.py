@@ -1,0 +1,52 @@
+"""Commands called in a directory of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bftrainer.cli.group import cli, guarded
+from tests.tiny import Done, write_inputs
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: the small world's inputs and nothing else."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    write_inputs(folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def call(here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """`call("replay", "-Tfwd", 10)` runs `bftrainer replay -Tfwd 10` in this process, as the entry point does."""
+    del here
+
+    def run(*words: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["bftrainer", *map(str, words)])
+        capfd.readouterr()
+        status = guarded(cli, "bftrainer")
+        said = capfd.readouterr()
+        return Done(status, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def replay(call: Call) -> Call:
+    """`replay(...)` runs `bftrainer replay` on the small world, by the dynamic programme unless told otherwise."""
+
+    def run(*words: object, solver: str | None = "dp", without: tuple[str, ...] = ()) -> Done:
+        inputs = {"-ndmap": "evt.pkl", "-bdfn": "Jbnd.pkl", "-scfn": "JNPs.pkl"}
+        chosen = [pair for pair in inputs.items() if pair[0] not in (*words, *without)]
+        options = [part for pair in chosen for part in pair]
+        return call("replay", *options, *(() if solver is None else ("--solver", solver)), *words)
+
+    return run

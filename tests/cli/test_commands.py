@@ -1,0 +1,177 @@
+"""The other commands: convert, tasks, solvers, completion; and how fast they get going."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bftrainer.traces import read_node_log, read_task_set
+from solvers.registry import names as solver_names
+from tests.tiny import installed
+
+HEAVY = {"gurobipy", "highspy", "matplotlib", "mip", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy"}
+
+
+def imported_by(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after running `code`."""
+    report = "\nimport sys, json; print('\\n' + json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["replay", "--help"], ["tasks", "--help"], ["convert", "--help"], []])
+def test_help_imports_nothing_heavy(words):
+    """Help answers at once: neither data libraries nor solvers are loaded for it."""
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
+    assert not loaded & (HEAVY | {"solvers"})
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    """`import bftrainer` alone loads no other package."""
+    assert not imported_by("import bftrainer") & (HEAVY | {"solvers", "click"})
+
+
+def test_bare_commands_print_their_help(call):
+    """`bftrainer` and `bftrainer tasks` without more say what there is."""
+    for words in ((), ("tasks",)):
+        done = call(*words)
+        assert done.status == 0
+        assert done.out == call(*words, "--help").out
+        assert "Commands:" in done.out
+        assert "..." not in done.out.partition("Commands:")[2]
+
+
+# --- convert -----------------------------------------------------------------------------------------------------
+
+
+def same_log(one: Path, other: Path) -> bool:
+    """Whether two node logs tell the same."""
+    a, b = read_node_log(one), read_node_log(other)
+    arrays = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("time_ns", "node", "idle"))
+    return arrays and (a.nodes, a.start_ns, a.end_ns) == (b.nodes, b.start_ns, b.end_ns)
+
+
+@pytest.mark.parametrize("target", ["log.parquet", "log.csv", "log.csv.gz"])
+def test_convert_node_logs_both_ways(call, here, target):
+    """A legacy node log goes to a native form and back, and says the same all the way."""
+    done = call("convert", "evt.pkl", target)
+    assert (done.status, done.out, done.err) == (0, f"{target}: node log of 4 nodes\n", "")
+    assert call("convert", target, "back.pkl").status == 0
+    assert same_log(here / "evt.pkl", here / target)
+    assert same_log(here / "evt.pkl", here / "back.pkl")
+
+
+@pytest.mark.parametrize("target", ["set.toml", "set.csv", "set.csv.gz"])
+def test_convert_task_sets_both_ways(call, here, target):
+    """A legacy task set goes to a native form and back to the pair of files it was."""
+    done = call("convert", "Jbnd.pkl", target, "-scfn", "JNPs.pkl")
+    assert (done.status, done.out) == (0, f"{target}: task set of 2 tasks\n")
+    assert call("convert", target, "new-Jbnd.pkl").status == 0
+    tasks = read_task_set(here / "Jbnd.pkl", here / "JNPs.pkl").tasks
+    assert read_task_set(here / target).tasks == tasks
+    assert read_task_set(here / "new-Jbnd.pkl", here / "new-JNPs.pkl").tasks == tasks
+
+
+def test_convert_replaces_by_force_only(call, here):
+    """An existing target is replaced only if told to."""
+    (here / "set.csv").write_text("precious")
+    refused = call("convert", "Jbnd.pkl", "set.csv")
+    assert refused.status == 2
+    assert refused.err == "Error: set.csv: Expected no such file yet; choose another name or give --force.\n"
+    assert (here / "set.csv").read_text() == "precious"
+    assert call("convert", "Jbnd.pkl", "set.csv", "--force").status == 0
+
+
+# --- tasks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", ["hpo", "nas"])
+@pytest.mark.parametrize("name", ["a.toml", "a.csv.gz"])
+def test_generate_is_seeded(call, here, scenario, name):
+    """The same seed gives the same bytes; a mix of models depends on the seed."""
+    written = []
+    for seed in (1, 1, 2):
+        done = call(
+            "tasks", "generate", "--scenario", scenario, "--count", 12, "--seed", seed, "-o", name, "--force",
+            "--start", "2021-02-10",
+        )  # fmt: skip
+        assert (done.status, done.out) == (0, f"{name}: 12 tasks\n")
+        written.append((here / name).read_bytes())
+    assert written[0] == written[1]
+    assert (written[0] != written[2]) or scenario == "hpo"
+    assert len(read_task_set(here / name).tasks) == 12
+
+
+def test_generated_tasks_can_be_replayed(call):
+    """What is generated is an input."""
+    call("tasks", "generate", "--scenario", "hpo", "--count", 3, "-o", "new.toml")
+    done = call("replay", "-ndmap", "evt.pkl", "-bdfn", "new.toml", "--solver", "dp", "--json")
+    assert done.status == 0
+    assert done.json["tasks_total"] == 3
+
+
+def test_fit_prints_a_scaling_section(call, here):
+    """Measured rows become a section that a task set takes as it is."""
+    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
+    done = call("tasks", "fit", "measured.csv")
+    assert (done.status, done.err) == (0, "")
+    section = tomllib.loads(done.out)["task"]["scaling"] if "[task" in done.out else tomllib.loads(done.out)
+    assert section["nodes"] == [0, 1, 2, 4]
+    task = '[[task]]\nname = "J"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1.0\n'
+    (here / "fitted.toml").write_text(f"schema = 1\n{task}{done.out}")
+    assert read_task_set(here / "fitted.toml").tasks[0].rates.tolist() == [0.0, 100.0, 190.0, 270.0, 350.0]
+
+
+# --- solvers, completion -----------------------------------------------------------------------------------------
+
+
+def test_solvers_as_text(call):
+    """Each registered solver is one line, with what it can."""
+    lines = call("solvers").out.splitlines()
+    assert lines[0].split() == ["solver", "installed", "licence", "exact", "extra", "rows", "version"]
+    assert [line.split()[0] for line in lines[1:]] == list(solver_names())
+
+
+def test_solvers_as_json(call):
+    """The same for programs."""
+    rows = {row["name"]: row for row in call("solvers", "--json").json}
+    assert set(rows) == set(solver_names())
+    assert rows["dp"] == {
+        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "version": "",
+    }  # fmt: skip
+    assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"]) == (False, True)
+    assert rows["highs"]["version"].startswith("highspy ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(call, shell):
+    """Each shell's script completes both programs."""
+    done = call("completion", shell)
+    assert (done.status, done.err) == (0, "")
+    for program in ("bftrainer", "bftrainer-replay"):
+        assert f"_{program.replace('-', '_').upper()}_COMPLETE={shell}_complete" in done.out
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "expected"),
+    [
+        ("bftrainer", "bftrainer re", {"replay"}),
+        ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
+        ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
+        ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),
+    ],
+)
+def test_completion_answers(program, line, expected, tmp_path):
+    """Commands, solvers, objectives and choices are completed."""
+    words = line.split(" ")
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert {answer.partition(",")[2] for answer in done.stdout.split()} == expected

@@ -1,0 +1,353 @@
+"""`bftrainer replay`: what it prints, where it writes, and what its options mean."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer import __version__
+from bftrainer.cli.replay import replay as replay_command
+from bftrainer.cli.summary import render_summary
+from tests.cli.conftest import Call
+from tests.tiny import RESULTS, contents, installed, spawn
+
+SMALL_FILES = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def settings(replay: Call, *words: object, **options: object) -> dict:
+    """The settings that a run records, and what decided it besides."""
+    done = replay("--json", "--force", "--no-baseline", *words, **options)
+    assert done.status == 0, done.err
+    return done.json["settings"]
+
+
+# --- where results go --------------------------------------------------------------------------------------------
+
+
+def test_sample_runs_take_the_next_free_directory(call, here):
+    """Without inputs the sample is replayed, twice in a row into directories of its own."""
+    before = names(here)
+    for number in (1, 2):
+        done = call("replay", "--max-events", 5, "--solver", "dp")
+        assert done.status == 0
+        assert done.out.endswith(f"Results: sample-{number}-itrOut\n")
+        assert names(here / f"sample-{number}-itrOut") == RESULTS
+    assert names(here) == before | {"sample-1-itrOut", "sample-2-itrOut"}
+
+
+def test_both_programs_run_the_sample_by_default(here):
+    """`bftrainer-replay` without arguments replays all of the sample by cbc, optimally; `bftrainer replay` is it."""
+    done = spawn("bftrainer-replay", "--no-baseline", "--json", "--max-events", 200, cwd=here)
+    assert (done.status, done.err) == (0, "")
+    assert done.json["solver"] == "cbc"
+    assert done.json["decisions"] == done.json["decisions_optimal"] > 0
+    again = spawn("bftrainer", "replay", "--no-baseline", "--json", "--max-events", 200, cwd=here)
+    assert again.json["command"] == "bftrainer-replay --no-baseline --json --max-events 200"
+    assert again.json["work_done"] == done.json["work_done"]
+
+
+def test_named_runs(replay, here):
+    """Given inputs or a name, results go to NAME-itrOut as published; --output-dir overrides; --force replaces."""
+    replay("--no-baseline")
+    replay("--no-baseline", "-name", "mine")
+    replay("--no-baseline", "-name", "mine", "--output-dir", "deep/er")
+    for place in ("debug-itrOut", "mine-itrOut", "deep/er"):
+        assert names(here / place) == RESULTS
+    (here / "debug-itrOut" / "old").touch()
+    assert replay("--no-baseline", "--force").status == 0
+    assert names(here / "debug-itrOut") == RESULTS
+
+
+def test_dry_run_writes_nothing(replay, here):
+    """A dry run validates, counts, and leaves no trace."""
+    before = contents(here)
+    done = replay("--dry-run")
+    assert done.status == 0
+    counted = {line.split()[0]: line.split()[1] for line in done.out.splitlines()}
+    assert counted == {"nodes": "4", "rows": "3", "transitions": "6", "window_s": "40.0", "tasks": "2"}
+    as_json = replay("--dry-run", "--json", "--skip-events", 1)
+    assert as_json.json == {"nodes": 4, "rows": 2, "transitions": 6, "window_s": 30.0, "tasks": 2}
+    assert contents(here) == before
+
+
+# --- what is printed ---------------------------------------------------------------------------------------------
+
+
+def test_json_is_all_there_is_on_stdout(replay, here):
+    """With --json, standard output is the summary, and only that."""
+    done = replay("--json")
+    written = json.loads((here / "debug-itrOut" / "summary.json").read_text())
+    assert done.json == written | {"output_dir": "debug-itrOut"}
+    assert done.err == ""
+
+
+def test_print_false_goes_to_the_log(replay, here):
+    """With -print false, what would be printed is in iter-prints.log, and standard output stays empty."""
+    printed = replay("--no-baseline").out
+    done = replay("--no-baseline", "-print", "false", "-name", "quiet")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert names(here / "quiet-itrOut") == RESULTS | {"iter-prints.log"}
+    logged = (here / "quiet-itrOut" / "iter-prints.log").read_text()
+
+    def steady(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith(("decision time", "wall time", "Results"))]
+
+    assert steady(logged) == steady(printed)
+    assert logged.endswith("Results: quiet-itrOut\n")
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "true", "false", "t", "f", "y", "n", "1", "0", "Yes", "FALSE"])
+def test_booleans_in_all_spellings(replay, here, word):
+    """Booleans are understood as the published replayer's."""
+    done = replay("--no-baseline", "-print", word)
+    assert done.status == 0
+    assert (done.out != "") == (word.lower() in ("yes", "true", "t", "y", "1"))
+    assert (here / "debug-itrOut" / "iter-prints.log").exists() == (done.out == "")
+
+
+def test_scalability_that_is_not_given(replay, here):
+    """The sibling file is taken, else linear scaling assumed; either is said on stderr, and JSON stays clean."""
+    sibling = replay("--json", without=("-scfn",))
+    assert sibling.err == "Note: Jbnd.pkl: scalability taken from JNPs.pkl.\n"
+    assert sibling.json["inputs"]["scalability"]["path"] == "JNPs.pkl"
+    assert sibling.json["inputs"]["scaling"] is None
+    (here / "JNPs.pkl").unlink()
+    alone = replay("--json", "--force", without=("-scfn",))
+    assert alone.err.startswith("Note: Jbnd.pkl: ")
+    assert alone.err.count("\n") == 1
+    assert alone.json["inputs"]["scaling"] == "linear"
+    assert alone.json["work_done"] == sibling.json["work_done"]  # the files' curve is linear too
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_table_fits_the_terminal(replay, monkeypatch):
+    """On a terminal no line is wider than it; elsewhere a figure is a line; neither has escape sequences."""
+    done = replay()
+    summary = replay("--json", "--force").json
+    monkeypatch.setenv("COLUMNS", "50")
+    narrow = Terminal()
+    render_summary(summary, narrow)
+    assert max(map(len, narrow.getvalue().splitlines())) <= 50
+    assert narrow.getvalue().split() != []
+    assert "\x1b" not in narrow.getvalue() + done.out
+    wide = io.StringIO()
+    render_summary(summary, wide)
+    assert wide.getvalue().split() == narrow.getvalue().split()
+    assert done.out.splitlines()[1] == "events                 4 in 40.0 s"
+
+
+def test_no_progress_unless_on_a_terminal(here):
+    """Progress is drawn on stderr if that is a terminal, and not otherwise; standard output is the same."""
+    plain = spawn("bftrainer-replay", *SMALL_FILES, "--json", cwd=here)
+    assert plain.err == ""
+    master, slave = os.openpty()
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    command = [installed("bftrainer-replay"), *SMALL_FILES, "--json", "--force"]
+    with subprocess.Popen(command, cwd=here, env=env, stdout=subprocess.PIPE, stderr=slave) as process:
+        os.close(slave)
+        drawn = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:  # the last writer has closed the terminal
+                break
+            if not part:
+                break
+            drawn += part
+        out = process.communicate()[0]
+    os.close(master)
+    assert process.returncode == 0
+    assert b"Replaying" in drawn
+    assert json.loads(out)["decisions"] == plain.json["decisions"]
+
+
+# --- what options mean -------------------------------------------------------------------------------------------
+
+SYNONYMS = {
+    "-nis 1": "--first-node 1",
+    "-nN 3": "--node-count 3",
+    "-Tfwd 25": "--forward-time 25",
+    "-optTL 3": "--time-limit 3",
+    "-maxJ 1": "--max-tasks 1",
+}
+
+
+@pytest.mark.parametrize(("published", "ours"), SYNONYMS.items(), ids=SYNONYMS.keys())
+def test_published_names_and_ours_are_the_same(replay, published, ours):
+    """A published option and its GNU name set the same thing, and something else than the default."""
+    one, other = settings(replay, *published.split()), settings(replay, *ours.split())
+    assert one == other != settings(replay)
+
+
+def test_names_of_inputs_and_outputs(call, here):
+    """The options that name files have GNU names too."""
+    words = ("--node-log", "evt.pkl", "--tasks", "Jbnd.pkl", "--scalability", "JNPs.pkl", "--name", "x")
+    done = call("replay", *words, "--solver", "dp", "--print", "no")
+    assert (done.status, done.out) == (0, "")
+    inputs = json.loads((here / "x-itrOut" / "summary.json").read_text())["inputs"]
+    paths = [inputs[name]["path"] for name in ("node_log", "tasks", "scalability")]
+    assert paths == ["evt.pkl", "Jbnd.pkl", "JNPs.pkl"]
+
+
+def test_published_defaults(replay):
+    """What is not given is as published."""
+    assert (
+        settings(replay, solver=None).items()
+        >= {
+            "first_node": 0,
+            "node_count": None,
+            "forward_time_s": 10.0,
+            "time_limit_s": 10.0,
+            "max_tasks": 10,
+            "solver": "cbc",
+            "skip_events": 0,
+            "initial": "solve",
+            "decide_on": "all",
+            "startup_cost": "none",
+            "mip_gap": 1e-9,
+        }.items()
+    )
+    defaults = {option.name: option.default for option in replay_command.params}
+    assert (defaults["name"], defaults["print_"]) == ("debug", True)
+
+
+def test_mip_false_is_the_published_heuristic(replay, here):
+    """-mip false decides as --solver equal-share does; -mip true is the default."""
+    replay("-mip", "no", "-name", "a", solver=None)
+    replay("-name", "b", solver="equal-share")
+    tables = [pq.read_table(here / f"{name}-itrOut" / "decisions.parquet").drop(["solve_s"]) for name in "ab"]
+    assert tables[0].equals(tables[1])
+    assert set(tables[0]["solver"].to_pylist()) == {"equal-share"}
+    assert settings(replay, "-mip", "yes", solver=None)["solver"] == "cbc"
+    assert settings(replay, "--strict-published", solver=None)["solver"] == "equal-share"
+
+
+def test_until_takes_dates_and_seconds(replay):
+    """The same instant as seconds, naive ISO (UTC) and with an offset ends the replay at the same point."""
+    for moment in ("15", "2021-02-10T00:00:15", "2021-02-10T01:00:15+01:00"):
+        summary = replay("--until", moment, "--json", "--force").json
+        assert summary["end_reason"] == "until"
+        assert summary["window_s"] == 15.0
+        assert summary["work_done"] == 20.0 + 5 * 4.0
+
+
+def test_skipped_rows_open_the_window_with_what_they_left(replay):
+    """Skipping a row starts at the second one, with all four nodes idle."""
+    summary = replay("--skip-events", 1, "--json").json
+    assert summary["window_start"].startswith("2021-02-10T00:00:10")
+    assert summary["idle_node_s"] == 20 * 4 + 10 * 2
+
+
+def test_fallback_is_recorded(replay, here):
+    """Who answered is recorded decision by decision, and said in the table, when it is not who was asked."""
+    (here / "bounded_goal.py").write_text(
+        "class Goal:\n"
+        "    def __call__(self, task, counts, now_s):\n        return task.spec.credits[counts]\n"
+        "    def constraints(self, problem):\n"
+        "        import numpy, solvers\n"
+        "        return [solvers.LinearRow(numpy.ones(len(problem.tasks)), upper=3)]\n"
+        "goal = Goal()\n"
+    )
+    refused = replay("--objective", "bounded_goal:goal")
+    assert refused.status == 2
+    assert "dp: takes no extra rows" in refused.err
+    done = replay("--objective", "bounded_goal:goal", "--fallback", "highs")
+    assert done.status == 0
+    assert "max (highs)" in done.out
+    table = pq.read_table(here / "debug-itrOut" / "decisions.parquet")
+    assert set(table["solver"].to_pylist()) == {"highs"}
+    assert max(sum(after) for after in table["after"].to_pylist()) == 3
+
+
+# --- interruption ------------------------------------------------------------------------------------------------
+
+STOPPER = """
+import os, signal
+asked = 0
+def credit(task, counts, now_s):
+    global asked
+    asked += 1
+    for _ in range({presses} if asked == {call} else 0):
+        os.kill(os.getpid(), signal.SIGINT)
+    return task.spec.credits[counts]
+"""
+
+
+def test_interrupt_writes_what_was_replayed(here):
+    """Ctrl-C while deciding finishes that decision, writes all files marked partial, and exits 130."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3))
+    done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
+    assert done.status == 130
+    assert done.err == ""
+    assert done.out.splitlines()[0].endswith("(partial: interrupted)")
+    assert names(here / "debug-itrOut") == RESULTS
+    summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
+    assert (summary["partial"], summary["end_reason"]) == (True, "interrupted")
+    assert (summary["events"], summary["window_s"], summary["efficiency"]) == (2, 25.0, None)
+    assert summary["work_done"] == 20.0 + 15 * 4.0
+
+
+def test_interrupt_of_the_comparison_is_partial_too(here):
+    """Ctrl-C while constant pools are run keeps the whole replay, without its efficiency."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=8))
+    done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", "--json", cwd=here)
+    assert done.status == 130
+    assert (done.json["partial"], done.json["end_reason"]) == (True, "window_end")
+    assert done.json["efficiency"] is None
+    assert done.json["work_done"] == 112.0
+
+
+def test_second_interrupt_leaves_at_once(here):
+    """A second Ctrl-C gives up: nothing is written, exit 130."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=2, call=3))
+    before = names(here)
+    done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
+    assert done.status == 130
+    assert done.out == ""
+    assert done.err.strip() == "Interrupted."
+    assert names(here) - before <= {"__pycache__"}
+
+
+def test_the_interrupt_handler_is_given_back(replay):
+    """After a replay, Ctrl-C means what it meant before."""
+    before = signal.getsignal(signal.SIGINT)
+    replay("--no-baseline")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# --- version and help --------------------------------------------------------------------------------------------
+
+
+def test_version(call, here):
+    """Both programs say the version."""
+    assert call("--version").out == f"bftrainer, version {__version__}\n"
+    assert call("replay", "--version").out == f"bftrainer, version {__version__}\n"
+    assert spawn("bftrainer-replay", "--version", cwd=here).out == f"bftrainer, version {__version__}\n"
+
+
+def test_help_names_every_option(call, monkeypatch):
+    """Help fits 80 columns and tells each option with a sentence."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = call("replay", "--help")
+    assert done.status == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+    for option in replay_command.params:
+        assert all(name in done.out for name in option.opts)
+        assert getattr(option, "help", ""), option.name

@@ -1,0 +1,361 @@
+"""Live use: events in, moves out; each decision checked by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from bftrainer import Allocator, Settings
+from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError, UnknownSolverError
+from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
+from bftrainer.objectives import as_given
+from solvers import AllocationProblem, Held, Limits, SolveResult, StopReason
+from tests.worlds import World, worlds
+
+
+def task(name: str = "J0", **changes: Any) -> TaskSpec:
+    """1 work/s and node on up to 4 nodes, 1000 work; free to grow and to shrink."""
+    fields = {"min_nodes": 1, "max_nodes": 4, "work": 1000.0, "scaling": ScalingCurve.linear(1.0, 4)}
+    return TaskSpec(name, **(fields | changes))
+
+
+def allocator(*tasks: TaskSpec, **changes: Any) -> Allocator:
+    """Exact decisions, ten seconds ahead."""
+    return Allocator(tasks, Settings(**({"objective": as_given, "solver": "dp"} | changes)))
+
+
+# --- what happens ------------------------------------------------------------------------------------------------
+
+
+def test_a_day_in_the_life():
+    """Nodes join and leave, a task is submitted and completes: each time the moves are those worked out by hand."""
+    live = allocator(task("J0", max_nodes=3))
+    first = live.on_event(Event.join(0.0, "a", "b", "c", "d"))
+    assert (first.added, first.removed) == ({"J0": ("a", "b", "c")}, {})
+    assert (first.nodes, first.tasks, first.before, first.after) == (4, ("J0",), (0,), (3,))
+
+    # A second task that was not known before takes the node that the first one cannot use.
+    second = live.on_event(Event.submission(10.0, task("J1")))
+    assert (second.added, second.removed) == ({"J1": ("d",)}, {})
+
+    # Losing two nodes leaves J0 with c alone: nothing is free to replace them, and both are worth the same.
+    third = live.on_event(Event.leave(20.0, "a", "b"))
+    assert (third.nodes, third.before, third.after) == (2, (1, 1), (1, 1))
+    assert (third.added, third.removed) == ({}, {})
+
+    # J0 is done: its node goes to J1.
+    fourth = live.on_event(Event.completion(30.0, "J0"))
+    assert (fourth.tasks, fourth.added) == (("J1",), {"J1": ("c",)})
+    assert live.state.progress.tolist() == [20.0]
+
+    # The last nodes go: nothing to decide.
+    fifth = live.on_event(Event.leave(40.0, "c", "d"))
+    assert (fifth.nodes, fifth.added, fifth.removed, fifth.result) == (0, {}, {}, None)
+    assert live.state.progress.tolist() == [40.0]
+
+
+def test_events_of_one_instant_in_any_order():
+    """A node that leaves, one that joins, a completion and a submission at once are taken in the fixed order."""
+    outcomes = []
+    for turn in (1, -1):
+        live = allocator(task("J0"), task("J1"), max_tasks=1)
+        live.on_event(Event.join(0.0, "a", "b"))
+        events = [
+            Event.completion(5.0, "J0"),
+            Event.leave(5.0, "a"),
+            Event.join(5.0, "c"),
+            Event.submission(5.0, task("J2")),
+        ]
+        decision = live.on_event(*events[::turn])
+        outcomes.append((decision.added, decision.removed, decision.tasks))
+    assert outcomes[0] == outcomes[1] == ({"J1": ("b", "c")}, {}, ("J1",))
+
+
+def test_a_node_may_come_back():
+    """A node that left may join again, under the number it had."""
+    live = allocator(task())
+    live.on_event(Event.join(0.0, "a", "b"))
+    live.on_event(Event.leave(1.0, "a"))
+    assert live.on_event(Event.join(2.0, "a")).added == {"J0": ("a",)}
+    assert live.node_names == ["a", "b"]
+
+
+def test_a_departing_node_may_be_replaced_at_once():
+    """A node that joins when another one leaves takes its place; the loss is paid all the same."""
+    live = allocator(task(max_nodes=2, shrink_cost_s=3.0, scaling=ScalingCurve.linear(1.0, 2)))
+    live.on_event(Event.join(0.0, "a", "b"))
+    decision = live.on_event(Event.leave(10.0, "a"), Event.join(10.0, "c"))
+    assert decision.added == {"J0": ("c",)}
+    assert live.state.progress.tolist() == [20.0 - 3.0 * 2.0]
+
+
+def test_a_task_waits_for_its_submission():
+    """A known task is due at its time; an event without more makes the allocator look."""
+    live = allocator(task(submit_s=50.0))
+    assert live.on_event(Event.join(0.0, "a")).added == {}
+    assert live.on_event(Event.submission(50.0)).added == {"J0": ("a",)}
+
+
+def test_absolute_submissions_count_from_the_start():
+    """A task that is due by date is due when the clock says so."""
+    start_ns = 1_600_000_000_000_000_000
+    tasks = [task(submit_ns=start_ns + 50_000_000_000)]
+    live = Allocator(tasks, Settings(objective=as_given, solver="dp"), start_ns=start_ns)
+    assert live.on_event(Event.join(49.0, "a")).added == {}
+    assert live.on_event(Event.submission(50.0)).added == {"J0": ("a",)}
+
+
+def test_a_task_below_its_minimum_gives_its_nodes_up():
+    """One of two nodes is no use to a task that needs two: another one gets it."""
+    live = allocator(task("J0", min_nodes=2, max_nodes=2, scaling=ScalingCurve.linear(9.0, 2)), task("J1", max_nodes=1))
+    assert live.on_event(Event.join(0.0, "a", "b")).after == (2, 0)
+    decision = live.on_event(Event.leave(1.0, "a"))
+    assert (decision.before, decision.after) == ((1, 0), (0, 1))
+    assert (decision.removed, decision.added) == ({"J0": ("b",)}, {"J1": ("b",)})
+
+
+# --- what may not happen -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([Event.leave(1.0, "z")], "an idle node to leave, got 'z'"),
+        ([Event.leave(1.0, "gone")], "an idle node to leave, got 'gone'"),
+        ([Event.leave(1.0, "a", "a")], "each node once"),
+        ([Event.leave(1.0, "a"), Event.leave(1.0, "a")], "each node once"),
+        ([Event.join(1.0, "a")], "a node that is not idle to join, got 'a'"),
+        ([Event.join(1.0, "n", "n")], "each node once"),
+        ([Event.join(0.25, "n")], r"an event at or after 0\.5 s, got one at 0\.25 s"),
+        ([Event.join(1.0, "n"), Event.leave(2.0, "a")], r"events of one time, got \[1\.0, 2\.0\]"),
+        ([], "events of one time"),
+        ([Event.completion(1.0, "J9")], "an active task to complete, got 'J9'"),
+        ([Event.completion(1.0, "late")], "an active task to complete, got 'late'"),
+        ([Event.submission(1.0, task("J0"))], "a new task name, got 'J0' again"),
+        ([Event.submission(1.0, task("J1")), Event.submission(1.0, task("J0"))], "a new task name, got 'J0' again"),
+        ([Event.submission(1.0, task("J1")), Event.submission(1.0, task("J1"))], "a new task name, got 'J1' again"),
+        ([Event.join(math.nan, "n")], r"an event at or after 0\.5 s, got one at nan s"),
+        ([Event.join(math.inf, "n")], r"an event at or after 0\.5 s, got one at inf s"),
+    ],
+)
+def test_impossible_events(events, said):
+    """What cannot have happened is refused in one line, and the allocator goes on as if nothing had been said."""
+    live = allocator(task(), task("late", submit_s=100.0))
+    live.on_event(Event.join(0.0, "a", "b", "gone"))
+    live.on_event(Event.leave(0.5, "gone"))
+    with pytest.raises(InputError, match=said):
+        live.on_event(*events)
+    decision = live.on_event(Event.join(3.0, "c"))
+    assert decision.added == {"J0": ("c",)}
+    assert live.state.progress.tolist() == [0.5 * 3 + 2.5 * 2]
+    assert live.on_event(Event.submission(4.0, task("J1"))).tasks == ("J0", "J1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"forward_time_s": 0.0}, "forward_time_s > 0"),
+        ({"forward_time_s": math.nan}, "forward_time_s > 0"),
+        ({"max_tasks": 0}, "max_tasks >= 1"),
+        ({"limits": Limits(time_s=0.0)}, "time limit > 0"),
+        ({"limits": Limits(gap=-1.0)}, "MIP gap"),
+        ({"limits": Limits(threads=0)}, "threads >= 1"),
+        ({"seed": -1}, "seed >= 0"),
+        ({"initial": "some"}, "initial to be one of solve, empty, random"),
+        ({"startup_cost": "half"}, "startup_cost to be one of none, full"),
+        ({"completions": "guessed"}, "completions to be one of reported, noticed"),
+    ],
+)
+def test_settings_out_of_range(changes, said):
+    """Settings are checked when they are made."""
+    with pytest.raises(SettingsError, match=said):
+        Settings(objective=as_given, **changes)
+
+
+def test_two_tasks_of_one_name():
+    """Names are unique in a roster."""
+    with pytest.raises(SettingsError, match="unique task names"):
+        allocator(task("J0"), task("J0"))
+
+
+def test_unknown_solvers():
+    """An unknown solver is refused at once, whether it is to decide or to stand in."""
+    with pytest.raises(UnknownSolverError, match="Did you mean 'dp'"):
+        allocator(task(), solver="ddp")
+    with pytest.raises(UnknownSolverError, match="Did you mean 'dp'"):
+        allocator(task(), solver="ddp", fallback="dp")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda counts: counts * np.nan, "finite credit, got nan for 0 nodes"),
+        (lambda counts: counts[1:] * 1.0, r"shape \(5,\), got \(4,\)"),
+        (lambda counts: np.where(counts > 2, np.inf, 1.0), "finite credit, got inf for 3 nodes"),
+        (lambda counts: np.full(counts.size, 1e308), "product is finite"),
+        (lambda counts: {}[counts.size], "objective unusual, task J0: Expected an answer, got KeyError: 5"),
+    ],
+)
+def test_objectives_that_answer_nonsense(answer, said):
+    """Credit that cannot be used is refused with the objective's name, the task's, and what it was."""
+
+    def unusual(task: TaskState, counts: np.ndarray, now_s: float) -> Any:  # noqa: ARG001
+        return answer(counts)
+
+    with pytest.raises(ObjectiveError, match=said):
+        allocator(task(), objective=unusual).on_event(Event.join(0.0, "a"))
+
+
+# --- solvers that do not finish ----------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Answers as told, one item a decision: counts it holds as an incumbent, None for nothing, or an error."""
+
+    name = "scripted"
+    exact = False
+    extra_rows = False
+    requires = ()
+
+    def __init__(self, *script: tuple[int, ...] | Exception | None) -> None:
+        self.script = list(script)
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002
+        answer = self.script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+        return SolveResult(answer, 10.0, 12.0, StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
+
+
+def test_an_incumbent_is_used():
+    """A time limit with an incumbent moves nodes, and says what gap is left."""
+    decision = allocator(task(), solver=Scripted((2,))).on_event(Event.join(0.0, "a", "b", "c"))
+    assert decision.after == (2,)
+    assert (decision.result.stop_reason, decision.result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
+    assert decision.result.gap == pytest.approx(0.2)
+
+
+def test_nothing_found_keeps_the_allocation():
+    """A time limit without a solution keeps what there is, but for tasks that departures left below their minimum."""
+    live = allocator(task("J0", min_nodes=2), task("J1"), solver=Scripted((2, 1), None, None))
+    live.on_event(Event.join(0.0, "a", "b", "c"))
+    kept = live.on_event(Event.join(1.0, "d"))
+    assert (kept.before, kept.after, kept.added, kept.removed) == ((2, 1), (2, 1), {}, {})
+    assert kept.result.held is Held.NOTHING
+    below = live.on_event(Event.leave(2.0, "a"))
+    assert (below.before, below.after) == ((1, 1), (0, 1))
+    assert below.removed == {"J0": ("b",)}
+
+
+def test_nothing_found_is_recorded():
+    """The recording says how often nothing was found, and what was kept."""
+    from bftrainer.report import decision_metrics
+    from tests.replay.test_engine import Recorder, replay
+
+    recorder = Recorder()
+    live = allocator(task(), solver=Scripted((1,), None))
+    replay([(0.0, ("a",), ()), (10.0, ("b",), ())], 20.0, live, observers=[recorder])
+    metrics = decision_metrics(recorder.recording.decisions)
+    assert (metrics["decisions_incumbent"], metrics["decisions_kept"]) == (1, 1)
+    assert metrics["gap_max"] == pytest.approx(0.2)
+    assert recorder.recording.tasks[0].work_done == 20.0
+
+
+def test_a_failure_is_not_silent():
+    """A solver that fails is an error, unless a fallback was named; then that answers, under its own name."""
+    join = Event.join(0.0, "a", "b")
+    with pytest.raises(SolverError, match="it broke"):
+        allocator(task(), solver=Scripted(SolverError("it broke"))).on_event(join)
+    decision = allocator(task(), solver=Scripted(SolverError("it broke")), fallback="dp").on_event(join)
+    assert (decision.after, decision.result.solver) == ((2,), "dp")
+
+
+def test_a_bug_is_not_a_failure():
+    """What is no error of a solver is not papered over by a fallback."""
+    live = allocator(task(), solver=Scripted(ZeroDivisionError("bug")), fallback="dp")
+    with pytest.raises(ZeroDivisionError):
+        live.on_event(Event.join(0.0, "a"))
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+def test_growing_must_pay_within_the_forward_time():
+    """Two more nodes gain 2 x Tfwd work and cost 12 s at 2 work/s: worth it from Tfwd > 12 s on."""
+    for forward_time_s, after in ((11.0, (2,)), (13.0, (4,))):
+        live = allocator(task(grow_cost_s=12.0), forward_time_s=forward_time_s)
+        live.on_event(Event.join(0.0, "a", "b"))
+        assert live.on_event(Event.join(10.0, "c", "d")).after == after
+
+
+def test_a_full_startup_cost_is_seen_by_the_decision():
+    """With --startup-cost full, a start that would not pay within Tfwd is not made; as published it is free."""
+    costly = task(grow_cost_s=15.0)
+    assert allocator(costly).on_event(Event.join(0.0, "a")).after == (1,)
+    assert allocator(costly, startup_cost="full").on_event(Event.join(0.0, "a")).after == (0,)
+    paying = allocator(costly, startup_cost="full", forward_time_s=20.0)
+    assert paying.on_event(Event.join(0.0, "a")).after == (1,)
+    assert paying.state.pending.tolist() == [15.0]
+
+
+def test_objectives_see_time_and_progress():
+    """An objective that is not static is asked at every decision, with the state the task is in."""
+    seen = []
+
+    def watching(task: TaskState, counts: np.ndarray, now_s: float) -> np.ndarray:
+        seen.append((now_s, task.nodes, task.progress, task.submitted_s))
+        return counts * 1.0
+
+    live = allocator(task(submit_s=-5.0), objective=watching)
+    live.on_event(Event.join(0.0, "a"))
+    live.on_event(Event.join(10.0, "b"))
+    assert seen == [(0.0, 0, 0.0, -5.0), (10.0, 1, 10.0, -5.0)]
+
+
+def test_static_objectives_are_asked_once_a_count():
+    """One that is declared static is asked once for each count that a task holds."""
+    asked = []
+
+    @static
+    def counting(task: TaskState, counts: np.ndarray, now_s: float) -> np.ndarray:  # noqa: ARG001
+        asked.append(task.nodes)
+        return counts * 1.0
+
+    live = allocator(task(max_nodes=1, scaling=ScalingCurve.linear(1.0, 1)), objective=counting)
+    for time_s in range(5):
+        live.on_event(Event.join(float(time_s), f"n{time_s}"))
+    assert asked == [0, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_caching_changes_nothing(world: World):
+    """The same objective, declared static or not, gives the same decisions, values included."""
+
+    def undeclared(task: TaskState, counts: np.ndarray, now_s: float) -> np.ndarray:
+        return as_given(task, counts, now_s)
+
+    declared, plain = (world.replay(objective=objective) for objective in (as_given, undeclared))
+    assert declared.events == plain.events
+    assert declared.tasks == plain.tasks
+    pairs = zip(declared.decisions, plain.decisions, strict=True)
+    for one, other in pairs:
+        assert one.decision.after == other.decision.after
+        assert one.decision.result.objective == other.decision.result.objective
+
+
+def test_initial_allocations():
+    """Empty leaves the first decision out; random draws by the seed; neither counts as a solve."""
+    many = [task(f"J{number}", max_nodes=2) for number in range(3)]
+    nodes = Event.join(0.0, *"abcdefgh")
+    empty = allocator(*many, initial="empty").on_event(nodes)
+    assert (empty.after, empty.result) == ((0, 0, 0), None)
+    drawn = [allocator(*many, initial="random", seed=seed).on_event(nodes) for seed in (1, 1, 2)]
+    assert drawn[0].added == drawn[1].added != drawn[2].added
+    assert drawn[0].result is None

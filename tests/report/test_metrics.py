@@ -1,0 +1,155 @@
+"""The report's numbers, from records made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bftrainer.model import Decision, ScalingCurve, TaskSpec
+from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
+from bftrainer.report import Intervals, decision_metrics, pool_metrics, task_metrics
+from solvers import Held, SolveResult, StopReason
+
+
+def event(time_s: float, elapsed_s: float, **changes: float) -> EventRecord:
+    """An event at which nothing is booked and nothing goes on, but for the changes."""
+    names = (
+        *("gross", "rescale_booked", "preemption_cost", "rate", "rescale_cost"),
+        *("left", "joined", "preempted", "active", "idle", "running", "used"),
+    )
+    return EventRecord(0, time_s, elapsed_s, **(dict.fromkeys(names, 0) | changes))
+
+
+RECORDING = Recording(
+    # 4 of 6 idle nodes at 40/s for 10 s; then 2 of 2 at 20/s, which cost 50 to get to, for 5 s.
+    events=(
+        event(100.0, 0.0, idle=6, used=4, rate=40.0),
+        event(110.0, 10.0, gross=400.0, preemption_cost=30.0, idle=2, used=2, rate=20.0, rescale_cost=50.0),
+        event(115.0, 5.0, gross=100.0, rescale_booked=50.0),
+    ),
+    end=None,
+    decisions=(),
+    allocation=(),
+    tasks=(),
+    reason="finished",
+)
+
+
+def test_pool_metrics():
+    """Integrals, shares of gross work, and work booked over work promised."""
+    metrics = pool_metrics(Intervals.of(RECORDING))
+    assert metrics == {
+        "idle_node_s": 6 * 10 + 2 * 5,
+        "eq_nodes": 70 / 15,
+        "used_node_s": 4 * 10 + 2 * 5,
+        "occupancy": 50 / 70,
+        "work_done": 420.0,
+        "rescale_loss_work": 50.0,
+        "rescale_loss_share": 50 / 500,
+        "preemption_loss_work": 30.0,
+        "preemption_loss_share": 30 / 500,
+        "return_on_investment": 420 / (400 + 100 - 50),
+    }
+
+
+def test_pool_metrics_of_some_intervals():
+    """Where fewer than 6 nodes are idle, only the second interval counts."""
+    intervals = Intervals.of(RECORDING)
+    metrics = pool_metrics(intervals.where(intervals.idle < 6))
+    assert (metrics["idle_node_s"], metrics["used_node_s"], metrics["eq_nodes"]) == (10, 10, 2.0)
+    assert (metrics["work_done"], metrics["rescale_loss_share"], metrics["preemption_loss_work"]) == (50.0, 0.5, 0.0)
+    assert metrics["return_on_investment"] == 1.0
+
+
+def test_work_at():
+    """Work by a time: whole intervals as booked, a begun one as promised with its cost already off."""
+    intervals = Intervals.of(RECORDING)
+    assert [intervals.work_at(time_s) for time_s in (90.0, 100.0, 105.0, 110.0)] == [0.0, 0.0, 200.0, 370.0]
+    assert intervals.work_at(112.0) == 370.0 + 2 * 20.0 - 50.0
+    assert intervals.work_at(115.0) == intervals.work_at(1e9) == 420.0
+
+
+def test_nothing_recorded_has_no_shares():
+    """Without an interval there are no averages, and no division by zero."""
+    metrics = pool_metrics(Intervals.of(Recording((event(0.0, 0.0),), None, (), (), (), "finished")))
+    assert metrics["work_done"] == metrics["idle_node_s"] == 0.0
+    assert {metrics[name] for name in ("eq_nodes", "occupancy", "rescale_loss_share", "return_on_investment")} == {None}
+
+
+def record(submitted_s: float, started_s: float | None, completed_s: float | None, **counts: int) -> TaskRecord:
+    """A task with such times."""
+    spec = TaskSpec("J", 1, 1, 1.0, ScalingCurve.linear(1.0, 1))
+    fields = {"work_done": 0.0, "node_s": 0.0, "rescales": 0, "preemptions": 0}
+    return TaskRecord(
+        spec, submitted_s, started_s, completed_s, **(fields | counts), rescale_cost=0.0, preemption_cost=0.0
+    )
+
+
+def test_task_metrics():
+    """Turnaround and waiting from submission, makespan from the first submission to the last completion."""
+    tasks = [
+        record(-10.0, 0.0, 90.0, rescales=2),  # turnaround 100, waits 10
+        record(20.0, 50.0, 70.0, preemptions=3),  # turnaround 50, waits 30
+        record(30.0, 110.0, None, rescales=1),  # waits 80
+        record(40.0, None, None),
+    ]
+    assert task_metrics(tasks, node_s=7200.0) == {
+        "tasks_total": 4,
+        "tasks_started": 3,
+        "tasks_completed": 2,
+        "makespan_s": 100.0,
+        "turnaround_mean_s": 75.0,
+        "turnaround_p90_s": 95.0,
+        "wait_mean_s": 40.0,
+        "preemptions": 3,
+        "rescales": 3,
+        "preemptions_per_node_hour": 1.5,
+        "rescales_per_node_hour": 1.5,
+    }
+
+
+def test_task_metrics_of_nothing_done():
+    """Tasks that never ran have neither times nor rates."""
+    metrics = task_metrics([record(0.0, None, None)], node_s=0.0)
+    assert (metrics["tasks_total"], metrics["tasks_started"], metrics["tasks_completed"]) == (1, 0, 0)
+    for name in ("makespan_s", "turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "rescales_per_node_hour"):
+        assert metrics[name] is None
+
+
+def decided(held: Held, stopped: StopReason, solver: str, solve_s: float, bound: float = 100.0) -> DecisionRecord:
+    """A decision worth 100 that a solver answered."""
+    counts = None if held is Held.NOTHING else (1,)
+    value = math.nan if counts is None else 100.0
+    result = SolveResult(counts, value, bound, stopped, held, solver, solve_s)
+    return DecisionRecord(0, (0,), Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result))
+
+
+def test_decision_metrics():
+    """Decisions are counted by what they hold, gaps and times taken over all and per solver."""
+    metrics = decision_metrics(
+        [
+            decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 1.0),
+            decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 3.0),
+            decided(Held.INCUMBENT, StopReason.TIME_LIMIT, "a", 5.0, bound=104.0),
+            decided(Held.INCUMBENT, StopReason.HEURISTIC, "b", 7.0, bound=math.inf),
+            decided(Held.NOTHING, StopReason.TIME_LIMIT, "b", 9.0),
+        ]
+    )
+    assert [metrics[name] for name in ("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept")] == [
+        *(5, 2, 2, 1)
+    ]
+    assert metrics["gap_max"] == pytest.approx(0.04)
+    assert (metrics["solve_s_median"], metrics["solve_s_max"]) == (5.0, 9.0)
+    assert metrics["solve_s_p95"] == pytest.approx(float(np.percentile([1, 3, 5, 7, 9], 95)))
+    assert {name: part["decisions"] for name, part in metrics["solvers"].items()} == {"a": 3, "b": 2}
+    assert metrics["solvers"]["b"]["solve_s_median"] == 8.0
+
+
+def test_decision_metrics_of_nothing_decided():
+    """Without a decision there is no time and no gap."""
+    metrics = decision_metrics([])
+    assert metrics["decisions"] == 0
+    assert {metrics[name] for name in ("gap_max", "solve_s_median", "solve_s_p95", "solve_s_max")} == {None}
+    assert metrics["solvers"] == {}

@@ -1,0 +1,153 @@
+"""Problems whose optimum is known by hand, to run every exact solver against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers import AllocationProblem, LinearRow, TaskOptions
+
+
+@dataclass(frozen=True)
+class KnownOptimum:
+    """A problem, its optimum, and the allocation that solvers with a tie-break must choose."""
+
+    name: str
+    problem: AllocationProblem
+    objective: float
+    counts: tuple[int, ...]
+
+
+def task(values: dict[int, float], *, current: int = 0, minimum: int = 1) -> TaskOptions:
+    """A task from a table of values by count."""
+    return TaskOptions(
+        np.array(list(values), dtype=np.int64),
+        np.array(list(values.values()), dtype=np.float64),
+        current,
+        minimum,
+        max(values),
+    )
+
+
+def linear(slope: float, most: int, *, current: int = 0) -> TaskOptions:
+    """A task worth `slope` on each of up to `most` nodes."""
+    return task({count: slope * count for count in range(most + 1)}, current=current)
+
+
+def problem(*tasks: TaskOptions, nodes: int, rows: tuple[LinearRow, ...] = ()) -> AllocationProblem:
+    """An allocation problem."""
+    return AllocationProblem(tasks, nodes, rows)
+
+
+KNOWN = (
+    KnownOptimum("no tasks", problem(nodes=5), 0.0, ()),
+    KnownOptimum("no nodes", problem(linear(1.0, 3), linear(2.0, 3), nodes=0), 0.0, (0, 0)),
+    KnownOptimum("one task, room for all", problem(linear(2.0, 3), nodes=5), 6.0, (3,)),
+    KnownOptimum("the steeper task first", problem(linear(1.0, 4), linear(3.0, 4), nodes=5), 13.0, (1, 4)),
+    KnownOptimum(
+        "a minimum that does not fit",
+        problem(task({0: 0.0, 4: 100.0}, minimum=4), linear(1.0, 3), nodes=3),
+        3.0,
+        (0, 3),
+    ),
+    KnownOptimum(
+        "convex curves: all to one, though each alone gains little at first",
+        problem(*[task({0: 0.0, 1: 1.0, 2: 3.0, 3: 6.0, 4: 10.0}) for _ in range(3)], nodes=5),
+        11.0,
+        (4, 1, 0),
+    ),
+    KnownOptimum(
+        "a knapsack that greedy choices miss",
+        problem(
+            task({0: 0.0, 6: 60.0}, minimum=6),
+            task({0: 0.0, 5: 49.0}, minimum=5),
+            task({0: 0.0, 5: 48.0}, minimum=5),
+            nodes=10,
+        ),
+        97.0,
+        (0, 5, 5),
+    ),
+    KnownOptimum(
+        "growing does not repay its cost",
+        problem(task({0: -8.0, 1: -7.0, 2: 10.0, 3: 9.0, 4: 9.5}, current=2), nodes=4),
+        10.0,
+        (2,),
+    ),
+    KnownOptimum(
+        "every option costs, the least is taken",
+        problem(task({0: -5.0, 2: -3.0}, minimum=2), task({0: -4.0, 2: -1.0}, minimum=2), nodes=2),
+        -6.0,
+        (0, 2),
+    ),
+    KnownOptimum(
+        "gaps between counts",
+        problem(task({0: 0.0, 3: 5.0, 7: 11.0}), task({0: 0.0, 2: 3.0, 4: 7.0}), nodes=7),
+        12.0,
+        (3, 4),
+    ),
+    KnownOptimum(
+        "a saturated curve leaves nodes free",
+        problem(task({0: 0.0, 1: 4.0, 2: 4.0, 3: 3.0}, current=1), nodes=3),
+        4.0,
+        (1,),
+    ),
+    KnownOptimum(
+        "equal optima: the task that already holds its nodes keeps them",
+        problem(linear(1.0, 4), linear(1.0, 4, current=4), nodes=4),
+        4.0,
+        (0, 4),
+    ),
+    KnownOptimum(
+        "equal optima, all rescaled alike: the largest counts in task order",
+        problem(linear(1.0, 4, current=9), linear(1.0, 4, current=9), linear(1.0, 4, current=9), nodes=6),
+        6.0,
+        (4, 2, 0),
+    ),
+    KnownOptimum(
+        "slopes that differ by rounding alone are equal",
+        problem(linear(0.1, 8), linear(0.1, 8, current=3), linear(0.1, 8, current=5), nodes=8),
+        0.8,
+        (0, 3, 5),
+    ),
+    KnownOptimum(
+        "an optimum of nothing keeps what is held",
+        problem(task({0: 0.0, 1: 0.0, 2: 0.0}, current=1), task({0: -9.0, 1: 0.0}, current=1), nodes=2),
+        0.0,
+        (1, 1),
+    ),
+)
+
+WITH_ROWS = (
+    KnownOptimum(
+        "a quota on one task",
+        problem(linear(3.0, 6), linear(1.0, 6), nodes=6, rows=(LinearRow(np.array([1.0, 0.0]), upper=2.0),)),
+        10.0,
+        (2, 4),
+    ),
+    KnownOptimum(
+        "a least share for the poorer task",
+        problem(linear(3.0, 6), linear(1.0, 6), nodes=6, rows=(LinearRow(np.array([0.0, 1.0]), lower=2.0),)),
+        14.0,
+        (4, 2),
+    ),
+    KnownOptimum(
+        "equal counts, in fractions",
+        problem(
+            linear(3.0, 6), linear(1.0, 6), nodes=7, rows=(LinearRow(np.array([0.5, -0.5]), lower=0.0, upper=0.0),)
+        ),
+        12.0,
+        (3, 3),
+    ),
+    KnownOptimum(
+        "a row on which a convex curve's run is chosen",
+        problem(
+            task({0: 0.0, 1: 1.0, 2: 3.0, 3: 6.0, 4: 10.0}),
+            linear(2.0, 4),
+            nodes=8,
+            rows=(LinearRow(np.array([2.0, 1.0]), upper=9.0),),
+        ),
+        12.0,
+        (4, 1),
+    ),
+)

@@ -1,0 +1,166 @@
+"""What the MILP backends do when things do not end well."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import solvers
+from benchmarks.instances import instance, problems
+from bftrainer.errors import SolverError, SolverUnavailableError
+from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
+from solvers.count_level import Outcome, judge, solve_count_model
+from solvers.gurobi_backend import GurobiSolver, environment, unavailable
+from solvers.highs_backend import HighsSolver
+from solvers.mip_backend import CbcSolver, MipGurobiSolver
+from solvers.python_mip import run
+from solvers.registry import get_solver, solve
+from tests.solvers.known_optima import linear, problem, task
+from tests.solvers.support import usable
+
+
+def rough(tasks: int, nodes: int) -> AllocationProblem:
+    """A problem of random steps: hardly a run is longer than two counts."""
+    rng = np.random.default_rng(0)
+    values = [np.concatenate(([0.0], np.sort(rng.random(64)) * 1e3)) for _ in range(tasks)]
+    return AllocationProblem(tuple(TaskOptions(np.arange(65), v, 0, 1, 64) for v in values), nodes)
+
+
+def test_no_module_uses_special_ordered_sets() -> None:
+    """CBC crashes the process on SOS2, so no module of the package may add one."""
+    for path in Path(solvers.__file__).parent.glob("*.py"):
+        assert not re.search(r"add_?sos|SOS_TYPE", path.read_text(), re.IGNORECASE), path
+
+
+def test_an_oversize_model_is_said_to_be_one() -> None:
+    """Beyond the size-limited licence Gurobi says how large the model is and what to use instead."""
+    solver = usable("gurobi")
+    import gurobipy
+
+    with gurobipy.Model(env=environment("gurobi")) as model:
+        if model.LicenseExpiration == 0 or "GRB_LICENSE_FILE" in os.environ:
+            pytest.skip("a full licence takes any size")
+    oversize = r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver cbc\."
+    with pytest.raises(SolverUnavailableError, match=oversize):
+        solver.solve(rough(60, 1000), Limits(prune=False))
+
+
+def test_a_bad_licence_is_an_error_that_names_the_solver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """GRB_LICENSE_FILE is honoured; a file that is missing or no licence ends in one line, not in another solver."""
+    usable("gurobi")
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "none.lic"))
+    with pytest.raises(SolverUnavailableError, match=r"gurobi: no valid licence .*; try --solver cbc\."):
+        GurobiSolver().solve(problems(1, 10, 130, 1)[0], Limits(prune=False))
+    assert GurobiSolver.licence().startswith("gurobi: no valid licence")
+    monkeypatch.undo()
+    assert GurobiSolver.licence().startswith("valid")
+
+
+def test_gurobi_errors_are_told_apart() -> None:
+    """No licence and too large are unavailable; anything else is a failure."""
+    assert type(unavailable("gurobi", 10009, "x")) is SolverUnavailableError
+    assert type(unavailable("gurobi", 10010, "x", 3198)) is SolverUnavailableError
+    assert type(unavailable("gurobi", 10001, "out of memory")) is SolverError
+
+
+def test_python_mip_without_a_licence_for_gurobi() -> None:
+    """Through python-mip, Gurobi answers or says that it cannot start and what to use instead."""
+    pytest.importorskip("gurobipy")
+    asked = problems(1, 5, 40, 1)[0]
+    if MipGurobiSolver.licence() == "valid":
+        pytest.skip("a full licence lets it start")
+    refusal = r"mip-gurobi: Gurobi did not start \(python-mip needs a full licence\); try --solver gurobi\."
+    assert re.fullmatch(refusal, MipGurobiSolver.licence())
+    with pytest.raises(SolverUnavailableError, match=refusal):
+        MipGurobiSolver().solve(asked, Limits(prune=False))
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs", "mip-highs"])
+def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
+    """A hard model ends near its limit, and what is held then is feasible and bounded."""
+    asked = rough(120, 2000)
+    result = solve(get_solver(name), asked, Limits(time_s=0.3, prune=False))
+    best = solve(get_solver("dp"), asked, Limits()).objective
+    assert result.solve_s < 3.0
+    if result.stop_reason is StopReason.TIME_LIMIT:
+        assert result.held in (Held.INCUMBENT, Held.NOTHING, Held.OPTIMAL)
+    assert result.bound >= best * (1 - 1e-9)
+    assert math.isnan(result.objective) == (result.held is Held.NOTHING)
+
+
+@pytest.mark.parametrize("solver", [CbcSolver(), HighsSolver()], ids=["cbc", "highs"])
+def test_other_statuses_are_errors(solver: CbcSolver | HighsSolver) -> None:
+    """A status outside the table is an error that names the solver and the status."""
+
+    class Unfinished:
+        """A model or solver that ends in a status nobody expects."""
+
+        name = "kUnknown"
+        vars: tuple[object, ...] = ()
+
+        def optimize(self, max_seconds: float) -> Unfinished:  # noqa: ARG002
+            return self
+
+        def getModelStatus(self) -> Unfinished:  # noqa: N802
+            return self
+
+    def finish() -> Outcome:
+        if isinstance(solver, CbcSolver):
+            return run(Unfinished(), solver.name, Limits())
+        return solver._outcome(Unfinished())
+
+    with pytest.raises(SolverError, match=f"{solver.name}: ended with status kUnknown"):
+        finish()
+
+
+def test_a_backend_that_answers_nonsense_is_found_out() -> None:
+    """An allocation that breaks the pool's limit is an error, not a decision."""
+    asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
+    with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
+        solve_count_model(
+            "odd",
+            lambda model, _: Outcome(StopReason.OPTIMAL, model.upper, 1e4),
+            asked,
+            Limits(prune=False),
+        )
+
+
+def test_a_claim_of_optimality_is_checked() -> None:
+    """A solution below its own bound is an incumbent, whatever the backend calls it."""
+    asked = problem(linear(2.0, 3), nodes=3)
+    judged = judge("odd", asked, (2,), StopReason.OPTIMAL, 6.0)
+    assert (judged.held, judged.objective, judged.bound) == (Held.INCUMBENT, 4.0, 6.0)
+    assert judged.gap == pytest.approx(0.5)
+
+
+def test_a_decided_problem_needs_no_backend() -> None:
+    """Where pruning leaves one option each, the answer is there; without pruning the backend is asked."""
+    asked = problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9)
+
+    def never(*_: object) -> Outcome:
+        raise AssertionError("asked")
+
+    assert solve_count_model("odd", never, asked, Limits()).counts == (3, 2)
+    with pytest.raises(AssertionError, match="asked"):
+        solve_count_model("odd", never, asked, Limits(prune=False))
+
+
+@pytest.mark.parametrize("name", ["highs", "mip-highs", "gurobi", "cbc"])
+def test_the_number_of_threads_may_change(name: str) -> None:
+    """HiGHS's one scheduler a process is restarted when the next solve asks for other threads; answers stay."""
+    asked = problems(1, 5, 40, 1)[0]
+    found = {solve(usable(name), asked, Limits(threads=threads, prune=False)).objective for threads in (1, 2, 1)}
+    assert len(found) == 1
+
+
+def test_tasks_that_are_all_alike_do_not_keep_cbc_branching() -> None:
+    """Pools for 30 equal tasks that took CBC forever while it tried permutations are proven within seconds."""
+    rng = np.random.default_rng([1, 30, 391])
+    asked = [instance(rng, 30, 391, equal=number % 4 == 3) for number in range(200)]
+    for number in (3, 71, 163, 195):
+        assert solve(get_solver("cbc"), asked[number], Limits(time_s=20.0)).held is Held.OPTIMAL

@@ -1,0 +1,138 @@
+"""What every registered solver must do, whoever wrote it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.instances import instance, problems
+from bftrainer.errors import SolverError, UnsupportedProblemError
+from solvers import Held, Limits, LinearRow, StopReason, check, objective
+from solvers.registry import get_solver, names, solve, solver_class
+from tests.solvers.known_optima import KNOWN, WITH_ROWS, KnownOptimum, linear, problem
+from tests.solvers.support import EXACT, TAKES_ROWS, usable
+
+PRUNING = pytest.mark.parametrize("prune", [True, False], ids=["pruned", "whole"])
+TIE_BREAKING = ("dp", "exhaustive")
+
+
+def ids(known: KnownOptimum) -> str:
+    """Name a parametrised test."""
+    return known.name
+
+
+@PRUNING
+@pytest.mark.parametrize("known", KNOWN, ids=ids)
+@pytest.mark.parametrize("name", EXACT)
+def test_known_optimum(name: str, known: KnownOptimum, prune: bool) -> None:
+    """An exact solver finds the known optimum and proves it."""
+    if name == "node-level" and sum(task.current for task in known.problem.tasks) > known.problem.nodes:
+        pytest.skip("the node-level model needs the held nodes in the pool")
+    result = solve(usable(name), known.problem, Limits(prune=prune))
+    assert (result.stop_reason, result.held) == (StopReason.OPTIMAL, Held.OPTIMAL)
+    assert result.objective == pytest.approx(known.objective, rel=1e-9, abs=1e-9)
+    assert result.gap == 0.0
+    if name in TIE_BREAKING:
+        assert result.counts == known.counts
+
+
+@PRUNING
+@pytest.mark.parametrize("known", WITH_ROWS, ids=ids)
+@pytest.mark.parametrize("name", TAKES_ROWS)
+def test_known_optimum_with_rows(name: str, known: KnownOptimum, prune: bool) -> None:
+    """A solver that takes extra rows honours them; pruning does not cut them short."""
+    result = solve(usable(name), known.problem, Limits(prune=prune))
+    check(known.problem, result.counts)
+    assert result.held is Held.OPTIMAL
+    assert result.objective == pytest.approx(known.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in TAKES_ROWS])
+def test_rows_are_refused_by_capability(name: str) -> None:
+    """A solver without extra rows refuses them, and says what takes them."""
+    with pytest.raises(UnsupportedProblemError, match=f"{name}: takes no extra rows.*--solver cbc"):
+        solve(get_solver(name), WITH_ROWS[0].problem, Limits())
+
+
+@pytest.mark.parametrize("name", TAKES_ROWS)
+@pytest.mark.parametrize("nodes", [0, 4])
+def test_contradictory_rows_are_an_error(name: str, nodes: int) -> None:
+    """Rows that no allocation satisfies end in an error that names the solver, not in an answer."""
+    asked = problem(linear(1.0, 2), linear(1.0, 2), nodes=nodes, rows=(LinearRow(np.ones(2), lower=5.0),))
+    with pytest.raises(SolverError, match=f"{name}: no allocation satisfies the extra rows"):
+        solve(usable(name), asked, Limits())
+
+
+@PRUNING
+@pytest.mark.parametrize("name", names())
+def test_answers_are_feasible_and_honest(name: str, prune: bool) -> None:
+    """`check()` passes, the objective is the reference's, the bound is above it, and time was taken."""
+    solver = usable(name)
+    nodes = 8 if name == "exhaustive" else 40
+    rng = np.random.default_rng(11)
+    for number in range(12):
+        asked = instance(rng, 4, nodes, max_nodes=nodes, equal=number % 3 == 2)
+        result = solve(solver, asked, Limits(prune=prune))
+        check(asked, result.counts)
+        assert result.objective == objective(asked, result.counts)
+        assert result.bound >= result.objective
+        assert result.solver == name
+        assert result.solve_s > 0
+        assert (result.held is Held.OPTIMAL) == solver.exact
+
+
+@pytest.mark.parametrize("name", names())
+def test_nothing_is_printed(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Not one character reaches stdout or stderr, from Python or from a library's own code."""
+    solver = usable(name)
+    for asked in problems(5, 3, 8, 3):
+        solve(solver, asked, Limits(prune=False))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if solver_class(name).requires])
+def test_no_time_at_all(name: str) -> None:
+    """Without time there is no proof: the greedy incumbent is held if there is one, else nothing."""
+    solver = usable(name)
+    asked = next(p for p in problems(7, 10, 130, 8) if solve(get_solver("cbc"), p, Limits()).solve_s > 5e-4)
+    whole = solve(solver, asked, Limits(time_s=0.0, prune=False))
+    assert (whole.stop_reason, whole.held, whole.counts) == (StopReason.TIME_LIMIT, Held.NOTHING, None)
+    assert math.isnan(whole.objective)
+    assert math.isnan(whole.gap)
+    if name != "node-level":
+        pruned = solve(solver, asked, Limits(time_s=0.0))
+        assert pruned.stop_reason is StopReason.TIME_LIMIT
+        check(asked, pruned.counts)
+        assert pruned.bound >= solve(get_solver("dp"), asked, Limits()).objective * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name not in ("exhaustive", "node-level")])
+def test_a_wider_gap_is_held_as_an_incumbent(name: str) -> None:
+    """With a gap asked for, an answer may be less than optimal, but then it says so."""
+    solver = usable(name)
+    for asked in problems(9, 10, 60, 12):
+        best = solve(get_solver("dp"), asked, Limits()).objective
+        result = solve(solver, asked, Limits(gap=0.05, prune=False))
+        assert result.stop_reason is StopReason.OPTIMAL
+        assert result.objective >= best - 0.05 * abs(best) - 1e-9 * abs(best)
+        assert result.bound >= best * (1 - 1e-9)
+        if result.held is Held.OPTIMAL:
+            assert result.objective == pytest.approx(best, rel=1e-9)
+        else:
+            assert result.gap > 1e-9
+
+
+@PRUNING
+@pytest.mark.parametrize(("tasks", "nodes", "count"), [(3, 12, 60), (5, 40, 60), (10, 130, 60), (12, 391, 20)])
+def test_the_same_optimum_from_every_exact_solver(tasks: int, nodes: int, count: int, prune: bool) -> None:
+    """The dynamic programme, CBC, HiGHS and Gurobi agree on seeded instances to 1e-9."""
+    solvers = [get_solver(name) for name in ("cbc", "highs", "gurobi")]
+    for number, asked in enumerate(problems(1, tasks, nodes, count)):
+        reference = solve(get_solver("dp"), asked, Limits(prune=prune))
+        assert reference.held is Held.OPTIMAL
+        for solver in solvers:
+            result = solve(solver, asked, Limits(prune=prune))
+            assert result.objective == pytest.approx(reference.objective, rel=1e-9), (number, solver.name)
+            assert result.held is Held.OPTIMAL, (number, solver.name, result)

@@ -1,0 +1,94 @@
+"""The dynamic programme: ties, bounds, and limits; that it is optimal is shown in `test_conformance`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.instances import equal_tasks, instance, problems
+from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, check
+from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
+from solvers.exhaustive import Exhaustive
+from tests.solvers.known_optima import linear, problem, task
+
+PRUNING = pytest.mark.parametrize("prune", [True, False], ids=["pruned", "whole"])
+
+
+@PRUNING
+def test_ties_are_broken_like_by_hand(prune: bool) -> None:
+    """Among equal optima the fewest tasks are rescaled, then counts are largest in task order, as brute force finds."""
+    rng = np.random.default_rng(3)
+    for number in range(250):
+        nodes = int(rng.integers(1, 11))
+        make = equal_tasks if number % 2 else instance
+        asked = make(rng, int(rng.integers(1, 5)), nodes, max_nodes=min(nodes + 2, 9))
+        assert DynamicProgramme().solve(asked, Limits(prune=prune)).counts == Exhaustive().solve(asked, Limits()).counts
+
+
+@PRUNING
+def test_ties_of_identical_linear_tasks(prune: bool) -> None:
+    """Slopes whose multiples round differently still tie: nobody who can keep its nodes is rescaled."""
+    rng = np.random.default_rng(4)
+    for slope in (0.1, 1 / 3, 2831.0, 1e-7):
+        for _ in range(20):
+            held = rng.integers(0, 7, size=4)
+            asked = problem(*[linear(slope, 8, current=int(count)) for count in held], nodes=int(held.sum()))
+            result = DynamicProgramme().solve(asked, Limits(prune=prune))
+            assert result.counts == tuple(held.tolist())
+
+
+@PRUNING
+def test_windows_and_whole_tables_give_the_same_counts(prune: bool) -> None:
+    """Windows around the Lagrangian choice lose neither the optimum nor the tie-break, on sizes that need blocks."""
+    for tasks, nodes, count in ((5, 25, 60), (10, 130, 60), (30, 2 * BLOCK + 7, 8)):
+        for asked in problems(5, tasks, nodes, count):
+            whole = DynamicProgramme().solve(asked, Limits(prune=False))
+            result = DynamicProgramme().solve(asked, Limits(prune=prune))
+            assert result.counts == whole.counts
+            assert result.objective == whole.objective
+
+
+@PRUNING
+def test_the_bound_is_certified(prune: bool) -> None:
+    """Bound and objective differ by at most 1e-9, be values huge, tiny, negative, or nearly cancelling."""
+    rng = np.random.default_rng(6)
+    for number in range(200):
+        size = 10.0 ** rng.integers(-9, 10)
+        tasks = []
+        for _ in range(int(rng.integers(1, 5))):
+            counts = np.sort(rng.choice(np.arange(1, 12), size=int(rng.integers(1, 6)), replace=False))
+            values = rng.normal(loc=rng.choice([-1.0, 0.0, 1.0]), size=counts.size + 1) * size
+            values[0] = 0.0 if number % 3 else values[0]
+            tasks.append(TaskOptions(np.concatenate(([0], counts)), values, int(rng.integers(0, 12))))
+        asked = AllocationProblem(tuple(tasks), int(rng.integers(0, 30)))
+        result = DynamicProgramme().solve(asked, Limits(prune=prune))
+        check(asked, result.counts)
+        best = Exhaustive().solve(asked, Limits()).objective
+        assert result.objective == pytest.approx(best, rel=2e-9, abs=1e-300)
+        assert 0.0 <= result.bound - result.objective <= CERTIFIED_GAP * abs(result.objective)
+
+
+@PRUNING
+def test_an_optimum_far_below_the_values_at_stake(prune: bool) -> None:
+    """Where huge values cancel to a small optimum, ties are broken on the small one's scale."""
+    big = task({0: -1e12, 1: 1e12}, current=0)
+    rest = [linear(1.0, 3), linear(1.0, 3, current=3)]
+    asked = problem(big, task({0: -1e12}), *rest, nodes=4)
+    result = DynamicProgramme().solve(asked, Limits(prune=prune))
+    assert result.counts == (1, 0, 0, 3)
+    assert result.objective == 3.0
+
+
+def test_out_of_time_it_holds_nothing() -> None:
+    """Without time it says so, and invents no allocation."""
+    result = DynamicProgramme().solve(problems(1, 10, 130, 1)[0], Limits(time_s=0.0, prune=False))
+    assert (result.stop_reason, result.held, result.counts) == (StopReason.TIME_LIMIT, Held.NOTHING, None)
+
+
+@PRUNING
+def test_a_single_task_and_a_pool_larger_than_all(prune: bool) -> None:
+    """The borders of the recursion: one task, one option, more nodes than anyone can use."""
+    assert DynamicProgramme().solve(problem(linear(1.0, 3), nodes=99), Limits(prune=prune)).counts == (3,)
+    assert DynamicProgramme().solve(problem(task({0: 7.0}), nodes=3), Limits(prune=prune)).objective == 7.0
+    whole = problem(linear(1.0, 3), task({0: 0.0}), linear(2.0, 2), nodes=99)
+    assert DynamicProgramme().solve(whole, Limits(prune=prune)).counts == (3, 0, 2)

@@ -1,0 +1,121 @@
+"""A world of four nodes and two tasks, small enough to check by hand, and the frames that describe it as published.
+
+Nodes a and b are idle from 0 s to 30 s, c and d from 10 s on; the log ends at 40 s. Both tasks do 1 work/s and node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+START = pd.Timestamp("2021-02-10T00:00:00")
+RESULTS = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command answered."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its standard output, which must be JSON and nothing else."""
+        return json.loads(self.out)
+
+
+def log_frame() -> pd.DataFrame:
+    """The node log: one row per 10 s, 1 = idle."""
+    states = [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]]
+    times = pd.DatetimeIndex([START + pd.Timedelta(seconds=10 * row) for row in range(5)])
+    columns = pd.Index(list("abcd"), dtype=object)
+    return pd.DataFrame(np.array(states, dtype=np.int8), index=times, columns=columns)
+
+
+def bounds_frame() -> pd.DataFrame:
+    """The tasks' bounds."""
+    data = {
+        "Tcup": [2.0, 2.0],
+        "Tcdw": [1.0, 1.0],
+        "Jmin": [1.0, 1.0],
+        "Jmax": [4.0, 4.0],
+        "Pmax": [50.0, 500.0],
+        "Tsub": pd.DatetimeIndex([START, START]),
+    }
+    return pd.DataFrame(data, index=pd.Index(["J0", "J1"], dtype=object))
+
+
+def scaling_frame() -> pd.DataFrame:
+    """The tasks' scalability."""
+    counts, rates = [0, 1, 2, 4], [0.0, 1.0, 2.0, 4.0]
+    data = {"Ns": [counts, counts], "Ps": [rates, rates], "Os": [rates, rates]}
+    return pd.DataFrame(data | {"Tsub": bounds_frame()["Tsub"]}, index=pd.Index(["J0", "J1"], dtype=object))
+
+
+TASKS_TOML = """\
+schema = 1
+[[task]]
+name = "J0"
+min_nodes = 1
+max_nodes = 4
+work = 50.0
+grow_cost_s = 2.0
+shrink_cost_s = 1.0
+[task.scaling]
+nodes = [0, 1, 2, 4]
+throughput = [0.0, 1.0, 2.0, 4.0]
+[[task]]
+name = "J1"
+min_nodes = 1
+max_nodes = 4
+work = 500.0
+grow_cost_s = 2.0
+shrink_cost_s = 1.0
+[task.scaling]
+nodes = [0, 1, 2, 4]
+throughput = [0.0, 1.0, 2.0, 4.0]
+"""
+
+
+def write_inputs(folder: Path) -> None:
+    """Write evt.pkl, Jbnd.pkl, JNPs.pkl and tasks.toml."""
+    log_frame().to_pickle(folder / "evt.pkl")
+    bounds_frame().to_pickle(folder / "Jbnd.pkl")
+    scaling_frame().to_pickle(folder / "JNPs.pkl")
+    (folder / "tasks.toml").write_text(TASKS_TOML)
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder, and the bytes of the files."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def installed(program: str) -> str:
+    """Path of an installed command: that of the interpreter that runs the tests."""
+    return str(Path(sys.executable).parent / program)
+
+
+def spawn(program: str, *words: object, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Done:
+    """Run an installed command as a process of its own."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    done = subprocess.run(
+        [installed(program), *map(str, words)],
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        **streams,
+    )
+    return Done(done.returncode, done.stdout or "", done.stderr or "")
