@@ -24,6 +24,8 @@ LIMITS = Limits(time_s=10.0)
 NODE_LEVEL_RUNS = 20
 # Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
 NODE_LEVEL_BINARIES = 20_000
+# At sizes like these the published model is usable, and a crossover could be.
+SMALL_SIZES = ((2, 10), (5, 25))
 QUICK_SIZES = ((3, 20), (10, 130))
 
 Draw = Callable[[int], AllocationProblem]
@@ -31,7 +33,7 @@ Draw = Callable[[int], AllocationProblem]
 
 def decision_cases(plan: Plan) -> Iterator[Case]:
     """Every registered solver on every size; the published node-level model on fewer instances."""
-    for tasks, nodes in QUICK_SIZES if plan.quick else SIZES:
+    for tasks, nodes in QUICK_SIZES if plan.quick else (*SMALL_SIZES, *SIZES):
         group = f"{tasks} x {nodes}"
         draw = partial(_draw, plan.seed, tasks, nodes, 64)
         yield Case(group, REFERENCE, partial(_reference, draw))
