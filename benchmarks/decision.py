@@ -1,101 +1,125 @@
-"""Workload *decision*: how long one decision takes, by solver, tasks x nodes and largest count.
-
-``python -m benchmarks.decision`` prints medians and 95th percentiles in milliseconds. Instances are seeded and each
-is solved once, so nothing is warm but the interpreter.
-"""
+"""Workloads *decision*, *pruning* and *growth*: single solves on fresh instances."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
 
 import numpy as np
 
+from benchmarks.children import within
 from benchmarks.instances import SIZES, instance
-from bftrainer.errors import SolverUnavailableError
-from solvers import Limits
-from solvers.registry import get_solver, solve
+from benchmarks.reference import reference_optimum
+from benchmarks.workload import Case, Plan, Sample, Unmeasured
+from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
+from solvers import AllocationProblem, Held, Limits, Solver
+from solvers.registry import get_solver, names, solve
 
-__all__ = ["Timing", "decision_times", "main"]
+__all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases"]
 
-DEFAULT_SOLVERS = ("dp", "cbc", "highs", "mip-highs", "gurobi", "equal-share")
-# The first solves load libraries and start environments.
-WARM_UP = 3
+REFERENCE, NODE_LEVEL, PRUNED = "reference DP", "node-level", "pruned"
+LIMITS = Limits(time_s=10.0)
+NODE_LEVEL_RUNS = 20
+# Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
+NODE_LEVEL_BINARIES = 20_000
+# At sizes like these the published model is usable, and a crossover could be.
+SMALL_SIZES = ((2, 10), (5, 25))
+QUICK_SIZES = ((3, 20), (10, 130))
 
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Times of one solver on one size.
-
-    Parameters
-    ----------
-    solver : str
-    tasks, nodes, max_nodes : int
-        Size of the instances; `max_nodes` is the largest count of any task.
-    times_s : tuple of float
-        One a decision.
-    note : str
-        Why there are no times, or how many decisions were not proven optimal; mostly empty.
-    """
-
-    solver: str
-    tasks: int
-    nodes: int
-    max_nodes: int
-    times_s: tuple[float, ...]
-    note: str = ""
-
-    def quantile_ms(self, share: float) -> float:
-        """Milliseconds that `share` of the decisions stay below; NaN without times."""
-        return float(np.quantile(self.times_s, share)) * 1e3 if self.times_s else float("nan")
-
-    def __str__(self) -> str:
-        size = f"{self.tasks} x {self.nodes}, Jmax {self.max_nodes}"
-        times = f"median {self.quantile_ms(0.5):9.3f} ms, p95 {self.quantile_ms(0.95):9.3f} ms" if self.times_s else ""
-        return f"{size:24} {self.solver:12} {times} {self.note}".rstrip()
+Draw = Callable[[int], AllocationProblem]
 
 
-def decision_times(
-    solver: str, tasks: int, nodes: int, *, count: int, seed: int = 1, max_nodes: int = 64, limits: Limits | None = None
-) -> Timing:
-    """Time `count` fresh decisions of one size, every fourth of them with equal tasks."""
-    chosen = get_solver(solver)
-    limits = limits or Limits()
-    rng = np.random.default_rng([seed, tasks, nodes])
-    asked = [
-        instance(rng, tasks, nodes, max_nodes=max_nodes, equal=number % 4 == 3) for number in range(WARM_UP + count)
-    ]
+def decision_cases(plan: Plan) -> Iterator[Case]:
+    """Every registered solver on every size; the published node-level model on fewer instances."""
+    for tasks, nodes in QUICK_SIZES if plan.quick else (*SMALL_SIZES, *SIZES):
+        group = f"{tasks} x {nodes}"
+        draw = partial(_draw, plan.seed, tasks, nodes, 64)
+        yield Case(group, REFERENCE, partial(_reference, draw))
+        for name in names():
+            yield _solver_case(group, name, draw, tasks * nodes)
+
+
+def pruning_cases(plan: Plan) -> Iterator[Case]:
+    """The same instances with all options left in, as `--no-prune` does."""
+    whole = replace(LIMITS, prune=False)
+    for tasks, nodes in QUICK_SIZES[:1] if plan.quick else SIZES:
+        draw = partial(_draw, plan.seed, tasks, nodes, 64)
+        for name in ("dp", "cbc", "highs"):
+            group = f"{name}, {tasks} x {nodes}"
+            yield Case(group, PRUNED, partial(_solve, name, draw), partial(_prepare, name))
+            yield Case(group, "unpruned", partial(_solve, name, draw, limits=whole), partial(_prepare, name))
+
+
+def growth_cases(plan: Plan) -> Iterator[Case]:
+    """`dp` and `cbc` along each axis, the other two held: 30 tasks, 391 nodes, 64 nodes a task at most."""
+    axes = (
+        ("tasks", [(tasks, 391, 64) for tasks in (5, 10, 20, 40, 80, 160)]),
+        ("nodes", [(30, nodes, 64) for nodes in (60, 120, 240, 480, 960, 1920)]),
+        ("Jmax", [(30, 391, most) for most in (8, 16, 32, 64, 128, 256)]),
+    )
+    for axis, points in axes:
+        for tasks, nodes, most in points[:2] if plan.quick else points:
+            value = {"tasks": tasks, "nodes": nodes, "Jmax": most}[axis]
+            draw = partial(_draw, plan.seed, tasks, nodes, most)
+            yield Case(f"{axis} {value}", REFERENCE, partial(_reference, draw))
+            for name in ("dp", "cbc"):
+                yield _solver_case(f"{axis} {value}", name, draw, tasks * nodes)
+
+
+def _draw(seed: int, tasks: int, nodes: int, max_nodes: int, run: int) -> AllocationProblem:
+    """The instance of a run: made anew for each solver, so that nothing is shared or seen twice."""
+    rng = np.random.default_rng([seed, tasks, nodes, max_nodes, run])
+    return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=run % 4 == 3)
+
+
+def _reference(draw: Draw, run: int) -> Sample:
+    problem = draw(run)
+    began = perf_counter()
+    value, _ = reference_optimum(problem)
+    return Sample(perf_counter() - began, value)
+
+
+def _solver_case(group: str, name: str, draw: Draw, binaries: int) -> Case:
+    if name != NODE_LEVEL:
+        return Case(group, name, partial(_solve, name, draw), partial(_prepare, name))
+    once = _solve if binaries <= NODE_LEVEL_BINARIES else _solve_apart
+    return Case(group, name, partial(once, name, draw), partial(_prepare, name), most_runs=NODE_LEVEL_RUNS)
+
+
+def _usable(name: str) -> Solver:
     try:
-        results = [solve(chosen, one, limits) for one in asked][WARM_UP:]
+        return get_solver(name)
     except SolverUnavailableError as error:
-        note = "size-limit" if "size-limited" in str(error) else str(error)
-        return Timing(solver, tasks, nodes, max_nodes, (), note)
-    unproven = sum(result.stop_reason == "time_limit" for result in results)
-    note = f"{unproven} of {count} at the time limit" if unproven else ""
-    return Timing(solver, tasks, nodes, max_nodes, tuple(result.solve_s for result in results), note)
+        raise Unmeasured("not installed") from error
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the times of chosen solvers on chosen sizes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--solvers", nargs="+", default=DEFAULT_SOLVERS)
-    parser.add_argument("--sizes", nargs="+", default=[f"{tasks}x{nodes}" for tasks, nodes in SIZES])
-    parser.add_argument("--max-nodes", type=int, default=64)
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--time-limit", type=float, default=10.0)
-    parser.add_argument("--no-prune", action="store_true")
-    chosen = parser.parse_args(arguments)
-    limits = Limits(time_s=chosen.time_limit, prune=not chosen.no_prune)
-    for size in chosen.sizes:
-        tasks, nodes = map(int, size.split("x"))
-        for name in chosen.solvers:
-            timing = decision_times(
-                name, tasks, nodes, count=chosen.count, seed=chosen.seed, max_nodes=chosen.max_nodes, limits=limits
-            )
-            print(timing, flush=True)
+def _prepare(name: str) -> None:
+    """Solve something small, unpruned: the first solve of a library imports it and may ask for a licence."""
+    try:
+        solve(_usable(name), instance(np.random.default_rng(0), 2, 6, max_nodes=4), Limits(prune=False))
+    except SolverUnavailableError as error:
+        raise Unmeasured("no licence") from error
 
 
-if __name__ == "__main__":
-    main()
+def _solve(name: str, draw: Draw, run: int, limits: Limits = LIMITS) -> Sample:
+    problem = draw(run)
+    solver = _usable(name)
+    began = perf_counter()
+    try:
+        result = solve(solver, problem, limits)
+    except SolverUnavailableError as error:
+        raise Unmeasured("size-limit") from error
+    except UnsupportedProblemError as error:
+        raise Unmeasured("too large") from error
+    seconds = perf_counter() - began
+    proven = result.held is Held.OPTIMAL
+    return Sample(seconds, result.objective if proven else None, finished=proven or not solver.exact)
+
+
+def _solve_apart(name: str, draw: Draw, run: int) -> Sample:
+    """As `_solve`, yet stopped when the time limit has passed, wherever it then is."""
+    began = perf_counter()
+    within(LIMITS.time_s, partial(_solve, name, draw, run))
+    return Sample(perf_counter() - began)

@@ -41,9 +41,16 @@ class Outcome:
 
 
 def solve_count_model(
-    name: str, run: Callable[[CountModel, Limits], Outcome], problem: AllocationProblem, limits: Limits
+    name: str,
+    run: Callable[[CountModel, Limits], Outcome],
+    problem: AllocationProblem,
+    limits: Limits,
+    *,
+    order_equals: bool = False,
 ) -> SolveResult:
     """Solve `problem` by the backend `run`; pruning and writing the model count towards the time limit.
+
+    `order_equals` helps a backend that would try all permutations of equal tasks.
 
     Raises
     ------
@@ -56,7 +63,7 @@ def solve_count_model(
     options = prune(problem) if limits.prune else unpruned(problem)
     if options.decided:
         return _decided(name, problem, tuple(int(left[0]) for left in options.counts))
-    model = formulate(options, problem.nodes, problem.rows)
+    model = formulate(options, problem.nodes, problem.rows, order_equals=order_equals)
     left_s = limits.time_s - (perf_counter() - began)
     if left_s <= 0:
         outcome = Outcome(StopReason.TIME_LIMIT, None, math.inf)

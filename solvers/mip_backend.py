@@ -28,7 +28,7 @@ class _PythonMip:
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        return solve_count_model(self.name, self._run, problem, limits)
+        return solve_count_model(self.name, self._run, problem, limits, order_equals=self._engine == "CBC")
 
     def _run(self, model: CountModel, limits: Limits) -> Outcome:
         target = write(self._empty(), model)

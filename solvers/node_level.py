@@ -59,6 +59,7 @@ class NodeLevelSolver:
             lambda model, left: run(write(quiet_model("CBC"), with_nodes(model, held, problem.nodes)), self.name, left),
             problem,
             replace(limits, prune=False),
+            order_equals=True,
         )
 
 

@@ -5,7 +5,7 @@ A task's options are cut into *runs*: consecutive counts on which its value is c
 ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one run a task. As a run is concave, its
 steeper segments fill first by themselves. A task of a single run that includes 0 needs no binary at all.
 The linear relaxation of this is as tight as can be: the concave hull of every task's values.
-Tasks of equal options take their nodes in order, the first the most, or branching would try all their permutations.
+For backends that do not detect symmetry, tasks of equal options take their nodes in order, the first the most.
 """
 
 from __future__ import annotations
@@ -179,8 +179,11 @@ class _Builder:
         return 0, first.value
 
 
-def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = ()) -> CountModel:
-    """Write the model of `options`, for a pool of `nodes` nodes and further `rows` on the counts."""
+def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = (), *, order_equals: bool = False) -> CountModel:
+    """Write the model of `options`, for a pool of `nodes` nodes and further `rows` on the counts.
+
+    With `order_equals`, tasks of equal options are ordered by their counts; not if `rows` may tell them apart.
+    """
     builder = _Builder()
     base, offsets = [], []
     for number, (counts, values) in enumerate(zip(options.counts, options.values, strict=True)):
@@ -190,7 +193,7 @@ def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = ()) -> Co
     ones = np.ones(len(base))
     for row in (LinearRow(ones, upper=nodes), *rows):
         _add_linear(builder, row, base)
-    if not rows:
+    if order_equals and not rows:
         for row in _ordered(options):
             _add_linear(builder, row, base)
     gains = np.array(builder.objective)

@@ -1,0 +1,44 @@
+"""The published Summit log and task set, where somebody has put them."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ROOT", "Published", "published"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Paths of the published files."""
+
+    node_log: Path
+    bounds: Path
+    scalability: Path
+
+    def unpacked(self, directory: Path) -> Path:
+        """The node log's bare pickle, unpacked into `directory` unless it is there."""
+        with tarfile.open(self.node_log) as archive:
+            member = next(member for member in archive if member.name.endswith(".pkl"))
+            path = directory / Path(member.name).name
+            content = archive.extractfile(member)
+            if content is None:
+                raise RuntimeError(f"{self.node_log}: Expected a file called {member.name}.")
+            if not path.exists():
+                path.write_bytes(content.read())
+        return path
+
+
+def published() -> Published | None:
+    """The files below ``BFTRAINER_SHARED_DATA``, or ``../shared/data`` of the repository; None without them."""
+    folder = Path(os.environ.get("BFTRAINER_SHARED_DATA", ROOT.parent / "shared" / "data")) / "bftrainer"
+    found = Published(
+        folder / "ndstat-10sdn6-evt.tar.gz",
+        folder / "hps-shufflenet-Jbnd-1000J.pkl",
+        folder / "hps-shufflenet-JNPs-1000J.pkl",
+    )
+    return found if all(path.is_file() for path in (found.node_log, found.bounds, found.scalability)) else None

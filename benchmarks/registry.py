@@ -1,0 +1,41 @@
+"""All workloads by name."""
+
+from __future__ import annotations
+
+from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
+from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
+from benchmarks.workload import Workload
+
+__all__ = ["WORKLOADS"]
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "decision",
+            "One decision, tasks x nodes, by every solver; a fresh instance each run.",
+            decision_cases,
+            runs=200,
+            baselines=(REFERENCE, NODE_LEVEL),
+        ),
+        Workload(
+            "growth",
+            "How a decision grows with tasks, nodes and Jmax (else 30 tasks, 391 nodes, Jmax 64).",
+            growth_cases,
+            runs=50,
+            baselines=(REFERENCE,),
+        ),
+        Workload(
+            "pruning",
+            "What dropping options that no optimum uses saves: a decision with and without.",
+            pruning_cases,
+            runs=50,
+            baselines=(PRUNED,),
+        ),
+        Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
+        Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
+        Workload(
+            "start-up", "Until a process has answered that does nothing.", start_up_cases, 10, ("python -c pass",)
+        ),
+    )
+}

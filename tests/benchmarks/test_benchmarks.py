@@ -1,0 +1,107 @@
+"""The benchmarks run, and their figures are what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.instances import instance
+from benchmarks.published import ROOT
+from benchmarks.reference import reference_optimum
+from benchmarks.registry import WORKLOADS
+from benchmarks.workload import Case, Measurement, Plan, Sample, Unmeasured, Workload, measure
+from solvers import Limits, objective
+from solvers.registry import get_solver, solve
+
+
+def driver(*arguments):
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_runs(name, tmp_path):
+    """`--quick` runs each workload, prints its table and writes figures of all cases that ran."""
+    out = driver(name, "--quick", "--seed", "1", "--json", str(tmp_path / "figures.json"))
+    assert f"{name}: " in out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["seed"] == 1
+    assert {row["workload"] for row in figures["figures"]} == {name}
+    for row in figures["figures"]:
+        assert row["note"] or row["median_s"] > 0
+
+
+def test_lists_workloads():
+    """`--list` names all workloads, one a line."""
+    assert [line.split()[0] for line in driver("--list").splitlines()] == list(WORKLOADS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_reference_is_right(seed):
+    """The plain dynamic programme finds the optimum of the exact solver, and counts that are worth it."""
+    problem = instance(np.random.default_rng(seed), 4, 50)
+    value, counts = reference_optimum(problem)
+    assert value == pytest.approx(solve(get_solver("dp"), problem, Limits()).objective, rel=1e-12)
+    assert objective(problem, counts) == pytest.approx(value, rel=1e-12)
+    assert sum(counts) <= problem.nodes
+
+
+def workload(*cases, runs=3):
+    return Workload("toy", "Nothing.", lambda _: cases, runs=runs)
+
+
+def case(name, seconds=1.0, value=None, **options):
+    return Case("group", name, lambda n: Sample(seconds * (n + 1), value), **options)
+
+
+def figures(work, tmp_path):
+    return {one.case.name: one for one in measure(work, Plan(0, tmp_path))}
+
+
+def test_disagreeing_cases_stop_the_benchmark(tmp_path):
+    """Two cases that find different values in one run measure different things: an error that names both."""
+    with pytest.raises(RuntimeError, match=r"group, run 0: b finds 2\.0, a finds 1\.0"):
+        figures(workload(case("a", value=1.0), case("b", value=2.0)), tmp_path)
+
+
+def test_a_case_stops_at_its_budget(tmp_path):
+    """No run starts once a case has used up its time."""
+    found = figures(workload(case("slow", budget_s=2.5), case("brief", budget_s=1e9), runs=10), tmp_path)
+    assert len(found["slow"].samples) == 2
+    assert len(found["brief"].samples) == 10
+
+
+def test_ratios_compare_common_runs(tmp_path):
+    """A baseline with fewer runs is compared on those that both did."""
+    found = figures(workload(case("quick"), case("base", seconds=4.0, most_runs=1), runs=9), tmp_path)
+    assert found["quick"].ratio(found["base"]) == pytest.approx(0.25)
+
+
+def test_what_cannot_run_says_why(tmp_path):
+    """A case that cannot be measured has no figures but a reason, and does not stop the others."""
+
+    def refuse():
+        raise Unmeasured("size-limit")
+
+    found = figures(workload(case("big", prepare=refuse), case("small")), tmp_path)
+    assert (found["big"].note, found["big"].median_s) == ("size-limit", None)
+    assert found["small"].median_s == 2.0
+
+
+def test_percentile_is_one_of_the_runs():
+    """The 95th percentile of twenty runs is the nineteenth."""
+    one = Measurement(case("a"), {n: Sample(float(n)) for n in range(1, 21)})
+    assert one.p95_s == 19.0
+
+
+def test_fresh_instances(tmp_path):
+    """No two runs of a decision case solve the same instance, and all cases of a run solve the same one."""
+    cases = list(WORKLOADS["decision"].cases(Plan(5, tmp_path, quick=True)))
+    draws = [case.once.args[-1] for case in cases if case.group == "10 x 130"]
+    values = [[reference_optimum(draw(run))[0] for run in range(3)] for draw in draws]
+    assert all(row == values[0] for row in values)
+    assert len(set(values[0])) == 3

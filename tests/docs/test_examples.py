@@ -1,0 +1,137 @@
+"""What the documentation shows is what happens: its examples run, and their output is the one printed.
+
+Blocks of a page run in sequence in a directory of their own. ``python`` blocks share a namespace and are doctests where
+they have prompts; lines of ``console`` blocks that begin with ``$`` are commands, what follows them is their
+output (stderr included), in which ``...`` stands for anything. A block after ``<!-- file: NAME -->`` is a file.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.published import ROOT, published
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
+INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
+PUBLISHED = "ndstat-10sdn6"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    body: str
+    file: str | None
+    where: str
+
+
+def blocks(page):
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield Block(match["language"], match["body"], match["file"], f"{page.name}:{line}")
+
+
+def commands(body):
+    """Commands of a console block, each with the output shown."""
+    found = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found and found[-1][0].endswith("\\"):
+            found[-1] = (found[-1][0][:-1] + line.strip(), [])
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def run_command(command, shown, where):
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        command, shell=True, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    refused = done.stdout.startswith("Error: ") and any(line.startswith("Error: ") for line in shown)
+    assert done.returncode == 0 or refused, f"{where}: $ {command}\n{done.stdout}"
+    if shown:
+        wanted, got = "\n".join(shown) + "\n", done.stdout
+        assert doctest.OutputChecker().check_output(wanted, got, FLAGS), f"{where}: $ {command}\n{got}"
+
+
+def run_python(block, names):
+    if not block.body.startswith(">>>"):
+        exec(compile(block.body, block.where, "exec"), names)
+        return
+    examples = doctest.DocTestParser().get_doctest(block.body, names, block.where, block.where, 0)
+    said = []
+    failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(examples, out=said.append, clear_globs=False)
+    names.update(examples.globs)
+    assert not failed, "".join(said)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run(page, tmp_path, monkeypatch):
+    """Each example of a page does what the page says."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("scripts", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    given = published()
+    if given is not None:
+        for path in (given.node_log, given.bounds, given.scalability):
+            (tmp_path / path.name).symlink_to(path)
+    names = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.body, encoding="utf-8")
+        elif block.language == "python":
+            run_python(block, names)
+        elif block.language == "console":
+            for command, shown in commands(block.body):
+                if not command.startswith(INSTALLING) and (given is not None or PUBLISHED not in command):
+                    run_command(command, shown, block.where)
+
+
+def test_blocks_are_found():
+    """The pages hold examples, so that a change to their markup cannot silence the test above."""
+    languages = [block.language for page in PAGES for block in blocks(page)]
+    assert languages.count("python") >= 8
+    assert languages.count("console") >= 12
+
+
+def test_every_output_is_described(tmp_path):
+    """docs/files.md names every column and every key of the summary that a run writes."""
+    import json
+
+    import pyarrow.parquet as pq
+
+    from bftrainer import run_replay
+    from bftrainer.experiment import write_run
+
+    write_run(run_replay(solver="dp", max_events=20), tmp_path)
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    nested = ("settings", "below_large_idle", "inputs")
+    wanted = {*summary, *(key for name in nested for key in summary[name])}
+    wanted |= {column for path in tmp_path.glob("*.parquet") for column in pq.read_schema(path).names}
+    wanted |= set((tmp_path / "step-logs.csv").read_text().splitlines()[0].split(","))
+    assert sorted(name for name in wanted if f"`{name}`" not in page) == []
+
+
+def test_every_option_is_described():
+    """docs/replay.md names every option of `bftrainer replay`."""
+    from bftrainer.cli.replay import replay
+
+    page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    options = [max(option.opts, key=len) for option in replay.params]
+    assert [name for name in options if f"`{name}" not in page and f" {name}" not in page] == []
