@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from bftrainer.errors import OutputError
 from bftrainer.experiment.result import RunResult
 from bftrainer.model import NS_PER_S
+from bftrainer.traces.writing import usual_mode
 from solvers.problem import Held
 
 if TYPE_CHECKING:
@@ -39,17 +39,20 @@ def next_free(name: str, directory: Path) -> Path:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Refuse an existing result directory unless `force`.
+    """Refuse an existing result directory unless `force`, and in any case what is none.
 
     Raises
     ------
     OutputError
-        If it exists, or something that is not a directory does.
+        If it exists, or something that is not a result directory does.
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
     if path.exists() and not force:
         raise OutputError(f"{path}: Expected no such directory yet; choose another --output-dir or give --force.")
+    # Whatever --force is given with, nothing but results is ever deleted.
+    if path.exists() and any(path.iterdir()) and not (path / "summary.json").is_file():
+        raise OutputError(f"{path}: Expected results to replace (a summary.json), found other files; not deleted.")
 
 
 @contextmanager
@@ -71,7 +74,7 @@ def result_directory(path: Path, *, force: bool) -> Iterator[Path]:
         except OSError as error:
             raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
         try:
-            temporary.chmod(0o777 & ~_umask())
+            temporary.chmod(usual_mode(0o777))
             yield temporary
             _take_over(temporary, path)
         except OSError as error:
@@ -83,12 +86,6 @@ def result_directory(path: Path, *, force: bool) -> Iterator[Path]:
             # Those that hold the results, or what somebody else put there meanwhile, stay.
             with contextlib.suppress(OSError):
                 parent.rmdir()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _take_over(temporary: Path, path: Path) -> None:

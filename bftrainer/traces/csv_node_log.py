@@ -34,9 +34,10 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
     unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
     times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
     names = [log.nodes[index] for index in log.node.tolist()]
-    with replacing(metadata_path(path)) as stream:
-        stream.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
-    with replacing(path) as stream:
+    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
+    with replacing(metadata_path(path)) as notes, replacing(path) as stream:
+        notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
+        notes.flush()
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)

@@ -150,10 +150,12 @@ def write_legacy_tasks(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[st
         "Os": [list(curve.throughput if curve.credit is None else curve.credit) for curve in curves],
         "Tsub": submitted,
     }
-    for path, data in ((beside, scalability), (bounds_path, bounds)):
-        frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
-        with replacing(path) as stream:
+    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
+    with replacing(beside) as curves_file, replacing(bounds_path) as bounds_file:
+        for stream, data in ((curves_file, scalability), (bounds_file, bounds)):
+            frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
             frame.to_pickle(stream, compression=None, protocol=4)
+            stream.flush()
     return _lost(bounds_path, tasks)
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "usual_mode"]
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                     yield cast(BinaryIO, packed)
             else:
                 yield raw
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(usual_mode(0o666))
         temporary.replace(path)
         temporary = None
     except OSError as cause:
@@ -47,7 +47,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 temporary.unlink()
 
 
-def _umask() -> int:
+def usual_mode(wanted: int) -> int:
+    """Permissions that a new file or directory gets here; temporary ones are made for their owner alone."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    return wanted & ~mask

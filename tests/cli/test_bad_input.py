@@ -484,6 +484,14 @@ def test_existing_directory(refused, here):
     )
 
 
+def test_force_deletes_nothing_but_results(refused, here):
+    """A directory that holds other files is not replaced, whatever is asked."""
+    (here / "debug-itrOut").mkdir()
+    (here / "debug-itrOut" / "thesis.tex").touch()
+    assert "found other files; not deleted" in refused("--force")
+    assert (here / "debug-itrOut" / "thesis.tex").exists()
+
+
 def test_file_in_the_way(refused, here):
     """A file is not replaced by a directory, not even by force."""
     (here / "debug-itrOut").touch()

@@ -4,10 +4,13 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import bftrainer.traces
 from bftrainer.errors import OutputError
+from bftrainer.model import NodeLog
+from bftrainer.traces import write_node_log
 from bftrainer.traces.writing import replacing
 
 
@@ -40,6 +43,21 @@ def test_full_disk(tmp_path):
         stream.write(bytes(1 << 20))
     assert path.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("first", ["log.csv", "log.csv.gz"])
+@pytest.mark.usefixtures("full_disk")
+def test_full_disk_leaves_an_earlier_pair(tmp_path, first):
+    """A node log that no longer fits spoils neither the table nor the metadata of the one before it."""
+    small = NodeLog(("n1",), 0, 10, np.array([0]), np.array([0], np.int32), np.array([True]))
+    write_node_log(tmp_path / first, small)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    names = tuple(f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}" for number in range(3000))
+    times, nodes = np.arange(3000), np.arange(3000, dtype=np.int32)
+    large = NodeLog(names, 0, 3000, times, nodes, np.ones(3000, dtype=np.bool_))
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_node_log(tmp_path / first, large)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_permissions_are_the_usual_ones(tmp_path):
