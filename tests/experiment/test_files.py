@@ -306,19 +306,19 @@ def test_force_replaces_at_the_end_only(tmp_path):
     """An earlier result stands until the new one is whole, and stays if that never happens."""
     place = tmp_path / "out"
     place.mkdir()
-    (place / "old").touch()
+    (place / "summary.json").touch()
 
     def fail() -> None:
         with result_directory(place, force=True):
-            assert [path.name for path in place.iterdir()] == ["old"]
+            assert [path.name for path in place.iterdir()] == ["summary.json"]
             raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         fail()
-    assert [path.name for path in place.iterdir()] == ["old"]
+    assert [path.name for path in place.iterdir()] == ["summary.json"]
     with result_directory(place, force=True) as directory:
         (directory / "new").touch()
-        assert [path.name for path in place.iterdir()] == ["old"]
+        assert [path.name for path in place.iterdir()] == ["summary.json"]
     assert [path.name for path in place.iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
