@@ -125,8 +125,8 @@ class ReplayState:
     active : ndarray of int32, shape (A,)
         Task numbers in order of admission.
     counts : ndarray of int64, shape (A,)
-    progress, rate, pending : ndarray of float64, shape (A,)
-        Work done, work/s now, and work that the next event books off.
+    work, progress, rate, pending : ndarray of float64, shape (A,)
+        Work to do, work done, work/s now, and work that the next event books off.
     """
 
     rules: Rules
@@ -138,6 +138,7 @@ class ReplayState:
     pool: int = 0
     active: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    work: Floats = field(default_factory=lambda: np.empty(0))
     progress: Floats = field(default_factory=lambda: np.empty(0))
     rate: Floats = field(default_factory=lambda: np.empty(0))
     pending: Floats = field(default_factory=lambda: np.empty(0))
@@ -170,8 +171,7 @@ class ReplayState:
         running = self.rate > 0
         if not running.any():
             return np.inf, running
-        work = np.array([self.specs[task].work for task in self.active])
-        remaining = work - self.progress + self.pending
+        remaining = self.work - self.progress + self.pending
         times = np.full(self.active.size, np.inf)
         np.divide(remaining, self.rate, out=times, where=running)
         # Rounding may leave a task a hair above its work: it completes now, not in the past.
@@ -194,7 +194,7 @@ class ReplayState:
             Active tasks that are complete by the event itself.
         """
         elapsed = time_s - self.time_s
-        work = np.array([self.specs[task].work for task in self.active])
+        work = self.work
         done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
         progress = self.progress + elapsed * self.rate - self.pending
         if done is not None:
@@ -206,25 +206,31 @@ class ReplayState:
             done = reached if done is None else done | reached
             np.minimum(progress, work, out=progress)
         owner, released = self._vacated(left, done)
-        owner[joined] = FREE
+        if joined.size:
+            owner = owner if owner is not self.owner else owner.copy()
+            owner[joined] = FREE
         survivors = slice(None) if done is None else ~done
-        effects_tasks = self.active
-        state, admitted = replace(
-            self,
-            time_s=time_s,
+        active = self.active[survivors]
+        # The constructor, here and in `adopt`: `replace` alone would take a tenth of an event's time.
+        state, admitted = ReplayState(
+            rules=self.rules,
+            specs=self.specs,
+            submit_s=self.submit_s,
             owner=owner,
-            pool=self.pool + joined.size - left.size,
             status=self._ended(done),
-            active=self.active[survivors],
+            time_s=time_s,
+            pool=self.pool + joined.size - left.size,
+            active=active,
             counts=(self.counts - lost)[survivors],
+            work=work[survivors],
             progress=progress[survivors],
-            rate=np.zeros_like(self.rate[survivors]),
-            pending=np.zeros_like(self.pending[survivors]),
+            rate=np.zeros(active.size),
+            pending=np.zeros(active.size),
         )._admit()
         return state, Effects(
             time_s=time_s,
             elapsed_s=elapsed,
-            tasks=effects_tasks,
+            tasks=self.active,
             gross=progress - self.progress + self.pending + preemption,
             rescale_cost=self.pending,
             preemption_cost=preemption,
@@ -254,6 +260,8 @@ class ReplayState:
         self, left: Indices, done: NDArray[np.bool_] | None
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...]]:
         """Owners after departures and completions, and who gave up what."""
+        if done is None and not left.size:
+            return self.owner, ()
         owner = self.owner.copy()
         released: list[tuple[int, Indices]] = []
         if done is not None:
@@ -291,6 +299,7 @@ class ReplayState:
             status=status,
             active=np.concatenate((self.active, due.astype(np.int32))),
             counts=np.concatenate((self.counts, np.zeros(due.size, dtype=np.int64))),
+            work=np.concatenate((self.work, [self.specs[task].work for task in due])),
             progress=np.concatenate((self.progress, nothing)),
             rate=np.concatenate((self.rate, nothing)),
             pending=np.concatenate((self.pending, nothing)),
@@ -302,28 +311,52 @@ class ReplayState:
 
         Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
         """
-        owner = self.owner.copy()
         after = np.asarray(counts, dtype=np.int64)
+        owner, added, removed = self._moved(after)
+        pending = self._rescale_costs(after)
+        return self._seated(owner, after, pending), Moves(added, removed, pending)
+
+    def _moved(
+        self, after: NDArray[np.int64]
+    ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
+        """Owners once everybody has `after` nodes, and the nodes that tasks gain and give up for it."""
         change = after - self.counts
+        if not change.any():
+            return self.owner, (), ()
+        owner = self.owner.copy()
         added, removed = [], []
-        for slot in np.flatnonzero(change < 0):
+        for slot in np.flatnonzero(change < 0).tolist():
             task = int(self.active[slot])
             nodes = np.flatnonzero(owner == task)[: -change[slot]].astype(np.int32)
             owner[nodes] = FREE
             removed.append((task, nodes))
-        growing = np.flatnonzero(change > 0)
-        if growing.size:
-            free = np.flatnonzero(owner == FREE).astype(np.int32)
-            taken = 0
-            for slot in growing:
-                task, size = int(self.active[slot]), int(change[slot])
-                nodes = free[taken : taken + size]
-                owner[nodes] = task
-                added.append((task, nodes))
-                taken += size
-        pending = self._rescale_costs(after)
-        state = replace(self, owner=owner, counts=after, rate=self._rates(after), pending=pending)
-        return state, Moves(tuple(added), tuple(removed), pending)
+        free = np.flatnonzero(owner == FREE).astype(np.int32)
+        taken = 0
+        for slot in np.flatnonzero(change > 0).tolist():
+            task, size = int(self.active[slot]), int(change[slot])
+            nodes = free[taken : taken + size]
+            owner[nodes] = task
+            added.append((task, nodes))
+            taken += size
+        return owner, tuple(added), tuple(removed)
+
+    def _seated(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
+        """The same instant with another allocation."""
+        return ReplayState(
+            rules=self.rules,
+            specs=self.specs,
+            submit_s=self.submit_s,
+            owner=owner,
+            status=self.status,
+            time_s=self.time_s,
+            pool=self.pool,
+            active=self.active,
+            counts=counts,
+            work=self.work,
+            progress=self.progress,
+            rate=self._rates(counts),
+            pending=pending,
+        )
 
     def adopt_random(self, rng: np.random.Generator) -> tuple[ReplayState, Moves]:
         """Draw every idle node to an active task; clear tasks below their minimum, trim those above their maximum.
@@ -342,10 +375,8 @@ class ReplayState:
                 owner[nodes] = task
                 after[slot] = nodes.size
                 added.append((task, nodes))
-        rate = self._rates(after)
-        pending = rate * np.array([self.specs[task].grow_cost_s for task in self.active])
-        state = replace(self, owner=owner, counts=after, rate=rate, pending=pending)
-        return state, Moves(tuple(added), (), pending)
+        pending = self._rates(after) * np.array([self.specs[task].grow_cost_s for task in self.active])
+        return self._seated(owner, after, pending), Moves(tuple(added), (), pending)
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:
         """Work/s per active task at `counts`; 0 below its minimum."""
