@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import BftrainerError, InputError, ObjectiveError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, Objective, TaskSpec, TaskState, is_static
-from bftrainer.replay.state import BUSY, Effects, Moves, ReplayState, Rules, Status
+from bftrainer.replay.effects import Effects, Moves, Rules
+from bftrainer.replay.state import BUSY, ReplayState, Status
 from solvers.registry import get_solver, solve
 
 __all__ = ["Allocator", "Settings"]

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from bftrainer.model import Decision
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
-from bftrainer.replay.state import Effects, Moves, ReplayState
+from bftrainer.replay.effects import Effects, Moves
+from bftrainer.replay.state import ReplayState
 
 __all__ = ["Observer", "Recorder"]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.state import BUSY, FREE, ReplayState, Rules
+from bftrainer.replay.effects import Rules
+from bftrainer.replay.state import BUSY, FREE, ReplayState
 
 
 def spec(name: str = "J0", **changes: object) -> TaskSpec:
