@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bftrainer.errors import OutputError
+from bftrainer.experiment.columns import instants, integers, lists, reals, texts
 from bftrainer.experiment.result import RunResult
-from bftrainer.model import NS_PER_S
 from bftrainer.traces.writing import usual_mode
 from solvers.problem import Held
 
@@ -137,46 +137,28 @@ def _write_steps(result: RunResult, path: Path) -> None:
             writer.writerow((result.iso(event.time_s), *row))
 
 
-def _times(result: RunResult, seconds: list[float] | np.ndarray) -> pa.Array:
-    """Instants as timestamps; NaN becomes null."""
-    import pyarrow as pa
-
-    values = np.array(seconds, dtype=np.float64)
-    missing = np.isnan(values)
-    stamps = result.start_ns + np.round(np.where(missing, 0.0, values) * NS_PER_S).astype(np.int64)
-    return pa.array(stamps, mask=missing).cast(pa.timestamp("ns", tz="UTC"))
-
-
 def _decisions_table(result: RunResult) -> pa.Table:
     import pyarrow as pa
 
-    rows = [
-        (record, record.decision, record.decision.result)
-        for record in result.recording.decisions
-        if record.decision.result is not None
-    ]
-    finite = pa.float64()
-
-    def number(values: list[float]) -> pa.Array:
-        array = np.array(values, dtype=np.float64)
-        return pa.array(array, type=finite, mask=~np.isfinite(array))
-
-    counts = pa.list_(pa.int64())
+    records = [record for record in result.recording.decisions if record.decision.result is not None]
+    decisions = [record.decision for record in records]
+    solved = [decision.result for decision in decisions if decision.result is not None]
+    sizes = [len(decision.tasks) for decision in decisions]
     return pa.table(
         {
-            "event": pa.array([record.event for record, _, _ in rows], pa.int64()),
-            "time": _times(result, [decision.time_s for _, decision, _ in rows]),
-            "nodes": pa.array([decision.nodes for _, decision, _ in rows], pa.int64()),
-            "tasks": pa.array([decision.tasks for _, decision, _ in rows], pa.list_(pa.string())),
-            "before": pa.array([decision.before for _, decision, _ in rows], counts),
-            "after": pa.array([decision.after for _, decision, _ in rows], counts),
-            "objective": number([solved.objective for _, _, solved in rows]),
-            "bound": number([solved.bound for _, _, solved in rows]),
-            "gap": number([solved.gap for _, _, solved in rows]),
-            "stop_reason": pa.array([solved.stop_reason.value for _, _, solved in rows], pa.string()),
-            "held": pa.array(["kept" if s.held is Held.NOTHING else s.held.value for _, _, s in rows], pa.string()),
-            "solver": pa.array([solved.solver for _, _, solved in rows], pa.string()),
-            "solve_s": pa.array([solved.solve_s for _, _, solved in rows], finite),
+            "event": integers([record.event for record in records]),
+            "time": instants(result.start_ns, [decision.time_s for decision in decisions]),
+            "nodes": integers([decision.nodes for decision in decisions]),
+            "tasks": lists(sizes, texts([name for decision in decisions for name in decision.tasks])),
+            "before": lists(sizes, integers([count for decision in decisions for count in decision.before])),
+            "after": lists(sizes, integers([count for decision in decisions for count in decision.after])),
+            "objective": reals([answer.objective for answer in solved]),
+            "bound": reals([answer.bound for answer in solved]),
+            "gap": reals([answer.gap for answer in solved]),
+            "stop_reason": texts([answer.stop_reason.value for answer in solved]),
+            "held": texts(["kept" if answer.held is Held.NOTHING else answer.held.value for answer in solved]),
+            "solver": texts([answer.solver for answer in solved]),
+            "solve_s": reals([answer.solve_s for answer in solved]),
         }
     )
 
@@ -184,36 +166,37 @@ def _decisions_table(result: RunResult) -> pa.Table:
 def _tasks_table(result: RunResult) -> pa.Table:
     import pyarrow as pa
 
-    tasks = result.recording.tasks
-    columns: dict[str, Any] = {
-        "task": pa.array([task.spec.name for task in tasks], pa.string()),
-        "submitted": _times(result, [task.submitted_s for task in tasks]),
-        "started": _times(result, [np.nan if task.started_s is None else task.started_s for task in tasks]),
-        "completed": _times(result, [np.nan if task.completed_s is None else task.completed_s for task in tasks]),
-        "work_done": pa.array([task.work_done for task in tasks], pa.float64()),
-        "work_total": pa.array([task.spec.work for task in tasks], pa.float64()),
-        "node_s": pa.array([task.node_s for task in tasks], pa.float64()),
-        "rescales": pa.array([task.rescales for task in tasks], pa.int64()),
-        "preemptions": pa.array([task.preemptions for task in tasks], pa.int64()),
-        "rescale_cost": pa.array([task.rescale_cost for task in tasks], pa.float64()),
-        "preemption_cost": pa.array([task.preemption_cost for task in tasks], pa.float64()),
-    }
-    return pa.table(columns)
+    tasks, start_ns = result.recording.tasks, result.start_ns
+    return pa.table(
+        {
+            "task": texts([task.spec.name for task in tasks]),
+            "submitted": instants(start_ns, [task.submitted_s for task in tasks]),
+            "started": instants(start_ns, [task.started_s for task in tasks]),
+            "completed": instants(start_ns, [task.completed_s for task in tasks]),
+            "work_done": reals([task.work_done for task in tasks]),
+            "work_total": reals([task.spec.work for task in tasks]),
+            "node_s": reals([task.node_s for task in tasks]),
+            "rescales": integers([task.rescales for task in tasks]),
+            "preemptions": integers([task.preemptions for task in tasks]),
+            "rescale_cost": reals([task.rescale_cost for task in tasks]),
+            "preemption_cost": reals([task.preemption_cost for task in tasks]),
+        }
+    )
 
 
 def _allocation_table(result: RunResult) -> pa.Table:
     import pyarrow as pa
 
     changes = result.recording.allocation
-    sizes = np.array([change.nodes.size for change in changes], dtype=np.int64)
-    seconds = np.repeat(np.array([change.time_s for change in changes], dtype=np.float64), sizes)
+    sizes = [change.nodes.size for change in changes]
     nodes = np.concatenate([change.nodes for change in changes]) if changes else np.empty(0, dtype=np.int32)
-    tasks = np.repeat(np.array([change.task for change in changes], dtype=np.int32), sizes)
-    names = pa.array([task.spec.name for task in result.recording.tasks], pa.string())
     return pa.table(
         {
-            "time": _times(result, seconds),
-            "node": pa.array(result.nodes, pa.string()).take(pa.array(nodes)),
-            "task": names.take(pa.array(tasks, mask=tasks < 0)),
+            "time": instants(result.start_ns, np.repeat([change.time_s for change in changes], sizes)),
+            "node": texts(result.nodes, nodes),
+            "task": texts(
+                [task.spec.name for task in result.recording.tasks],
+                np.repeat(np.array([change.task for change in changes], dtype=np.int32), sizes),
+            ),
         }
     )

@@ -1,0 +1,81 @@
+"""How an allocator decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import solvers
+from bftrainer.errors import SettingsError
+from bftrainer.model import Objective
+
+__all__ = ["Settings"]
+
+INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an allocator decides.
+
+    Parameters
+    ----------
+    objective : Objective
+        A callable ``credit(task_state, counts, now_s)``; one with a method ``constraints(problem)`` adds rows.
+    solver : str or solvers.Solver
+        A registered solver's name, or a solver.
+    forward_time_s : float
+        The forward-looking time: how long a decision is expected to hold.
+    max_tasks : int
+        Tasks that are active at once.
+    limits : solvers.Limits
+        Time limit, gap, threads and pruning of one solve.
+    startup_cost : {"none", "full"}
+        Whether a start from nothing is free, as published, or costs `grow_cost_s` at the new rate.
+    initial : {"solve", "empty", "random"}
+        The allocation at the first decision.
+    completions : {"reported", "noticed"}
+        Whether tasks complete by completion events, or when an event finds their work done.
+    fallback : str, optional
+        Solver to ask when the first one fails or cannot run.
+    seed : int
+        For the random initial allocation.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range or a choice unknown.
+    """
+
+    objective: Objective
+    solver: str | solvers.Solver = "cbc"
+    forward_time_s: float = 10.0
+    max_tasks: int = 10
+    limits: solvers.Limits = solvers.Limits()  # noqa: RUF009 - frozen
+    startup_cost: Literal["none", "full"] = "none"
+    initial: Literal["solve", "empty", "random"] = "solve"
+    completions: Literal["reported", "noticed"] = "reported"
+    fallback: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.forward_time_s) and self.forward_time_s > 0):
+            raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
+        if self.max_tasks < 1:
+            raise SettingsError(f"Expected max_tasks >= 1, got {self.max_tasks}.")
+        if self.seed < 0:
+            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
+        if not (math.isfinite(self.limits.time_s) and self.limits.time_s > 0):
+            raise SettingsError(f"Expected a finite time limit > 0 s, got {self.limits.time_s}.")
+        if not 0 <= self.limits.gap < 1:
+            raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
+        if self.limits.threads < 1:
+            raise SettingsError(f"Expected threads >= 1, got {self.limits.threads}.")
+        for name, value, known in (
+            ("startup_cost", self.startup_cost, ("none", "full")),
+            ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),
+            ("completions", self.completions, ("reported", "noticed")),
+        ):
+            if value not in known:
+                raise SettingsError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")
