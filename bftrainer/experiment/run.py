@@ -87,7 +87,20 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
+    notes += _doubts(config, log, tasks)
     return Inputs(log, tuple(tasks), tuple(notes), sources, assumed_scaling, settings, time.perf_counter() - began)
+
+
+def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
+    """What makes a run pointless without being wrong, one line each."""
+    doubts = []
+    first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
+    if first_s >= log.window_s:
+        doubts.append("no task is submitted before the node log ends.")
+    longest_s = config.forward_time_s
+    if config.startup_cost == "full" and all(task.grow_cost_s >= longest_s for task in tasks):
+        doubts.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
+    return doubts
 
 
 def _settings(config: ReplayConfig) -> Settings:

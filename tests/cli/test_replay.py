@@ -130,6 +130,17 @@ def test_scalability_that_is_not_given(replay, here):
     assert alone.json["work_done"] == sibling.json["work_done"]  # the files' curve is linear too
 
 
+def test_pointless_runs_say_so(call):
+    """Where no start can pay within the forward time, or no task comes before the log ends, a note says why."""
+    costly = call("replay", "--solver", "dp", "--startup-cost", "full", "--max-events", "5", "--no-baseline")
+    assert "Note: no start pays within the forward time of 10 s: no task will ever run.\n" in costly.err
+    paying = call("replay", "--solver", "dp", "--startup-cost", "full", "-Tfwd", "60", "--dry-run")
+    assert paying.err == ""
+    call("tasks", "generate", "--scenario", "hpo", "--count", "1", "--start", "2030-01-01", "-o", "late.toml")
+    late = call("replay", "--tasks", "late.toml", "--dry-run")
+    assert late.err == "Note: no task is submitted before the node log ends.\n"
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
