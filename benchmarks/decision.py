@@ -36,7 +36,7 @@ def decision_cases(plan: Plan) -> Iterator[Case]:
     for tasks, nodes in QUICK_SIZES if plan.quick else (*SMALL_SIZES, *SIZES):
         group = f"{tasks} x {nodes}"
         draw = partial(_draw, plan.seed, tasks, nodes, 64)
-        yield Case(group, REFERENCE, partial(_reference, draw))
+        yield Case(group, REFERENCE, _reference, draw)
         for name in names():
             yield _solver_case(group, name, draw, tasks * nodes)
 
@@ -48,8 +48,8 @@ def pruning_cases(plan: Plan) -> Iterator[Case]:
         draw = partial(_draw, plan.seed, tasks, nodes, 64)
         for name in ("dp", "cbc", "highs"):
             group = f"{name}, {tasks} x {nodes}"
-            yield Case(group, PRUNED, partial(_solve, name, draw), partial(_prepare, name))
-            yield Case(group, "unpruned", partial(_solve, name, draw, limits=whole), partial(_prepare, name))
+            yield Case(group, PRUNED, partial(_solve, name), draw, partial(_prepare, name))
+            yield Case(group, "unpruned", partial(_solve, name, limits=whole), draw, partial(_prepare, name))
 
 
 def growth_cases(plan: Plan) -> Iterator[Case]:
@@ -63,7 +63,7 @@ def growth_cases(plan: Plan) -> Iterator[Case]:
         for tasks, nodes, most in points[:2] if plan.quick else points:
             value = {"tasks": tasks, "nodes": nodes, "Jmax": most}[axis]
             draw = partial(_draw, plan.seed, tasks, nodes, most)
-            yield Case(f"{axis} {value}", REFERENCE, partial(_reference, draw))
+            yield Case(f"{axis} {value}", REFERENCE, _reference, draw)
             for name in ("dp", "cbc"):
                 yield _solver_case(f"{axis} {value}", name, draw, tasks * nodes)
 
@@ -74,8 +74,7 @@ def _draw(seed: int, tasks: int, nodes: int, max_nodes: int, run: int) -> Alloca
     return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=run % 4 == 3)
 
 
-def _reference(draw: Draw, run: int) -> Sample:
-    problem = draw(run)
+def _reference(problem: AllocationProblem) -> Sample:
     began = perf_counter()
     value, _ = reference_optimum(problem)
     return Sample(perf_counter() - began, value)
@@ -83,9 +82,9 @@ def _reference(draw: Draw, run: int) -> Sample:
 
 def _solver_case(group: str, name: str, draw: Draw, binaries: int) -> Case:
     if name != NODE_LEVEL:
-        return Case(group, name, partial(_solve, name, draw), partial(_prepare, name))
+        return Case(group, name, partial(_solve, name), draw, partial(_prepare, name))
     once = _solve if binaries <= NODE_LEVEL_BINARIES else _solve_apart
-    return Case(group, name, partial(once, name, draw), partial(_prepare, name), most_runs=NODE_LEVEL_RUNS)
+    return Case(group, name, partial(once, name), draw, partial(_prepare, name), most_runs=NODE_LEVEL_RUNS)
 
 
 def _usable(name: str) -> Solver:
@@ -103,8 +102,7 @@ def _prepare(name: str) -> None:
         raise Unmeasured("no licence") from error
 
 
-def _solve(name: str, draw: Draw, run: int, limits: Limits = LIMITS) -> Sample:
-    problem = draw(run)
+def _solve(name: str, problem: AllocationProblem, limits: Limits = LIMITS) -> Sample:
     solver = _usable(name)
     began = perf_counter()
     try:
@@ -118,8 +116,8 @@ def _solve(name: str, draw: Draw, run: int, limits: Limits = LIMITS) -> Sample:
     return Sample(seconds, result.objective if proven else None, finished=proven or not solver.exact)
 
 
-def _solve_apart(name: str, draw: Draw, run: int) -> Sample:
+def _solve_apart(name: str, problem: AllocationProblem) -> Sample:
     """As `_solve`, yet stopped when the time limit has passed, wherever it then is."""
     began = perf_counter()
-    within(LIMITS.time_s, partial(_solve, name, draw, run))
+    within(LIMITS.time_s, partial(_solve, name, problem))
     return Sample(perf_counter() - began)

@@ -9,20 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.model import ScalingCurve
+from bftrainer.traces.imagenet_models import IMAGENET_CURVES
 from solvers import AllocationProblem, TaskOptions
 
-__all__ = ["IMAGENET_THROUGHPUT", "SIZES", "equal_tasks", "instance", "problems"]
+__all__ = ["SIZES", "equal_tasks", "instance", "problems"]
 
-CURVE_NODES = (0, 1, 2, 4, 8, 16, 32, 64)
-IMAGENET_THROUGHPUT = {
-    "AlexNet": (0.0, 7115.3, 13071.7, 21066.1, 40484.9, 74002.9, 130762.0, 202135.4),
-    "DenseNet": (0.0, 989.9, 1952.5, 3849.8, 7608.1, 14993.2, 28812.2, 57773.9),
-    "mnasnet1": (0.0, 3245.7, 6001.9, 11489.3, 23075.6, 43899.7, 83474.2, 160493.6),
-    "mobilenet": (0.0, 3039.9, 5893.0, 11386.0, 22024.8, 42488.4, 82268.3, 155213.8),
-    "resnet18": (0.0, 5218.8, 10582.5, 20436.0, 39584.0, 78023.8, 144762.5, 262723.0),
-    "shufflenet": (0.0, 2831.0, 5259.0, 9988.0, 20379.2, 38895.3, 74125.1, 145081.5),
-    "vgg16": (0.0, 1193.3, 2389.2, 4691.7, 9257.9, 18348.9, 36208.5, 70151.7),
-}
 SIZES = ((10, 130), (10, 391), (30, 391), (100, 4608))
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
 
@@ -62,14 +54,14 @@ def instance(
     equal : bool
         Whether all tasks are of one model with equal bounds and costs, so that optima tie.
     """
-    names = sorted(IMAGENET_THROUGHPUT)
+    names = sorted(IMAGENET_CURVES)
     forward_s = float(rng.choice(FORWARD_TIMES_S))
     shared = _draw(rng, names, max_nodes, max_minimum)
     made = []
     held = 0
     for _ in range(tasks):
         name, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, names, max_nodes, max_minimum)
-        credit = _credit(IMAGENET_THROUGHPUT[name], maximum)
+        credit = _credit(IMAGENET_CURVES[name], maximum)
         # A quarter hold nothing; the others hold what the pool that is left allows, be it below their minimum.
         current = 0 if rng.random() < 0.25 else int(min(rng.integers(0, maximum + 1), nodes - held))
         held += current
@@ -77,10 +69,10 @@ def instance(
     return AllocationProblem(tuple(made), nodes)
 
 
-def _credit(throughput: tuple[float, ...], maximum: int) -> NDArray[np.float64]:
+def _credit(curve: ScalingCurve, maximum: int) -> NDArray[np.float64]:
     counts = np.arange(maximum + 1)
-    slope = (throughput[-1] - throughput[-2]) / (CURVE_NODES[-1] - CURVE_NODES[-2])
-    return np.interp(counts, CURVE_NODES, throughput) + slope * np.maximum(counts - CURVE_NODES[-1], 0)
+    slope = (curve.throughput[-1] - curve.throughput[-2]) / (curve.nodes[-1] - curve.nodes[-2])
+    return curve.values(counts) + slope * np.maximum(counts - curve.max_nodes, 0)
 
 
 def _draw(

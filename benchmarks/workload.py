@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Case", "Measurement", "Plan", "Sample", "Unmeasured", "Workload", "measure"]
 
@@ -72,7 +73,10 @@ class Case:
         Cases of one group do the same work and are compared.
     name : str
     once : callable
-        Do run number n, on fresh input that depends on the seed and n alone.
+        Do a run on what `draw` made for it.
+    draw : callable
+        Fresh input of run number n, which depends on the seed and n alone; by default n itself. That of a whole turn
+        is drawn before its first run, so that drawing does not empty the caches a run would find filled.
     prepare : callable
         Called first, untimed: what happens once a process (imports, licences) is not part of a run.
     most_runs : int, optional
@@ -83,7 +87,8 @@ class Case:
 
     group: str
     name: str
-    once: Callable[[int], Sample]
+    once: Callable[[Any], Sample]
+    draw: Callable[[int], Any] = lambda run: run
     prepare: Callable[[], None] = lambda: None
     most_runs: int | None = None
     budget_s: float = 20.0
@@ -172,7 +177,7 @@ def _measure_group(group: list[Measurement], runs: int) -> list[Measurement]:
     going = [one for one in group if _prepared(one)]
     for first in range(0, runs, TURN):
         turn = range(first, min(first + TURN, runs))
-        going = [one for one in going if all(_has_run(one, number, runs) for number in turn)]
+        going = [one for one in going if _has_taken(one, turn, runs)]
         for number in turn:
             _check_values(group, number)
     for one in group:
@@ -191,17 +196,19 @@ def _prepared(one: Measurement) -> bool:
     return True
 
 
-def _has_run(one: Measurement, number: int, runs: int) -> bool:
-    """Do run `number` of a case, unless it has had its share or cannot go on."""
+def _has_taken(one: Measurement, turn: range, runs: int) -> bool:
+    """Do a turn of a case, unless it has had its share on the way or cannot go on."""
     case = one.case
-    if number >= (case.most_runs or runs) or math.fsum(one.seconds) >= case.budget_s:
-        return False
-    try:
-        one.samples[number] = case.once(number)
-    except Unmeasured as reason:
-        one.note = str(reason)
-        return False
-    return True
+    inputs = [(number, case.draw(number)) for number in turn if number < (case.most_runs or runs)]
+    for number, given in inputs:
+        if math.fsum(one.seconds) >= case.budget_s:
+            return False
+        try:
+            one.samples[number] = case.once(given)
+        except Unmeasured as reason:
+            one.note = str(reason)
+            return False
+    return len(inputs) == len(turn)
 
 
 def _check_values(group: Sequence[Measurement], number: int) -> None:
