@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bftrainer.experiment import run_replay, write_run
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 START = 1_612_915_200 * 10**9  # 2021-02-10T00:00:00Z
 TIME = pa.timestamp("ns", "UTC")
@@ -167,7 +169,8 @@ class Run:
         """Write the node log in the native form."""
         time, node, idle = zip(*CHANGES, strict=True)
         window = ["2021-02-10T00:00:00Z", "2021-02-10T00:01:40Z"]
-        meta = {"bftrainer.nodes": json.dumps(["n1", "n2", "n3"]), "bftrainer.window": json.dumps(window)}
+        meta = {"bftrainer.schema": "1", "bftrainer.provenance": "{}", "bftrainer.window": json.dumps(window)}
+        meta["bftrainer.nodes"] = json.dumps(["n1", "n2", "n3"])
         columns = {"time": instants(time), "node": pa.array(node).dictionary_encode(), "idle": idle}
         pq.write_table(pa.table(columns).replace_schema_metadata(meta), path)
 
@@ -179,7 +182,11 @@ class Run:
             for kind, name in files.items()
         }
         window = {"window_start": "2021-02-10T00:00:00Z", "window_end": "2021-02-10T00:01:40Z"}
-        counts = {"decisions": len(self.decisions), "decisions_optimal": len(self.decisions)}
+        counts = {
+            "decisions": len(self.decisions),
+            "decisions_optimal": len(self.decisions),
+            "end_reason": "window_end",
+        }
         return {"inputs": {**hashes, "scalability": None}, "settings": self.settings} | window | counts | self.sums
 
 
@@ -348,6 +355,19 @@ def test_the_script_runs_alone(run):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & {"bftrainer", "solvers"}
+
+
+@pytest.mark.parametrize("events", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+def test_runs_that_stop_before_an_event_are_clean(audit, run, tmp_path, events, decide_on):
+    """Whatever is due where a run is stopped, a departure or a completion, has not happened in it."""
+    run.write()
+    inputs = {"node_log": tmp_path / "idle.parquet", "tasks": tmp_path / "tasks.toml"}
+    result = run_replay(**inputs, solver="dp", max_events=events, decide_on=decide_on, baseline=False)
+    stopped = tmp_path / "stopped"
+    stopped.mkdir()
+    write_run(result, stopped)
+    assert findings(audit, stopped) == {}
 
 
 def some_task(inputs, rate, credit=None, least=1, grow_s=1.0, shrink_s=2.0):
