@@ -114,7 +114,7 @@ class RunResult:
             "replay_s": self.timings.replay_s,
             "baseline_s": self.timings.baseline_s,
             "wall_s": self.timings.wall_s,
-            "solve_share_of_wall_s": solve_s / self.timings.wall_s if self.timings.wall_s else None,
+            "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
             "below_large_idle": self._below_large_idle(intervals),
         }
 

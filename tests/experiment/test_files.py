@@ -48,7 +48,7 @@ def steady(value: Any) -> Any:
         return {
             key: steady(part)
             for key, part in value.items()
-            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_share_of_wall_s"
+            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_wall_share"
         }
     return value
 
