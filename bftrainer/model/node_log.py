@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.model.instants import iso
 from bftrainer.model.task import NS_PER_S
 
 __all__ = ["NodeLog"]
@@ -70,11 +71,11 @@ class NodeLog:
         if (time[1:] < time[:-1]).any():
             row = int(np.argmax(time[1:] < time[:-1])) + 1
             raise NodeLogError(
-                f"transition {row}: Expected times to ascend, got {_iso(time[row])} after {_iso(time[row - 1])}."
+                f"transition {row}: Expected times to ascend, got {iso(time[row])} after {iso(time[row - 1])}."
             )
         if time[-1] > self.end_ns:
             raise NodeLogError(
-                f"Expected all transitions before the window's end {_iso(self.end_ns)}, got {_iso(time[-1])}."
+                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(time[-1])}."
             )
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
@@ -96,7 +97,7 @@ class NodeLog:
             if fault.any():
                 row = int(order[fault].min())
                 raise NodeLogError(
-                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {_iso(time[row])})."
+                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {iso(time[row])})."
                 )
 
     @property
@@ -178,21 +179,3 @@ class NodeLog:
         for begin, end in itertools.pairwise((0, *cuts.tolist(), time.size)):
             nodes, joins = node[begin:end], idle[begin:end]
             yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
-
-    def idle_counts(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Number of idle nodes as a step function over the window.
-
-        Returns
-        -------
-        time_s : ndarray of float64, shape (E,)
-            Seconds since the window's start at which the number changes, the first at or after 0.
-        idle : ndarray of int64, shape (E,)
-            Idle nodes from that time on.
-        """
-        times, where = np.unique(np.maximum(self.time_ns, self.start_ns), return_inverse=True)
-        steps = np.bincount(where, weights=np.where(self.idle, 1, -1), minlength=times.size)
-        return (times - self.start_ns) / NS_PER_S, np.cumsum(steps).astype(np.int64)
-
-
-def _iso(time_ns: int | np.int64) -> str:
-    return str(np.datetime64(int(time_ns), "ns")) + "Z"

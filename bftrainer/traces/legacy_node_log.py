@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model import NodeLog
+from bftrainer.model import NodeLog, iso
 from bftrainer.traces.opening import one_line, open_pickle
 from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
 from bftrainer.traces.writing import replacing
@@ -97,7 +97,7 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
         row = int(np.argmax(late)) + 1
         what = "unique times" if times[row] == times[row - 1] else "times to ascend"
         raise NodeLogError(
-            f"{name}: Expected {what}, got {_iso(times[row])} after {_iso(times[row - 1])} (row {row + 1})."
+            f"{name}: Expected {what}, got {iso(times[row])} after {iso(times[row - 1])} (row {row + 1})."
         )
     return times
 
@@ -148,7 +148,10 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
     if good.all():
         return np.asarray(cells == 1)
     column, row = (int(at) for at in np.argwhere(~good)[0])
-    node, time = one_line(frame.columns[int(columns[column])]), _iso_of(frame.index[row])
+    node, time = (
+        one_line(frame.columns[int(columns[column])]),
+        iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
+    )
     raise NodeLogError(
         f"{name}: Expected node states to be 0 or 1, got {cells[column, row]} (row {row + 1}, {time}, node {node})."
     )
@@ -159,11 +162,3 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
     flat = [plain(cell) for cell in cells.ravel()]
     known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
-
-
-def _iso(time_ns: int | np.int64) -> str:
-    return _iso_of(np.datetime64(int(time_ns), "ns"))
-
-
-def _iso_of(time: Any) -> str:
-    return str(np.datetime64(time, "ns")) + "Z"

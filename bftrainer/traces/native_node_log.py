@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model import NodeLog
+from bftrainer.model import NodeLog, instant_ns, iso
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "iso", "metadata", "parsed", "time_column"]
+__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "metadata", "parsed", "time_column"]
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -126,8 +126,8 @@ def _declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], d
 
 def _instant(name: str, text: Any) -> int:
     try:
-        return int(np.datetime64(str(text).removesuffix("Z"), "ns").astype(np.int64))
-    except ValueError:
+        return instant_ns(text)
+    except (OverflowError, TypeError, ValueError):
         raise NodeLogError(f"{name}: Expected window to be two times, got {text!r}.") from None
 
 
@@ -144,9 +144,3 @@ def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
     import pyarrow as pa
 
     return np.asarray(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
-
-
-def iso(time_ns: int | np.int64) -> str:
-    """ISO time, to the second if that is exact."""
-    time = np.datetime64(int(time_ns), "ns")
-    return f"{np.datetime_as_string(time, unit='ns' if int(time_ns) % 1_000_000_000 else 's')}Z"

@@ -165,8 +165,8 @@ def test_published_log(published):
     assert log.provenance["rows"] == 23_883
     assert (len(log.nodes), log.time_ns.size) == (4_734, 846_856)
     assert log.window_s / 3600 == pytest.approx(358.18, abs=0.005)
-    times, idle = log.idle_counts()
-    assert (np.diff(np.append(times, log.window_s)) * idle).sum() / 3600 == pytest.approx(140_182.3, abs=0.05)
+    to_end_s = (log.end_ns - log.time_ns) / 10**9
+    assert np.where(log.idle, to_end_s, -to_end_s).sum() / 3600 == pytest.approx(140_182.3, abs=0.05)
 
 
 def test_unwritable(tmp_path, path):
