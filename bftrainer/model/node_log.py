@@ -38,12 +38,15 @@ class NodeLog:
         The state the node enters; each transition changes it.
     provenance : mapping
         Where the log comes from; free text and numbers, kept in the native form.
+    unchanged_ns : ndarray of int64, shape (U,)
+        Times within the window, ascending, at which the log was written down although no node had changed.
+        No events; they count among the rows that `skipped` leaves out.
 
     Raises
     ------
     NodeLogError
-        If names repeat, times do not ascend or lie after the window, an index is out of range, a node changes
-        twice at one time, or a transition changes nothing.
+        If names are empty or repeat, times do not ascend or lie after the window, an index is out of range, a
+        node changes twice at one time, or a transition changes nothing.
     """
 
     nodes: tuple[str, ...]
@@ -53,8 +56,11 @@ class NodeLog:
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
+        if "" in self.nodes:
+            raise NodeLogError("Expected node names that are not empty, got '' among them.")
         if len(set(self.nodes)) != len(self.nodes):
             seen: set[str] = set()
             twice = next(name for name in self.nodes if name in seen or seen.add(name))  # type: ignore[func-returns-value]
@@ -65,6 +71,8 @@ class NodeLog:
             raise NodeLogError("Expected as many times as nodes and states.")
         if self.time_ns.size:
             self._check_transitions()
+        if self.unchanged_ns.size:
+            self._check_unchanged()
 
     def _check_transitions(self) -> None:
         time, node, idle = self.time_ns, self.node, self.idle
@@ -100,6 +108,16 @@ class NodeLog:
                     f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {iso(time[row])})."
                 )
 
+    def _check_unchanged(self) -> None:
+        time = self.unchanged_ns
+        if (time[1:] <= time[:-1]).any():
+            raise NodeLogError("Expected times of unchanged rows to ascend, got some that do not.")
+        if time[0] < self.start_ns or time[-1] > self.end_ns:
+            raise NodeLogError(
+                f"Expected unchanged rows within the window {iso(self.start_ns)} to {iso(self.end_ns)}, "
+                f"got {iso(time[0])} to {iso(time[-1])}."
+            )
+
     @property
     def window_s(self) -> float:
         """Length of the observation window in seconds."""
@@ -129,8 +147,21 @@ class NodeLog:
             idle=self.idle[keep],
         )
 
+    def row_times_ns(self) -> NDArray[np.int64]:
+        """Times at which the log says something: its window's ends, changes within it, and unchanged rows, ascending.
+
+        What happened before the window belongs to its start. These are the rows of the log as a matrix of states.
+        """
+        ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
+        return np.unique(np.concatenate((ends, np.maximum(self.time_ns, self.start_ns), self.unchanged_ns)))
+
     def skipped(self, rows: int) -> NodeLog:
         """The log without its first `rows` rows: what they left idle opens the window, at the next row's time.
+
+        Parameters
+        ----------
+        rows : int
+            Of `row_times_ns`, so that a log skips the same in every form of file.
 
         Raises
         ------
@@ -139,9 +170,9 @@ class NodeLog:
         """
         if rows == 0:
             return self
-        times = np.unique(self.time_ns)
+        times = self.row_times_ns()
         if not 0 <= rows < times.size:
-            raise SettingsError(f"Expected to skip fewer events than the log's {times.size}, got {rows}.")
+            raise SettingsError(f"Expected to skip fewer rows than the log's {times.size}, got {rows}.")
         return self._opened_at(int(times[rows]))
 
     def _opened_at(self, start_ns: int) -> NodeLog:
@@ -156,6 +187,7 @@ class NodeLog:
             time_ns=np.concatenate((np.full(opening.size, start_ns, dtype=np.int64), self.time_ns[split:])),
             node=np.concatenate((opening, self.node[split:])),
             idle=np.concatenate((np.ones(opening.size, dtype=np.bool_), self.idle[split:])),
+            unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:

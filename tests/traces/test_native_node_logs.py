@@ -18,7 +18,7 @@ FORMS = ["idle.parquet", "idle.csv", "idle.csv.gz"]
 
 def same(one, other):
     """Whether two logs are equal in every field."""
-    fields = ("time_ns", "node", "idle")
+    fields = ("time_ns", "node", "idle", "unchanged_ns")
     return (one.nodes, one.start_ns, one.end_ns, one.provenance) == (
         other.nodes,
         other.start_ns,
@@ -81,14 +81,15 @@ def test_csv_text(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_skipping_counts_distinct_times(tmp_path, form):
-    """Native logs have no rows without change: skipping counts distinct times."""
+def test_skipping_counts_rows_and_the_ends(tmp_path, form):
+    """Skipping counts distinct times within the window, and the window's start and end."""
     write_node_log(tmp_path / form, small())
     log = read_node_log(tmp_path / form, skip_events=1)
     assert [time for time, _, _ in log.rows()] == [0.0, 1.0]
     assert log.start_ns == 60 * 10**9
-    with pytest.raises(SettingsError, match="fewer events than the log's 3, got 3"):
-        read_node_log(tmp_path / form, skip_events=3)
+    assert read_node_log(tmp_path / form, skip_events=3).window_s == 0.0
+    with pytest.raises(SettingsError, match=r"idle\..*: Expected to skip fewer rows than the log's 4, got 4"):
+        read_node_log(tmp_path / form, skip_events=4)
 
 
 def test_csv_without_metadata(tmp_path):
@@ -152,6 +153,11 @@ def test_bad_csv_columns(tmp_path, header):
         ({"window": ["1970-01-01", "3021-01-01"]}, r"Expected window to be two times, got '3021-01-01'"),
         ({"window": ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"]}, r"before the window's end"),
         ({"more": 1}, r"Unknown metadata 'more'"),
+        ({"nodes": ["a", "b", ""]}, r"idle\.csv: Expected node names that are not empty"),
+        ({"unchanged_rows": 3}, r"Expected unchanged_rows to be a list of times, got 3"),
+        ({"unchanged_rows": ["soon"]}, r"Expected unchanged_rows to be a list of times, got 'soon'"),
+        ({"unchanged_rows": ["1970-01-01T00:00:03Z"] * 2}, r"Expected times of unchanged rows to ascend"),
+        ({"unchanged_rows": ["1970-01-02"]}, r"Expected unchanged rows within the window .* got 1970-01-02T"),
         ({"provenance": None}, r"Expected provenance to be a table, got None"),
     ],
 )
