@@ -31,7 +31,7 @@ def read_legacy_node_log(path: Path) -> NodeLog:
         If the pickle asks for more than pandas and numpy data.
     """
     with open_pickle(path, NodeLogError) as stream:
-        frame = read_pickled_frame(stream, str(path), NodeLogError)
+        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
     times = _times_ns(frame, str(path))
     row, node, idle = _transitions(frame, str(path))
     unchanged = np.ones(times.size, dtype=np.bool_)

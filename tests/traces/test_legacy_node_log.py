@@ -69,6 +69,12 @@ def test_skipping_counts_rows_of_the_file(path):
             read_node_log(path, skip_events=count)
 
 
+def test_numbers_name_nodes(path):
+    """Nodes that are numbered are named by their numbers."""
+    frame([[1, 0]] * 3, nodes=[7, 8]).to_pickle(path)
+    assert read_node_log(path).nodes == ("7", "8")
+
+
 @pytest.mark.parametrize("form", ["evt.pkl", "evt.pkl.gz", "evt.tar.gz", "evt.tar", "renamed.dat"])
 def test_packings(tmp_path, form):
     """The pickle is read bare, gzipped, or from a tar, told by content."""
@@ -112,6 +118,16 @@ def test_tar_of_one_pickle(tmp_path, count, found):
             r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
         ),
         (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
+        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected node names that are not empty, got '' among them\."),
+        (
+            frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
+            r"Expected node names to be text, got None\.",
+        ),
+        (frame([[1, 0]] * 3).set_axis([(1, 2), None], axis=1), r"Expected node names to be text, got \(1, 2\)\."),
+        (frame([[1, 0]] * 3, nodes=["a", True]), r"Expected node names to be text, got True\."),
+        (frame([[1, 0]] * 3, nodes=["a", 1.5]), r"Expected node names to be text, got 1\.5\."),
+        (frame([[1, 0]] * 3, nodes=["a", 10**5000]), r"Expected node names to be text, got a number of many digits\."),
+        (frame([[1, 0]] * 3, nodes=TIMES[:2]), r"Expected node names to be text, got 2021-02-10T00:00:00"),
         (frame([[1, 0], [2, 0], [1, 0]]), r"to be 0 or 1, got 2 \(row 2, 2021-02-10T00:01:00.*Z, node a\)"),
         (frame([[1, 0], [1, -1], [1, 0]]), r"to be 0 or 1, got -1 \(row 2, .*node b\)"),
         (frame(np.array([[1, 0], [1, 0], [1, 3]], np.int8)), r"to be 0 or 1, got 3 \(row 3, .*node b\)"),
