@@ -120,6 +120,12 @@ def test_csv_without_metadata(tmp_path):
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,1\n", r"idle\.csv:3: Expected every transition to change"),
         ("2021-02-10T00:00:00Z,a,0\n", r"idle\.csv:2: Expected a node's first transition to be to idle"),
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a\n", r"idle\.csv:3: Expected 3 values, got 2\."),
+        (
+            "2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,,1\n",
+            r"csv:3: Expected the name of a node, got nothing",
+        ),
+        ("2021-02-10T00:00:00Z,a,1\n\n2021-02-10T00:00:01Z,a,0\n", r"csv:3: Expected 3 values, got a blank line\."),
+        ("2021-02-10T00:00:00Z,a,1\nx,y\n\n", r"idle\.csv:3: Expected 3 values, got 2\."),
         ("", r"idle\.csv: Expected transitions or metadata, got neither\."),
     ],
 )
@@ -129,6 +135,13 @@ def test_bad_csv(tmp_path, text, message):
     with pytest.raises(NodeLogError, match=message) as caught:
         read_node_log(tmp_path / "idle.csv")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\n\n", "\r\n\r\n", "\n,,\n"])
+def test_csv_ends(tmp_path, end):
+    """A table may end in blank lines, or without a line break."""
+    (tmp_path / "idle.csv").write_bytes(f"{HEADER}2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,0{end}".encode())
+    assert read_node_log(tmp_path / "idle.csv").window_s == 1.0
 
 
 @pytest.mark.parametrize("header", ["time,node\n", "time,node,state\n", "time,node,idle,more\n", "time,idle,time\n"])
