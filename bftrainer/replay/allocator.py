@@ -107,7 +107,7 @@ class Allocator:
 
     def apply(self, events: Iterable[Event], time_s: float | None = None) -> Effects:
         """Take in events of one instant without deciding; `time_s` is needed if there are none."""
-        ordered = sorted(events, key=lambda event: (event.time_s, event.kind, event.sequence))
+        ordered = sorted(events)
         times = {event.time_s for event in ordered} | (set() if time_s is None else {time_s})
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
