@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.instances import instance, problems
+from benchmarks.instances import instance, near_ties, problems
 from bftrainer.errors import SolverError, UnsupportedProblemError
-from solvers import Held, Limits, LinearRow, StopReason, check, objective
+from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, check, objective
 from solvers.registry import get_solver, names, solve, solver_class
 from tests.solvers.known_optima import KNOWN, WITH_ROWS, KnownOptimum, linear, problem
 from tests.solvers.support import EXACT, TAKES_ROWS, usable
@@ -136,3 +136,37 @@ def test_the_same_optimum_from_every_exact_solver(tasks: int, nodes: int, count:
             result = solve(solver, asked, Limits(prune=prune))
             assert result.objective == pytest.approx(reference.objective, rel=1e-9), (number, solver.name)
             assert result.held is Held.OPTIMAL, (number, solver.name, result)
+
+
+def plain_optimum(asked: AllocationProblem) -> float:
+    """The optimum by the textbook recursion over tasks and nodes, which breaks no ties and prunes nothing."""
+    best = np.zeros(asked.nodes + 1)
+    for task in asked.tasks:
+        after = np.full(best.size, -np.inf)
+        for count, value in zip(task.counts.tolist(), task.values.tolist(), strict=True):
+            if count <= asked.nodes:
+                after[count:] = np.maximum(after[count:], best[: best.size - count] + value)
+        best = after
+    return float(best.max())
+
+
+@PRUNING
+@pytest.mark.parametrize(
+    ("name", "tasks", "nodes", "most", "count"),
+    [
+        ("exhaustive", 3, 12, 8, 60),
+        ("node-level", 4, 20, 12, 60),
+        *[(name, 4, 20, 12, 60) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
+        *[(name, 10, 130, 64, 60) for name in ("dp", "cbc", "gurobi")],
+        ("highs", 10, 130, 64, 20),
+    ],
+)
+def test_near_ties_are_told_apart(name: str, tasks: int, nodes: int, most: int, count: int, prune: bool) -> None:
+    """Where allocations differ by some 1e-9, what is called optimal is so to 1e-9, and no bound is below that."""
+    solver = usable(name)
+    for number, asked in enumerate(near_ties(5, tasks, nodes, count, max_nodes=most)):
+        optimum = plain_optimum(asked)
+        result = solve(solver, asked, Limits(prune=prune))
+        assert result.held is Held.OPTIMAL, number
+        assert optimum - result.objective <= 1e-9 * abs(optimum), number
+        assert optimum - result.bound <= 1e-9 * abs(optimum), number

@@ -53,10 +53,10 @@ def test_one_run_from_zero_needs_no_binary() -> None:
 
 
 def test_coefficients_are_scaled() -> None:
-    """Whatever the unit of values, the largest coefficient lies in [2048, 4096), and worth() undoes the scale."""
+    """Whatever the unit of values, the largest coefficient lies in [2**23, 2**24), and worth() undoes the scale."""
     for size in (1e-6, 1.0, 1e9):
         model = formulate(unpruned(problem(linear(3.0 * size, 4), task({0: size, 2: 9 * size}), nodes=4)), 4)
-        assert 2048 <= np.abs(model.objective).max() < 4096
+        assert 2**23 <= np.abs(model.objective).max() < 2**24
         assert model.worth(0.0) == pytest.approx(size)
 
 
