@@ -39,7 +39,6 @@ class StopReason(StrEnum):
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit"
     HEURISTIC = "heuristic"
-    ERROR = "error"
 
 
 class Held(StrEnum):
