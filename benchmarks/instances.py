@@ -6,6 +6,8 @@ arXiv:2106.12091): nearly linear, convex in places. Values are formed as a repla
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,7 @@ from bftrainer.model import ScalingCurve
 from bftrainer.traces.imagenet_models import IMAGENET_CURVES
 from solvers import AllocationProblem, TaskOptions
 
-__all__ = ["SIZES", "equal_tasks", "instance", "problems"]
+__all__ = ["SIZES", "equal_tasks", "instance", "near_ties", "problems"]
 
 SIZES = ((10, 130), (10, 391), (30, 391), (100, 4608))
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
@@ -92,3 +94,21 @@ def problems(seed: int, tasks: int, nodes: int, count: int) -> list[AllocationPr
     """`count` instances of one size, every fourth of them with equal tasks."""
     rng = np.random.default_rng([seed, tasks, nodes])
     return [instance(rng, tasks, nodes, equal=number % 4 == 3) for number in range(count)]
+
+
+def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int = 64) -> list[AllocationProblem]:
+    """`count` instances whose values were moved by a relative 1e-10 to 1e-8, three in four of them of equal tasks.
+
+    Allocations that were worth the same then differ by about the 1e-9 that a proof of optimality must resolve.
+    """
+    rng = np.random.default_rng([seed, tasks, nodes])
+    made = []
+    for number in range(count):
+        whole = instance(rng, tasks, nodes, max_nodes=max_nodes, equal=number % 4 != 3)
+        share = 10.0 ** rng.uniform(-10.0, -8.0)
+        moved = [
+            replace(task, values=task.values * (1.0 + share * rng.uniform(-1.0, 1.0, task.values.size)))
+            for task in whole.tasks
+        ]
+        made.append(AllocationProblem(tuple(moved), nodes))
+    return made

@@ -76,8 +76,8 @@ def solve_count_model(
 
 
 def _backend_gap(gap: float) -> float:
-    """Backends see the objective without its offset, so what is proven to them must be a little closer than asked."""
-    return gap / 10 if gap <= PROVEN_GAP else gap
+    """Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded."""
+    return gap / 10 if gap <= PROVEN_GAP else 0.99 * gap / (1.0 + gap)
 
 
 def _decided(name: str, problem: AllocationProblem, counts: tuple[int, ...]) -> SolveResult:
@@ -101,6 +101,6 @@ def judge(
     except ValueError as error:
         raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
     value = objective(problem, counts)
-    proven = bound - value <= PROVEN_GAP * max(abs(value), 1e-12)
+    proven = bound - value <= PROVEN_GAP * abs(value)
     held = Held.OPTIMAL if proven else Held.INCUMBENT
     return SolveResult(counts, value, max(bound, value), stop_reason, held, name)

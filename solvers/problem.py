@@ -39,7 +39,6 @@ class StopReason(StrEnum):
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit"
     HEURISTIC = "heuristic"
-    ERROR = "error"
 
 
 class Held(StrEnum):
@@ -192,12 +191,15 @@ class SolveResult:
 
     @property
     def gap(self) -> float:
-        """Relative distance of bound and objective: 0 if proven optimal, NaN if nothing is held."""
+        """Relative distance of bound and objective: 0 if proven optimal, NaN if nothing is held, infinite above 0."""
         if self.held is Held.OPTIMAL:
             return 0.0
         if self.counts is None:
             return math.nan
-        return max(0.0, self.bound - self.objective) / max(abs(self.objective), 1e-12)
+        excess = self.bound - self.objective
+        if excess <= 0.0:
+            return 0.0
+        return excess / abs(self.objective) if self.objective else math.inf
 
 
 class Solver(Protocol):

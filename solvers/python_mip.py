@@ -48,8 +48,8 @@ def write(target: mip.Model, model: CountModel) -> mip.Model:
     import mip
 
     columns = [
-        target.add_var(obj=gain, ub=upper, var_type=mip.INTEGER)
-        for gain, upper in zip(model.objective.tolist(), model.upper.tolist(), strict=True)
+        target.add_var(obj=gain, lb=lower, ub=upper, var_type=mip.INTEGER)
+        for gain, lower, upper in zip(model.objective.tolist(), model.lower.tolist(), model.upper.tolist(), strict=True)
     ]
     starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
     for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):

@@ -25,8 +25,11 @@ __all__ = ["CountModel", "Run", "formulate", "runs"]
 
 # Slopes that differ by less than this share of a task's largest value differ by rounding.
 SLOPE_TOLERANCE = 2.0**-44
-# The largest objective coefficient lies in [2**11, 2**12): the backends' absolute tolerances are then relative ones.
-COEFFICIENT_EXPONENT = 12
+# The largest objective coefficient lies in [2**23, 2**24): the backends' absolute tolerances are then relative ones.
+# CBC cuts off what gains less than 1e-5 on its incumbent; at 2**12 that lost optima by more than 1e-9.
+COEFFICIENT_EXPONENT = 24
+# Gains count as no smaller than this share of what every allocation is worth anyway, far below a proof's 1e-9.
+OFFSET_EXPONENT = -20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class CountModel:
     coefficients : ndarray of float64, shape (nnz,)
     row_lower, row_upper : ndarray of float64, shape (m,)
         Either may be infinite.
-    scale, offset : float
-        An allocation is worth ``(objective @ x) / scale + offset``.
+    exponent : int
+        An allocation is worth ``(objective @ x) * 2**-exponent``.
     base : ndarray of int64, shape (J,)
         Nodes of each task at x = 0.
     owners : ndarray of int64, shape (n,)
@@ -79,8 +82,7 @@ class CountModel:
     coefficients: NDArray[np.float64]
     row_lower: NDArray[np.float64]
     row_upper: NDArray[np.float64]
-    scale: float
-    offset: float
+    exponent: int
     base: NDArray[np.int64]
     owners: NDArray[np.int64]
     weights: NDArray[np.int64]
@@ -96,7 +98,7 @@ class CountModel:
 
     def worth(self, value: float) -> float:
         """What an allocation is worth whose scaled objective is `value`."""
-        return value / self.scale + self.offset
+        return math.ldexp(value, -self.exponent)
 
 
 def runs(counts: NDArray[np.int64], values: NDArray[np.float64]) -> list[Run]:
@@ -182,6 +184,9 @@ class _Builder:
 def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = (), *, order_equals: bool = False) -> CountModel:
     """Write the model of `options`, for a pool of `nodes` nodes and further `rows` on the counts.
 
+    What tasks are worth at x = 0 enters as a column fixed at 1: backends then measure relative gaps against what an
+    allocation is worth, and CBC takes no constant through python-mip.
+
     With `order_equals`, tasks of equal options are ordered by their counts; not if `rows` may tell them apart.
     """
     builder = _Builder()
@@ -196,20 +201,23 @@ def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = (), *, or
     if order_equals and not rows:
         for row in _ordered(options):
             _add_linear(builder, row, base)
-    gains = np.array(builder.objective)
-    largest = float(np.abs(gains).max(initial=0.0))
-    scale = 2.0 ** (COEFFICIENT_EXPONENT - math.frexp(largest)[1]) if largest else 1.0
+    offset = math.fsum(offsets)
+    largest = float(np.abs(builder.objective).max(initial=math.ldexp(abs(offset), OFFSET_EXPONENT)))
+    # A power of two, applied by `ldexp`, is exact and may itself lie beyond the range of floats.
+    exponent = COEFFICIENT_EXPONENT - math.frexp(largest)[1]
+    lower = np.zeros(len(builder.objective) + bool(offset))
+    if offset:
+        lower[builder.column(0, 0, offset, 1.0)] = 1.0
     return CountModel(
-        objective=gains * scale,
-        lower=np.zeros(gains.size),
+        objective=np.ldexp(builder.objective, exponent),
+        lower=lower,
         upper=np.array(builder.upper),
         starts=np.array(builder.starts, dtype=np.int32),
         indices=np.array(builder.indices, dtype=np.int32),
         coefficients=np.array(builder.coefficients),
         row_lower=np.array(builder.row_lower),
         row_upper=np.array(builder.row_upper),
-        scale=scale,
-        offset=math.fsum(offsets),
+        exponent=exponent,
         base=np.array(base, dtype=np.int64),
         owners=np.array(builder.owners, dtype=np.int64),
         weights=np.array(builder.weights, dtype=np.int64),

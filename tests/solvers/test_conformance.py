@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.instances import instance, problems
+from benchmarks.instances import instance, near_ties, problems
 from bftrainer.errors import SolverError, UnsupportedProblemError
-from solvers import Held, Limits, LinearRow, StopReason, check, objective
+from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions, check, objective
 from solvers.registry import get_solver, names, solve, solver_class
 from tests.solvers.known_optima import KNOWN, WITH_ROWS, KnownOptimum, linear, problem
 from tests.solvers.support import EXACT, TAKES_ROWS, usable
@@ -136,3 +137,82 @@ def test_the_same_optimum_from_every_exact_solver(tasks: int, nodes: int, count:
             result = solve(solver, asked, Limits(prune=prune))
             assert result.objective == pytest.approx(reference.objective, rel=1e-9), (number, solver.name)
             assert result.held is Held.OPTIMAL, (number, solver.name, result)
+
+
+def plain_optimum(asked: AllocationProblem) -> float:
+    """The optimum by the textbook recursion over tasks and nodes, which breaks no ties and prunes nothing."""
+    best = np.zeros(asked.nodes + 1)
+    for task in asked.tasks:
+        after = np.full(best.size, -np.inf)
+        for count, value in zip(task.counts.tolist(), task.values.tolist(), strict=True):
+            if count <= asked.nodes:
+                after[count:] = np.maximum(after[count:], best[: best.size - count] + value)
+        best = after
+    return float(best.max())
+
+
+@PRUNING
+@pytest.mark.parametrize(
+    ("name", "tasks", "nodes", "most", "count"),
+    [
+        ("exhaustive", 3, 12, 8, 60),
+        ("node-level", 4, 20, 12, 60),
+        *[(name, 4, 20, 12, 60) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
+        *[(name, 10, 130, 64, 60) for name in ("dp", "cbc", "gurobi")],
+        ("highs", 10, 130, 64, 20),
+    ],
+)
+def test_near_ties_are_told_apart(name: str, tasks: int, nodes: int, most: int, count: int, prune: bool) -> None:
+    """Where allocations differ by some 1e-9, what is called optimal is so to 1e-9, and no bound is below that."""
+    solver = usable(name)
+    for number, asked in enumerate(near_ties(5, tasks, nodes, count, max_nodes=most)):
+        optimum = plain_optimum(asked)
+        result = solve(solver, asked, Limits(prune=prune))
+        assert result.held is Held.OPTIMAL, number
+        assert optimum - result.objective <= 1e-9 * abs(optimum), number
+        assert optimum - result.bound <= 1e-9 * abs(optimum), number
+
+
+def far_from_relaxed(seed: int) -> AllocationProblem:
+    """Random steps above or below what a task is worth without nodes: gaps are wide, and signs differ."""
+    rng = np.random.default_rng(seed)
+    tasks, most = 4 + seed % 8, 16
+    made = []
+    for _ in range(tasks):
+        steps = np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3))
+        values = steps + rng.choice([0.0, 500.0, -500.0, -200.0, 5000.0])
+        made.append(TaskOptions(np.arange(most + 1), values, 0, 1, most))
+    return AllocationProblem(tuple(made), 10 + seed * 7 % 60)
+
+
+@pytest.mark.parametrize("gap", [1e-4, 0.01, 0.2, 0.5])
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "exhaustive"])
+def test_the_gap_asked_for_is_kept(name: str, gap: float) -> None:
+    """What a solve without a time limit records as its gap is at most the one asked for, and its bound holds."""
+    solver = usable(name)
+    asked = [far_from_relaxed(seed) for seed in range(60)]
+    if name != "node-level":
+        asked += [*problems(3, 5, 40, 25), *problems(3, 10, 60, 25)]
+    for number, one in enumerate(asked):
+        best = solve(get_solver("dp"), one, Limits()).objective
+        # The node-level model is never pruned.
+        for prune in (False,) if name == "node-level" else (True, False):
+            result = solve(solver, one, Limits(gap=gap, prune=prune))
+            assert result.gap <= gap * (1 + 1e-9), (number, prune)
+            assert result.bound >= best - 1e-9 * abs(best), (number, prune)
+            assert result.objective >= best - gap * abs(result.objective) * (1 + 1e-9), (number, prune)
+
+
+@PRUNING
+@pytest.mark.parametrize("size", [1e-310, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("name", EXACT)
+def test_values_of_any_size(name: str, size: float, prune: bool) -> None:
+    """The unit of values changes no answer, near either end of the range of floats too."""
+    solver = usable(name)
+    for asked in problems(2, 3, 12, 6):
+        largest = max(np.abs(task.values).max() for task in asked.tasks)
+        scaled = [replace(task, values=task.values / largest * size) for task in asked.tasks]
+        resized = AllocationProblem(tuple(scaled), asked.nodes)
+        result = solve(solver, resized, Limits(prune=prune))
+        assert result.held is Held.OPTIMAL
+        assert result.objective == pytest.approx(plain_optimum(resized), rel=1e-9, abs=0)

@@ -56,14 +56,16 @@ def test_check_by_hand() -> None:
 
 
 def test_gap_of_a_result() -> None:
-    """0 once proven, relative to the objective with an incumbent, NaN without one."""
+    """0 once proven, relative to the objective with an incumbent, NaN without one, infinite above 0."""
 
-    def result(counts: tuple[int, ...] | None, held: Held) -> SolveResult:
-        return SolveResult(counts, 4.0, 5.0, StopReason.TIME_LIMIT, held, "x")
+    def result(counts: tuple[int, ...] | None, held: Held, value: float = 4.0) -> SolveResult:
+        return SolveResult(counts, value, 5.0, StopReason.TIME_LIMIT, held, "x")
 
     assert result((1,), Held.OPTIMAL).gap == 0.0
     assert result((1,), Held.INCUMBENT).gap == 0.25
     assert math.isnan(result(None, Held.NOTHING).gap)
+    assert result((1,), Held.INCUMBENT, 0.0).gap == math.inf
+    assert result((1,), Held.INCUMBENT, 5.0).gap == 0.0
 
 
 def test_all_names_what_is_exported() -> None:

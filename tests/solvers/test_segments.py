@@ -53,11 +53,18 @@ def test_one_run_from_zero_needs_no_binary() -> None:
 
 
 def test_coefficients_are_scaled() -> None:
-    """Whatever the unit of values, the largest coefficient lies in [2048, 4096), and worth() undoes the scale."""
-    for size in (1e-6, 1.0, 1e9):
+    """Whatever the unit of values, the largest coefficient lies in [2**23, 2**24), and worth() undoes the scale."""
+    for size in (1e-310, 1e-6, 1.0, 1e9, 1e300):
         model = formulate(unpruned(problem(linear(3.0 * size, 4), task({0: size, 2: 9 * size}), nodes=4)), 4)
-        assert 2048 <= np.abs(model.objective).max() < 4096
-        assert model.worth(0.0) == pytest.approx(size)
+        assert 2**23 <= np.abs(model.objective).max() < 2**24
+        assert model.worth(model.objective @ model.lower) == pytest.approx(size, abs=0)
+
+
+def test_gains_next_to_what_is_had_anyway() -> None:
+    """Gains far too small to matter beside what x = 0 is worth keep that in the range of floats."""
+    model = formulate(unpruned(problem(task({0: 1e300, 1: 1e300 + 1e285}), task({0: 0.0, 1: 1e-300}), nodes=2)), 2)
+    assert np.isfinite(model.objective).all()
+    assert model.worth(model.objective @ model.lower) == 1e300
 
 
 def test_a_task_without_the_option_0_must_choose() -> None:
@@ -65,7 +72,7 @@ def test_a_task_without_the_option_0_must_choose() -> None:
     options = Pruned((np.array([2, 5]),), (np.array([4.0, 6.0]),), None, np.inf)
     model = formulate(options, 9)
     rows = dense(model)
-    assert [1.0, 1.0] in rows.tolist()
+    assert [1.0, 1.0] in rows[:, model.lower < 1].tolist()
     assert (model.row_lower.max(), model.row_upper.min()) == (1.0, 1.0)
 
 
@@ -80,8 +87,8 @@ def dense(model: CountModel) -> np.ndarray:
 
 def encode(model: CountModel, options: Pruned, task_number: int, count: int) -> np.ndarray:
     """A solution that gives one task `count` nodes, written down by the docstring's rule."""
-    x = np.zeros(model.objective.size)
-    columns = np.flatnonzero(model.owners == task_number).tolist()
+    x = model.lower.copy()
+    columns = np.flatnonzero((model.owners == task_number) & (model.lower < 1)).tolist()
     pieces = runs(options.counts[task_number], options.values[task_number])
     if len(pieces) > 1 and pieces[0] == Run(0, pieces[0].value, ()):
         pieces = pieces[1:]
@@ -107,7 +114,7 @@ def test_the_model_says_what_the_table_says() -> None:
         options = unpruned(asked)
         model = formulate(options, asked.nodes)
         rows = dense(model)
-        nothing = model.offset
+        nothing = model.worth(model.objective @ model.lower)
         for number, (counts, values) in enumerate(zip(options.counts, options.values, strict=True)):
             for count, value in zip(counts.tolist(), values.tolist(), strict=True):
                 x = encode(model, options, number, count)
