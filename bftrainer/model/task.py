@@ -49,9 +49,9 @@ class ScalingCurve:
     credit: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name, made in (("nodes", _whole), ("throughput", _real), ("credit", _real)):
+        for name, made, kind in (("nodes", _whole, int), ("throughput", _real, float), ("credit", _real, float)):
             values = getattr(self, name)
-            if values is not None:
+            if values is not None and not (type(values) is tuple and set(map(type, values)) <= {kind}):
                 what = "node counts" if name == "nodes" else name
                 object.__setattr__(self, name, tuple(made(what, value) for value in values))
         nodes = self.nodes
