@@ -15,6 +15,10 @@ __all__ = ["NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
 
 NS_PER_S = 1_000_000_000
 
+_WHOLE_FIELDS = ("min_nodes", "max_nodes", "gpus_per_node", "submit_ns", "deadline_ns")
+_REAL_FIELDS = ("work", "weight", "grow_cost_s", "shrink_cost_s", "submit_s", "deadline_s")
+_OPTIONAL_FIELDS = ("submit_ns", "deadline_ns", "deadline_s")
+
 
 @dataclass(frozen=True, slots=True)
 class ScalingCurve:
@@ -32,8 +36,8 @@ class ScalingCurve:
     Raises
     ------
     InvalidTaskError
-        If lengths differ, counts do not increase strictly from 0, or a throughput or credit is negative,
-        not finite, or not 0 on 0 nodes.
+        If lengths differ, counts are not whole or do not increase strictly from 0, or a throughput or credit is no
+        number, negative, not finite, or not 0 on 0 nodes.
 
     References
     ----------
@@ -45,6 +49,11 @@ class ScalingCurve:
     credit: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name, made, kind in (("nodes", _whole, int), ("throughput", _real, float), ("credit", _real, float)):
+            values = getattr(self, name)
+            if values is not None and not (type(values) is tuple and set(map(type, values)) <= {kind}):
+                what = "node counts" if name == "nodes" else name
+                object.__setattr__(self, name, tuple(made(what, value) for value in values))
         nodes = self.nodes
         if len(nodes) < 2:
             raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
@@ -91,6 +100,23 @@ class ScalingCurve:
     def credits(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Credit at `counts`, same shape; the throughput where no credit is given."""
         return np.interp(counts, self.nodes, self.throughput if self.credit is None else self.credit)
+
+
+def _whole(what: str, value: object) -> int:
+    """An integer of Python or numpy as one of Python."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InvalidTaskError(f"Expected {what} to be whole, got {value!r}.")
+    return int(value)
+
+
+def _real(what: str, value: object) -> float:
+    """A number of Python or numpy as one of Python."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InvalidTaskError(f"Expected {what} to be a number, got {value!r}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _check_curve(name: str, values: tuple[float, ...], length: int) -> None:
@@ -142,7 +168,8 @@ class TaskSpec:
     Raises
     ------
     InvalidTaskError
-        If a bound, a cost or the amount of work is out of range, or the curve ends before `max_nodes`.
+        If a field is of another type, a bound, a cost or the amount of work is out of range, or the curve ends before
+        `max_nodes`. Numbers of numpy become those of Python.
     """
 
     name: str
@@ -164,13 +191,33 @@ class TaskSpec:
     credits: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check()
         counts = np.arange(self.max_nodes + 1)
         for name, table in (("rates", self.scaling.values(counts)), ("credits", self.scaling.credits(counts))):
             table.flags.writeable = False
             object.__setattr__(self, name, table)
 
+    def _check_types(self) -> None:
+        for name in ("name", "group", "user"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "name"):
+                self._refuse(f"Expected {name} to be text, got {value!r}")
+        if not isinstance(self.scaling, ScalingCurve):
+            self._refuse(f"Expected scaling to be a ScalingCurve, got {self.scaling!r}")
+        for names, made in ((_WHOLE_FIELDS, _whole), (_REAL_FIELDS, _real)):
+            for name in names:
+                value = getattr(self, name)
+                if value is None and name in _OPTIONAL_FIELDS:
+                    continue
+                try:
+                    object.__setattr__(self, name, made(name, value))
+                except InvalidTaskError as fault:
+                    self._refuse(str(fault).removesuffix("."))
+
     def _check(self) -> None:
+        if not self.name:
+            self._refuse("Expected a name, got ''")
         if self.min_nodes < 1:
             self._refuse(f"Expected min_nodes >= 1, got {self.min_nodes}")
         if self.min_nodes > self.max_nodes:
@@ -185,8 +232,12 @@ class TaskSpec:
         for name, value in (("grow_cost_s", self.grow_cost_s), ("shrink_cost_s", self.shrink_cost_s)):
             if not (math.isfinite(value) and value >= 0):
                 self._refuse(f"Expected {name} >= 0, got {value}")
-        if not math.isfinite(self.submit_s):
-            self._refuse(f"Expected a finite submission time, got {self.submit_s}")
+        for name, when in (("submission time", self.submit_s), ("deadline", self.deadline_s)):
+            if when is not None and not math.isfinite(when):
+                self._refuse(f"Expected a finite {name}, got {when}")
+        for name, at_ns in (("submit_ns", self.submit_ns), ("deadline_ns", self.deadline_ns)):
+            if at_ns is not None and abs(at_ns) > np.iinfo(np.int64).max:
+                self._refuse(f"Expected {name} between the years 1678 and 2262, got {at_ns}")
         if self.gpus_per_node < 1:
             self._refuse(f"Expected gpus_per_node >= 1, got {self.gpus_per_node}")
 

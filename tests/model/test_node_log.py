@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 
+from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog
 
 
@@ -8,3 +10,17 @@ def test_log_without_transitions_has_no_rows():
     none = np.array([], dtype=np.int64)
     log = NodeLog(("a",), 0, 10, none, none.astype(np.int32), none.astype(np.bool_))
     assert list(log.rows()) == []
+
+
+def test_nodes_have_names():
+    """An empty name is refused."""
+    none = np.array([], dtype=np.int64)
+    with pytest.raises(NodeLogError, match=r"node names that are not empty"):
+        NodeLog(("a", ""), 0, 10, none, none.astype(np.int32), none.astype(np.bool_))
+
+
+def test_selected_nodes_keep_the_rows():
+    """A log seen through some of its nodes skips the rows that change nothing, as it did."""
+    times = np.array([0, 5], dtype=np.int64)
+    log = NodeLog(("a", "b"), 0, 9, times, np.array([0, 1], np.int32), np.array([True, True]), {}, np.array([2, 3]))
+    assert log.selected(0, 1).skipped(2).start_ns == log.skipped(2).start_ns == 3

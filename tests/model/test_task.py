@@ -1,0 +1,77 @@
+import math
+
+import numpy as np
+import pytest
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.traces import read_task_set, write_task_set
+
+CURVE = ScalingCurve((0, 2, 8), (0.0, 3.0, 9.0))
+
+
+def task(**changes):
+    """A task with some fields changed."""
+    return TaskSpec(**({"name": "J0", "min_nodes": 1, "max_nodes": 4, "work": 5.0, "scaling": CURVE} | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"min_nodes": 1.5}, "min_nodes to be whole, got 1.5"),
+        ({"min_nodes": True}, "min_nodes to be whole, got True"),
+        ({"max_nodes": 4.0}, "max_nodes to be whole, got 4.0"),
+        ({"max_nodes": None}, "max_nodes to be whole, got None"),
+        ({"gpus_per_node": "6"}, "gpus_per_node to be whole, got '6'"),
+        ({"submit_ns": 1e18}, "submit_ns to be whole, got 1e+18"),
+        ({"deadline_ns": 10**30}, f"deadline_ns between the years 1678 and 2262, got {10**30}"),
+        ({"work": "5"}, "work to be a number, got '5'"),
+        ({"work": 10**400}, "work > 0, got inf"),
+        ({"weight": True}, "weight to be a number, got True"),
+        ({"weight": None}, "weight to be a number, got None"),
+        ({"weight": math.nan}, "weight > 0, got nan"),
+        ({"grow_cost_s": 1j}, "grow_cost_s to be a number, got 1j"),
+        ({"submit_s": math.nan}, "a finite submission time, got nan"),
+        ({"deadline_s": math.inf}, "a finite deadline, got inf"),
+        ({"deadline_s": "soon"}, "deadline_s to be a number, got 'soon'"),
+        ({"user": 3}, "user to be text, got 3"),
+        ({"scaling": None}, "scaling to be a ScalingCurve, got None"),
+    ],
+)
+def test_bad_fields(change, message):
+    """A field of another type or out of range is refused when the task is made."""
+    with pytest.raises(InvalidTaskError) as caught:
+        task(**change)
+    assert str(caught.value) == f"Expected {message} (task J0)."
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_names_are_text(name):
+    """A task has a name."""
+    with pytest.raises(InvalidTaskError, match=r"Expected (a name|name to be text), got"):
+        task(name=name)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "throughput", "message"),
+    [
+        ((0, 1.5), (0, 1), "Expected node counts to be whole, got 1.5."),
+        ((0, "2"), (0, 1), "Expected node counts to be whole, got '2'."),
+        ((0, 2), (0, None), "Expected throughput to be a number, got None."),
+    ],
+)
+def test_bad_curves(nodes, throughput, message):
+    """A curve is of whole node counts and of numbers."""
+    with pytest.raises(InvalidTaskError) as caught:
+        ScalingCurve(nodes, throughput)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("form", ["t.toml", "t.csv"])
+def test_numbers_of_numpy(tmp_path, form):
+    """Tasks made of numpy's numbers equal those made of Python's, and are written and read alike."""
+    curve = ScalingCurve(tuple(np.array([0, 2, 8])), tuple(np.array([0, 3, 9], dtype=np.float32)))
+    made = task(min_nodes=np.int64(1), max_nodes=np.int32(4), work=np.float64(5), weight=np.float32(1), scaling=curve)
+    assert made == task()
+    write_task_set(tmp_path / form, [made])
+    assert read_task_set(tmp_path / form).tasks == (task(),)
