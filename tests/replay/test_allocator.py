@@ -274,6 +274,12 @@ def test_a_wrong_answer_is_a_failure():
     assert allocator(task(), solver=Scripted((3,)), fallback="dp").on_event(join).after == (2,)
 
 
+def test_an_unknown_fallback_is_found_out_at_once():
+    """Not only when it is needed."""
+    with pytest.raises(UnknownSolverError, match="Did you mean 'dp'"):
+        allocator(task(), fallback="ddp")
+
+
 # --- values ------------------------------------------------------------------------------------------------------
 
 
