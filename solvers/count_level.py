@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, check, objective
+from solvers.problem import PROVEN_GAP, AllocationProblem, Held, Limits, SolveResult, StopReason, check, proves
 from solvers.pruning import prune, unpruned
 from solvers.segments import CountModel, formulate
 
-__all__ = ["PROVEN_GAP", "Outcome", "judge", "solve_count_model"]
+__all__ = ["Outcome", "judge", "solve_count_model"]
 
-# An allocation within this relative distance of the bound is optimal.
-PROVEN_GAP = 1e-9
 UNBOUNDED = 1e30
 
 
@@ -83,10 +81,9 @@ def _backend_gap(gap: float) -> float:
 def _decided(name: str, problem: AllocationProblem, counts: tuple[int, ...]) -> SolveResult:
     """The only allocation that is left, without asking the backend."""
     try:
-        check(problem, counts)
+        value = check(problem, counts)
     except ValueError as error:
         raise SolverError(f"{name}: no allocation satisfies the extra rows.") from error
-    value = objective(problem, counts)
     return SolveResult(counts, value, value, StopReason.OPTIMAL, Held.OPTIMAL, name)
 
 
@@ -97,10 +94,8 @@ def judge(
     if counts is None:
         return SolveResult(None, math.nan, bound, stop_reason, Held.NOTHING, name)
     try:
-        check(problem, counts)
+        value = check(problem, counts)
     except ValueError as error:
         raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
-    value = objective(problem, counts)
-    proven = bound - value <= PROVEN_GAP * abs(value)
-    held = Held.OPTIMAL if proven else Held.INCUMBENT
+    held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
     return SolveResult(counts, value, max(bound, value), stop_reason, held, name)

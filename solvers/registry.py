@@ -8,14 +8,23 @@ solvers imports none of them. A static method ``licence() -> str`` is optional.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import find_spec
 from time import perf_counter
 
-from bftrainer.errors import SolverUnavailableError, UnknownSolverError, UnsupportedProblemError, suggestion
+from bftrainer.errors import (
+    BftrainerError,
+    SolverError,
+    SolverUnavailableError,
+    UnknownSolverError,
+    UnsupportedProblemError,
+    suggestion,
+)
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
+from solvers.verdict import verified
 
 __all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "licence", "names", "solve", "solver_class"]
 
@@ -74,10 +83,10 @@ def solver_class(name: str) -> type[Solver]:
     entries = _entries()
     if name not in entries:
         raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
-    try:
+    with _loading(f"{name}: {entries[name].value} cannot be loaded"):
         registered: type[Solver] = entries[name].load()
-    except (ImportError, AttributeError) as error:
-        raise SolverUnavailableError(f"{name}: {entries[name].value} cannot be loaded: {error}") from error
+        # Each is read once here, so that one that is missing or breaks is found out.
+        _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
     return registered
 
 
@@ -89,64 +98,104 @@ def get_solver(name: str) -> Solver:
     UnknownSolverError
         If nobody registered it.
     SolverUnavailableError
-        If something it requires is not installed.
+        If something it requires is not installed, or it cannot be made.
     """
     registered = solver_class(name)
     missing = [module for module in registered.requires if not _importable(module)]
     if missing:
         how = EXTRAS.get(missing[0], f"pip install {missing[0]}")
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; try: {how}")
-    return registered()
+    with _loading(name):
+        return registered()
 
 
 def licence(name: str) -> str:
     """What the licence of an installed solver covers, or why there is none; empty if it needs none."""
-    probe = getattr(get_solver(name), "licence", None)
-    return probe() if probe else ""
+    solver = get_solver(name)
+    with _loading(name):
+        probe = getattr(solver, "licence", None)
+        return str(probe()) if probe else ""
 
 
 def catalogue() -> Iterator[SolverInfo]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
         try:
-            registered = solver_class(name)
-        except SolverUnavailableError as error:
+            described = _described(name)
+        except BftrainerError as error:
             # One broken third party must not hide the others.
-            yield SolverInfo(name, installed=False, licensed=str(error), exact=False, extra_rows=False, version="")
-            continue
-        installed = all(_importable(module) for module in registered.requires)
-        yield SolverInfo(
-            name=name,
-            installed=installed,
-            licensed=licence(name) if installed else "",
-            exact=registered.exact,
-            extra_rows=registered.extra_rows,
-            version=", ".join(_version(module) for module in registered.requires) if installed else "",
-        )
+            described = SolverInfo(
+                name, installed=False, licensed=str(error), exact=False, extra_rows=False, version=""
+            )
+        yield described
+
+
+def _described(name: str) -> SolverInfo:
+    registered = solver_class(name)
+    installed = all(_importable(module) for module in registered.requires)
+    licensed = ""
+    if installed:
+        try:
+            licensed = licence(name)
+        except BftrainerError as error:
+            licensed = str(error)
+    return SolverInfo(
+        name=name,
+        installed=installed,
+        licensed=licensed,
+        exact=registered.exact,
+        extra_rows=registered.extra_rows,
+        version=", ".join(_version(module) for module in registered.requires) if installed else "",
+    )
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
-    """Solve `problem` by `solver`, timed; refuse what the solver cannot take.
+    """Solve `problem` by `solver`, timed, and verify its answer; refuse what the solver cannot take.
 
     Raises
     ------
     UnsupportedProblemError
         If the problem has extra rows and the solver takes none.
     bftrainer.errors.SolverError
-        If the solver fails.
+        If the solver fails, or answers with what cannot be.
     """
-    if problem.rows and not solver.extra_rows:
-        raise UnsupportedProblemError(
-            f"{solver.name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
-        )
-    began = perf_counter()
-    result = solver.solve(problem, limits)
-    return replace(result, solve_s=perf_counter() - began)
+    name = type(solver).__name__
+    try:
+        name = solver.name
+        if problem.rows and not solver.extra_rows:
+            raise UnsupportedProblemError(
+                f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
+            )
+        began = perf_counter()
+        result = solver.solve(problem, limits)
+        return verified(name, problem, result, perf_counter() - began)
+    except (BftrainerError, MemoryError):
+        raise
+    except Exception as error:  # A solver is anybody's code, and a fallback must catch whatever it raises.
+        raise SolverError(_one_line(name, error)) from error
+
+
+@contextmanager
+def _loading(where: str) -> Iterator[None]:
+    """Turn whatever a third party's code raises into a solver that is not available."""
+    try:
+        yield
+    except (BftrainerError, MemoryError):
+        raise
+    except Exception as error:  # A solver is anybody's code: its import and its constructor may raise anything.
+        raise SolverUnavailableError(_one_line(where, error)) from error
+
+
+def _one_line(where: str, error: Exception) -> str:
+    return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 
 
 @cache
 def _importable(module: str) -> bool:
-    return find_spec(module) is not None
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # The package that a dotted name belongs to is not there.
+        return False
 
 
 @cache

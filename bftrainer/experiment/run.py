@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import solvers
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, SolverError
 from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.result import RunResult, Timings
@@ -24,7 +24,7 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, Recorder, Settings, log_rows, replay
 from bftrainer.traces import read_node_log, read_task_set
 from solvers.equal_share import EqualShare
-from solvers.registry import get_solver, names, solve
+from solvers.registry import get_solver, solve
 
 __all__ = ["Inputs", "load_inputs", "run_replay"]
 
@@ -130,12 +130,16 @@ def _settings(config: ReplayConfig) -> Settings:
 
 def _check_solvers(config: ReplayConfig) -> None:
     """Find out before the replay what it would find out at the first decision that needs the solver."""
-    if config.fallback is not None:
-        if config.solver not in names():
-            get_solver(config.solver)  # says so, with a suggestion; one that is there need not be installed
-        get_solver(config.fallback)
-        return
-    solver = get_solver(config.solver)
+    fallback = None if config.fallback is None else get_solver(config.fallback)
+    try:
+        _check_licence(get_solver(config.solver))
+    except SolverError:
+        if fallback is None:
+            raise
+        _check_licence(fallback)
+
+
+def _check_licence(solver: solvers.Solver) -> None:
     if hasattr(solver, "licence"):
         counts = np.arange(3)
         one = solvers.TaskOptions(counts, np.array([0.0, 1.0, 3.0]), maximum=2)

@@ -34,6 +34,13 @@ class Allocator:
     start_ns : int
         The instant that times count from, for tasks with absolute submission times.
 
+    Raises
+    ------
+    UnknownSolverError
+        If nobody registered the solver or the fallback.
+    SolverUnavailableError
+        If the fallback is not installed, or the solver is not and there is none.
+
     Examples
     --------
     >>> from bftrainer.model import ScalingCurve
@@ -57,6 +64,7 @@ class Allocator:
             raise SettingsError("Expected unique task names.")
         self._start_ns = start_ns
         self._rng = np.random.default_rng(settings.seed)
+        self._fallback = None if settings.fallback is None else get_solver(settings.fallback)
         self._solver = self._first_usable()
         self._options = [_option_counts(task) for task in tasks]
         self._known_options: dict[tuple[int, int], solvers.TaskOptions] = {}
@@ -76,9 +84,9 @@ class Allocator:
         try:
             return get_solver(self.settings.solver)
         except SolverError:
-            if self.settings.fallback is None:
+            if self._fallback is None:
                 raise
-            return get_solver(self.settings.fallback)
+            return self._fallback
 
     def on_event(self, *events: Event) -> Decision:
         """Take in events of one instant and decide.
@@ -205,9 +213,9 @@ class Allocator:
         try:
             return solve(self._solver, problem, self.settings.limits)
         except SolverError:
-            if self.settings.fallback is None:
+            if self._fallback is None:
                 raise
-            return solve(get_solver(self.settings.fallback), problem, self.settings.limits)
+            return solve(self._fallback, problem, self.settings.limits)
 
     def _problem(self, state: ReplayState) -> solvers.AllocationProblem:
         """Form the value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])``."""

@@ -182,7 +182,7 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
     table = pq.read_table(place / "decisions.parquet").to_pydict()
     assert table["held"] == ["incumbent", "kept", "kept", "kept"][: len(table["held"])]
     assert set(table["stop_reason"]) == {"time_limit"}
-    assert (table["objective"][:2], table["gap"][1], table["bound"][1]) == ([10.0, None], None, None)
+    assert (table["objective"][:2], table["gap"][1], table["bound"][1]) == ([20.0, None], None, None)
     assert table["after"][1] == table["before"][1] == [2, 0]
     summary = json.loads((place / "summary.json").read_text())
     assert (summary["decisions_optimal"], summary["decisions_incumbent"]) == (0, 1)

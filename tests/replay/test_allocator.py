@@ -278,11 +278,27 @@ def test_a_failure_is_not_silent():
     assert (decision.after, decision.result.solver) == ((2,), "dp")
 
 
-def test_a_bug_is_not_a_failure():
-    """What is no error of a solver is not papered over by a fallback."""
-    live = allocator(task(), solver=Scripted(ZeroDivisionError("bug")), fallback="dp")
-    with pytest.raises(ZeroDivisionError):
-        live.on_event(Event.join(0.0, "a"))
+def test_a_crash_is_a_failure():
+    """Whatever a solver raises is an error that names it, and a fallback rescues."""
+    join = Event.join(0.0, "a", "b")
+    with pytest.raises(SolverError, match=r"^scripted: ZeroDivisionError: bug$"):
+        allocator(task(), solver=Scripted(ZeroDivisionError("bug"))).on_event(join)
+    decision = allocator(task(), solver=Scripted(ZeroDivisionError("bug")), fallback="dp").on_event(join)
+    assert (decision.after, decision.result.solver) == ((2,), "dp")
+
+
+def test_a_wrong_answer_is_a_failure():
+    """Counts that do not fit the pool are no decision; a fallback rescues."""
+    join = Event.join(0.0, "a", "b")
+    with pytest.raises(SolverError, match="scripted: answered with an allocation that is not feasible"):
+        allocator(task(), solver=Scripted((3,))).on_event(join)
+    assert allocator(task(), solver=Scripted((3,)), fallback="dp").on_event(join).after == (2,)
+
+
+def test_an_unknown_fallback_is_found_out_at_once():
+    """Not only when it is needed."""
+    with pytest.raises(UnknownSolverError, match="Did you mean 'dp'"):
+        allocator(task(), fallback="ddp")
 
 
 # --- values ------------------------------------------------------------------------------------------------------

@@ -8,11 +8,17 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from bftrainer.errors import SolverUnavailableError, UnknownSolverError
+from bftrainer import Allocator, Settings
+from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError
+from bftrainer.model import Event, ScalingCurve, TaskSpec
+from bftrainer.objectives import as_given
 from solvers import Held, Limits, SolveResult, StopReason, registry
 from tests.solvers.known_optima import linear, problem
 
 SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "mip-gurobi", "mip-highs", "node-level")
+
+
+BREAKING = ("Crashing", "Explosive", "Hostile", "Unlicensed", "Unmade")
 
 
 class Lazy:
@@ -35,6 +41,65 @@ class Missing(Lazy):
     requires = ("no_such_library",)
 
 
+class Crashing(Lazy):
+    """One that breaks as soon as it is asked."""
+
+    name = "crashing"
+
+    def solve(self, problem, limits):  # noqa: ARG002
+        raise RuntimeError("it\nbroke")
+
+
+class Unmade(Lazy):
+    """One that cannot even be made."""
+
+    name = "unmade"
+
+    def __init__(self):
+        raise RuntimeError("no such device")
+
+
+class Unlicensed(Lazy):
+    """One whose licence server is down."""
+
+    name = "unlicensed"
+
+    def licence(self):
+        raise OSError("no route to host")
+
+
+class _Hostile(type):
+    @property
+    def exact(cls):
+        raise RuntimeError("never asked before")
+
+
+class Hostile(metaclass=_Hostile):
+    """One whose capabilities cannot be read."""
+
+    name = "hostile"
+    extra_rows = False
+    requires = ()
+
+
+def __getattr__(name):
+    if name == "Explosive":
+        raise RuntimeError("on import")
+    raise AttributeError(name)
+
+
+class Answering(Lazy):
+    """Answers as told."""
+
+    name = "answering"
+
+    def __init__(self, *answer):
+        self.answer = answer
+
+    def solve(self, problem, limits):  # noqa: ARG002
+        return SolveResult(*self.answer, self.name)
+
+
 @pytest.fixture
 def third_party(monkeypatch):
     """Entry points of others beside our own."""
@@ -42,6 +107,7 @@ def third_party(monkeypatch):
         EntryPoint("lazy", f"{__name__}:Lazy", registry.GROUP),
         EntryPoint("missing", f"{__name__}:Missing", registry.GROUP),
         EntryPoint("broken", "no_such_module:Solver", registry.GROUP),
+        *[EntryPoint(name.lower(), f"{__name__}:{name}", registry.GROUP) for name in BREAKING],
     ]
     original = registry.entry_points
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
@@ -115,3 +181,98 @@ def test_third_parties_register_by_entry_point():
         registry.get_solver("missing")
     with pytest.raises(SolverUnavailableError, match="broken: no_such_module:Solver cannot be loaded"):
         registry.get_solver("broken")
+
+
+@pytest.mark.usefixtures("third_party")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("explosive", "RuntimeError: on import"),
+        ("hostile", "RuntimeError: never asked before"),
+        ("unmade", "unmade: RuntimeError: no such device"),
+        ("unlicensed", "unlicensed: OSError: no route to host"),
+    ],
+)
+def test_a_third_party_that_breaks_is_unavailable(name, said):
+    """Whatever its import, its attributes, its constructor or its licence raise, it says whose fault it is."""
+    with pytest.raises(SolverUnavailableError, match=f"^{name}: .*{said.split(': ', 1)[1]}$"):
+        registry.licence(name)
+    rows = {row.name: row for row in registry.catalogue()}
+    assert said in rows[name].licensed
+    assert rows["cbc"].installed
+    assert rows["lazy"].installed
+
+
+@pytest.mark.usefixtures("third_party")
+@pytest.mark.parametrize("name", ["crashing", "explosive", "hostile", "unmade"])
+def test_a_fallback_rescues_from_a_third_party_that_breaks(name):
+    """Without a fallback the error names the solver in one line; with one, that answers."""
+    task = TaskSpec("J0", min_nodes=1, max_nodes=4, work=1e3, scaling=ScalingCurve.linear(1.0, 4))
+    join = Event.join(0.0, "a", "b")
+    with pytest.raises(SolverError, match=rf"^{name}: [^\n]*RuntimeError: [^\n]+$"):
+        Allocator([task], Settings(objective=as_given, solver=name)).on_event(join)
+    decision = Allocator([task], Settings(objective=as_given, solver=name, fallback="dp")).on_event(join)
+    assert (decision.after, decision.result.solver) == ((2,), "dp")
+
+
+def test_running_out_of_memory_is_no_failure_of_a_solver():
+    """It passes through, as an interruption does."""
+
+    class Greedy(Lazy):
+        def solve(self, problem, limits):  # noqa: ARG002
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        registry.solve(Greedy(), problem(linear(1.0, 2), nodes=2), Limits())
+
+
+INCUMBENT, OPTIMAL, NOTHING = Held.INCUMBENT, Held.OPTIMAL, Held.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (((1, 1), 2.0, 4.0, StopReason.TIME_LIMIT, INCUMBENT), "Expected 1 counts, got 2"),
+        (((3,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "Expected at most 2 nodes, got 3"),
+        (((-1,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "one of the counts on offer, got -1"),
+        (((4,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "one of the counts on offer, got 4"),
+        (((10**30,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "not feasible"),
+        (((1.5,), 3.0, 4.0, StopReason.OPTIMAL, INCUMBENT), "not feasible: 'float'"),
+        ((None, 3.0, 4.0, StopReason.OPTIMAL, INCUMBENT), "counts exactly if something is held, got None"),
+        (((1,), 3.0, 4.0, StopReason.OPTIMAL, NOTHING), "counts exactly if something is held, got .1,."),
+        (((2,), 4.0, 3.0, StopReason.OPTIMAL, OPTIMAL), "a bound of at least the 4.0 that was found, got 3.0"),
+        (((2,), 4.0, 4.0, "bored", OPTIMAL), "'bored' is not a valid StopReason"),
+    ],
+)
+def test_wrong_answers_are_errors(answer, said):
+    """No solver is trusted: what cannot be is an error that names it."""
+    with pytest.raises(SolverError, match=f"^answering: .*{said}"):
+        registry.solve(Answering(*answer), problem(linear(2.0, 3), nodes=2), Limits())
+
+
+def test_an_answer_of_another_kind_is_an_error():
+    """Something that is no result at all is refused as well."""
+
+    class Terse(Lazy):
+        def solve(self, problem, limits):  # noqa: ARG002
+            return (1,)
+
+    with pytest.raises(SolverError, match="lazy: Expected a SolveResult, got tuple"):
+        registry.solve(Terse(), problem(linear(2.0, 3), nodes=2), Limits())
+
+
+@pytest.mark.parametrize(
+    ("counts", "bound", "held", "value", "kept_bound"),
+    [
+        ((2,), 4.0, OPTIMAL, 4.0, 4.0),
+        ((1,), 4.0, INCUMBENT, 2.0, 4.0),
+        ((2,), float("nan"), INCUMBENT, 4.0, float("inf")),
+        ((2,), float("inf"), INCUMBENT, 4.0, float("inf")),
+        ((2,), 4.0 - 1e-12, OPTIMAL, 4.0, 4.0),
+    ],
+)
+def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
+    """The objective is the reference's, whatever was said; optimal is what the bound supports."""
+    told = Answering(counts, 99.0, bound, StopReason.OPTIMAL, OPTIMAL)
+    result = registry.solve(told, problem(linear(2.0, 3), nodes=2), Limits())
+    assert (result.counts, result.held, result.objective, result.bound) == (counts, held, value, kept_bound)
