@@ -44,6 +44,7 @@ class Settings:
     full_start: bool = False
     start_ns: int = 0
     end_ns: int = 0
+    stopped: bool = False  # by a limit or an interrupt: what was due at the end did not happen any more
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ class Books:
             before = self._progress()
             self._advance(time)
             self.last_booked = self._progress() - before
+            if time == end and self.settings.stopped:
+                break
             freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
             admitted = self.queue.admit(time)
             if time < end and (time in rows or time in done or admitted):

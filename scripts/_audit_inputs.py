@@ -58,9 +58,8 @@ def read_node_log(path: Path, skip: int, first: int, count: int | None) -> Log:
     if ".pkl" in path.name or ".tar" in path.name:
         log = _matrix_log(path, skip)
     else:
-        log = _native_log(path)
-        start = int(np.unique(log.time_ns)[skip]) if skip else log.start_ns
-        log = Log(log.nodes, start, log.end_ns, log.time_ns, log.node, log.idle)
+        log, rows = _native_log(path)
+        log = Log(log.nodes, int(rows[skip]), log.end_ns, log.time_ns, log.node, log.idle)
     stop = len(log.nodes) if count is None else first + count
     keep = (log.node >= first) & (log.node < stop)
     chosen = Log(
@@ -90,22 +89,27 @@ def _matrix_log(path: Path, skip: int) -> Log:
     return Log(names, int(times[0]), int(times[-1]), times[rows], nodes, states[rows, nodes])
 
 
-def _native_log(path: Path) -> Log:
+def _native_log(path: Path) -> tuple[Log, np.ndarray]:
+    """The log, and the times of the rows it would have as a matrix."""
     if path.name.endswith(".parquet"):
         table = pq.read_table(path)
-        meta = {key.decode(): json.loads(value) for key, value in table.schema.metadata.items() if b"bftr" in key}
+        texts = {key.decode().partition(".")[::2]: value for key, value in (table.schema.metadata or {}).items()}
+        meta = {key: json.loads(value) for (owner, key), value in texts.items() if owner == "bftrainer"}
         frame = table.to_pandas()
     else:
-        frame = pd.read_csv(path, dtype={"node": str, "idle": str})
+        frame = pd.read_csv(path, dtype={"node": str, "idle": str}, keep_default_na=False)
         frame["idle"] = frame["idle"].str.lower().isin(["1", "true"])
         beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
         meta = json.loads(beside.read_text()) if beside.is_file() else {}
     times = pd.to_datetime(frame["time"], utc=True, format="ISO8601").dt.tz_localize(None)
     times = times.to_numpy().astype("datetime64[ns]").astype(np.int64)
-    names = meta.get("bftrainer.nodes") or list(dict.fromkeys(frame["node"]))
-    window = [instant_ns(text) for text in meta.get("bftrainer.window", [])] or [int(times[0]), int(times[-1])]
+    names = meta.get("nodes") or sorted(set(frame["node"].astype(str)))
+    start, end = [instant_ns(text) for text in meta.get("window", [])] or [int(times[0]), int(times[-1])]
+    unchanged = [instant_ns(text) for text in meta.get("unchanged_rows", [])]
+    rows = {start, end, *unchanged, *(time for time in times.tolist() if time > start)}
     node = frame["node"].astype(str).map({name: index for index, name in enumerate(names)}).to_numpy().astype(np.int64)
-    return Log(names, window[0], window[1], times, node, frame["idle"].to_numpy(dtype=bool))
+    log = Log(names, start, end, times, node, frame["idle"].to_numpy(dtype=bool))
+    return log, np.array(sorted(rows), dtype=np.int64)
 
 
 def instant_ns(value: object, start_ns: int = 0) -> int:

@@ -16,7 +16,8 @@ usable() {
 
 find_python() {
     local name
-    for name in python3.13 python3.12 python3.11 python3 python; do
+    # The tested one first.
+    for name in python3.11 python3 python3.12 python3.13 python; do
         if usable "$name"; then
             printf '%s\n' "$name"
             return

@@ -18,7 +18,10 @@ instants_ns = st.integers(EPOCH_NS, EPOCH_NS + 10**15)
 
 @st.composite
 def node_logs(draw, max_nodes: int = 5, max_rows: int = 8) -> NodeLog:
-    """Logs of a few nodes; transitions may lie before the window, and the window may reach beyond them."""
+    """Logs of a few nodes; transitions may lie before the window, which may reach beyond them.
+
+    Some rows within the window change nothing.
+    """
     nodes = tuple(draw(st.lists(names, min_size=1, max_size=max_nodes, unique=True)))
     times = sorted(draw(st.sets(instants_ns, max_size=max_rows)))
     changes = []
@@ -30,6 +33,7 @@ def node_logs(draw, max_nodes: int = 5, max_rows: int = 8) -> NodeLog:
     first, last = (times[0], times[-1]) if times else (EPOCH_NS, EPOCH_NS)
     end = draw(st.integers(last, last + 10**12))
     start = draw(st.integers(first - 10**12, end))
+    unchanged = draw(st.sets(st.integers(start, end), max_size=3)) - {start, end, *times}
     return NodeLog(
         nodes,
         start,
@@ -38,6 +42,7 @@ def node_logs(draw, max_nodes: int = 5, max_rows: int = 8) -> NodeLog:
         np.array([node for _, node, _ in changes], dtype=np.int32),
         np.array([idle for _, _, idle in changes], dtype=np.bool_),
         draw(st.dictionaries(names, st.one_of(names, st.integers(0, 9)), max_size=2)),
+        np.array(sorted(unchanged), dtype=np.int64),
     )
 
 

@@ -65,5 +65,5 @@ def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):
     assert "Installing" not in second.stderr
     for number, done in enumerate((first, second), start=1):
         results = tmp_path / f"sample-{number}-itrOut"
-        assert f"Results: {results}\n" in done.stdout
+        assert f"Results: {results.name}\n(in {tmp_path})\n" in done.stdout
         assert {path.name for path in results.iterdir()} >= RUN_FILES

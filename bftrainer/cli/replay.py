@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,12 +15,14 @@ import click
 from click.core import ParameterSource
 
 from bftrainer import __version__
-from bftrainer.cli.group import INTERRUPTED
 from bftrainer.cli.replay_options import replay_options
 
 if TYPE_CHECKING:
     from bftrainer.experiment import Inputs, ReplayConfig, RunResult
     from bftrainer.replay import Observer
+
+
+KILLED_BY = 128  # a shell's exit status for a program that a signal ended is this plus its number
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -44,20 +46,21 @@ def replay(
     tasks.parquet, allocation.parquet, summary.json.
     """
     from bftrainer.experiment import load_inputs
-    from bftrainer.experiment.files import check_free
+    from bftrainer.experiment.directory import check_free, numbered
 
     config = _config(ctx, options)
-    target = output_dir or _default_directory(ctx, name)
-    check_free(target, force=force)
+    target = output_dir or _named_directory(ctx, name)
+    if target is not None:
+        check_free(target, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
     if dry_run:
         _print_inputs(inputs, as_json)
         return
-    result = _run(config, inputs, target, force=force, printing=print_, as_json=as_json)
-    if result.is_partial:
-        ctx.exit(INTERRUPTED)
+    places = numbered("sample") if target is None else [target]
+    status = _run(config, inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
+    ctx.exit(status)
 
 
 def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
@@ -76,14 +79,11 @@ def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     return ReplayConfig(solver=solver, **options)
 
 
-def _default_directory(ctx: click.Context, name: str) -> Path:
-    """``<name>-itrOut`` as published; a run of the sample alone takes the next free ``sample-<k>-itrOut``."""
-    from bftrainer.experiment import next_free
-
+def _named_directory(ctx: click.Context, name: str) -> Path | None:
+    """``<name>-itrOut`` as published; None for a run of the sample alone, which takes the next free number."""
     given = ("node_log", "tasks", "name")
-    if any(ctx.get_parameter_source(option) is not ParameterSource.DEFAULT for option in given):
-        return Path(f"{name}-itrOut")
-    return next_free("sample", Path())
+    is_sample = all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in given)
+    return None if is_sample else Path(f"{name}-itrOut")
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -103,22 +103,26 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
 
 
 def _run(
-    config: ReplayConfig, inputs: Inputs, target: Path, *, force: bool, printing: bool, as_json: bool
-) -> RunResult:
+    config: ReplayConfig, inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool
+) -> int:
+    """Replay, write, print; return the exit status."""
     from bftrainer.cli.summary import render_summary
     from bftrainer.experiment import result_directory, run_replay, write_run
 
     command = shlex.join(["bftrainer-replay", *_arguments()])
-    with result_directory(target, force=force) as directory:
-        with _interruptible() as interrupted, _progress(inputs, printing) as observers:
-            result = run_replay(config, inputs=inputs, observers=observers, interrupted=interrupted, command=command)
-        write_run(result, directory)
+    # The signals are held until the results are in place: a finished replay is not lost while it is written.
+    with _interruptible() as received, result_directory(places, force=force) as directory:
+        with _progress(inputs, printing) as observers:
+            result = run_replay(
+                config, inputs=inputs, observers=observers, interrupted=lambda: bool(received), command=command
+            )
+        write_run(result, directory.working)
         if not printing:
-            with (directory / "iter-prints.log").open("w", encoding="utf-8") as log:
-                _say(result, target, as_json, log, render_summary)
+            with (directory.working / "iter-prints.log").open("w", encoding="utf-8") as log:
+                _say(result, directory.path, as_json, log, render_summary)
     if printing:
-        _say(result, target, as_json, sys.stdout, render_summary)
-    return result
+        _say(result, directory.path, as_json, sys.stdout, render_summary)
+    return KILLED_BY + received[0] if result.is_partial else 0
 
 
 def _arguments() -> list[str]:
@@ -137,21 +141,21 @@ def _say(
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a flag, so that what was replayed is still written; a second one interrupts."""
-    pressed = False
+def _interruptible() -> Iterator[list[int]]:
+    """Note down the first Ctrl-C or SIGTERM, so that what was replayed is still written; a second one interrupts."""
+    received: list[int] = []
 
-    def on_interrupt(number: int, frame: Any) -> None:
-        nonlocal pressed
-        if pressed:
+    def on_signal(number: int, frame: Any) -> None:
+        if received:
             signal.default_int_handler(number, frame)
-        pressed = True
+        received.append(number)
 
-    previous = signal.signal(signal.SIGINT, on_interrupt)
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: pressed
+        yield received
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -31,7 +31,7 @@ def tasks(ctx: click.Context) -> None:
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
 )
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
-@click.option("--work", type=float, help="Images to train on, each task.  [default: 90 epochs of ImageNet]")
+@click.option("--work", type=float, help="Images to train on, each task.  [default: 1.3e8, 100 epochs of ImageNet]")
 @click.option("--min-nodes", type=int, default=1, show_default=True, help="Fewest nodes a task runs on.")
 @click.option("--max-nodes", type=int, default=64, show_default=True, help="Most nodes a task runs on.")
 @click.option(
@@ -60,6 +60,7 @@ def generate(
     """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
 
+    from bftrainer.model import instant_ns
     from bftrainer.traces import write_task_set
     from bftrainer.traces.task_generator import DEFAULT_WORK, generate_tasks
 
@@ -75,7 +76,7 @@ def generate(
         min_nodes=min_nodes,
         max_nodes=max_nodes,
         interval_s=interval_s,
-        start_ns=None if start is None else int(start.replace(tzinfo=UTC).timestamp()) * 10**9,
+        start_ns=None if start is None else instant_ns(start),
         user=user,
     )
     for warning in write_task_set(output, made):

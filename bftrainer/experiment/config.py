@@ -100,6 +100,8 @@ class ReplayConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise SettingsError(f"Expected {name} >= {least}, got {value}.")
+        if self.strict_published and self.solver != "equal-share":
+            raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
         if self.decide_on not in ("all", "nodes"):
             raise SettingsError(f"Expected decide_on to be all or nodes, got {self.decide_on!r}.")
 

@@ -1,107 +1,27 @@
-"""The files of a run: written to a temporary directory, which then takes its name."""
+"""The files of a run."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrainer.errors import OutputError
 from bftrainer.experiment.columns import instants, integers, lists, reals, texts
 from bftrainer.experiment.result import RunResult
-from bftrainer.traces.writing import usual_mode
 from solvers.problem import Held
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STEP_COLUMNS", "check_free", "next_free", "result_directory", "write_run"]
+__all__ = ["STEP_COLUMNS", "write_run"]
 
 STEP_COLUMNS = (
     "evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin", "nJob", "nNd", "nJrun", "nNrun", "PreCost",
 )  # fmt: skip
-
-
-def next_free(name: str, directory: Path) -> Path:
-    """First of ``name-1-itrOut``, ``name-2-itrOut``, ... that does not exist in `directory`."""
-    number = 1
-    while (path := directory / f"{name}-{number}-itrOut").exists():
-        number += 1
-    return path
-
-
-def check_free(path: Path, *, force: bool) -> None:
-    """Refuse an existing result directory unless `force`, and in any case what is none.
-
-    Raises
-    ------
-    OutputError
-        If it exists, or something that is not a result directory does.
-    """
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if path.exists() and not force:
-        raise OutputError(f"{path}: Expected no such directory yet; choose another --output-dir or give --force.")
-    # Whatever --force is given with, nothing but results is ever deleted.
-    if path.exists() and any(path.iterdir()) and not (path / "summary.json").is_file():
-        raise OutputError(f"{path}: Expected results to replace (a summary.json), found other files; not deleted.")
-
-
-@contextmanager
-def result_directory(path: Path, *, force: bool) -> Iterator[Path]:
-    """Give a temporary directory beside `path` that takes its name at the end; on any error nothing is left of it.
-
-    Raises
-    ------
-    OutputError
-        If the place is taken or cannot be written to, before or after the body has run.
-    """
-    check_free(path, force=force)
-    made = [parent for parent in path.absolute().parents if not parent.exists()]
-    temporary: Path | None = None
-    try:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        except OSError as error:
-            raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
-        try:
-            temporary.chmod(usual_mode(0o777))
-            yield temporary
-            _take_over(temporary, path)
-        except OSError as error:
-            raise OutputError(f"{path}: Expected to write results, got: {error.strerror or error}.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        for parent in made:
-            # Those that hold the results, or what somebody else put there meanwhile, stay.
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-
-
-def _take_over(temporary: Path, path: Path) -> None:
-    """Rename `temporary` to `path`; a directory that stands there goes only once the new one is in place."""
-    if not path.exists():
-        temporary.rename(path)
-        return
-    retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    path.rename(retired / path.name)
-    try:
-        temporary.rename(path)
-    except OSError:
-        (retired / path.name).rename(path)
-        raise
-    finally:
-        shutil.rmtree(retired, ignore_errors=True)
 
 
 def write_run(result: RunResult, directory: Path) -> None:

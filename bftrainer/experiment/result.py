@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bftrainer.experiment.baseline import Efficiency
 from bftrainer.experiment.config import ReplayConfig
-from bftrainer.model import NS_PER_S
+from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 
@@ -76,7 +74,7 @@ class RunResult:
 
     def iso(self, time_s: float) -> str:
         """A time of this run in ISO 8601, UTC."""
-        return f"{np.datetime64(self.start_ns + round(time_s * NS_PER_S), 'ns')}Z"
+        return iso(self.start_ns + round(time_s * NS_PER_S), "ns")
 
     def summary(self) -> dict[str, Any]:
         """All figures of the run, JSON-ready, in the order of the published schema."""
@@ -114,7 +112,7 @@ class RunResult:
             "replay_s": self.timings.replay_s,
             "baseline_s": self.timings.baseline_s,
             "wall_s": self.timings.wall_s,
-            "solve_share_of_wall_s": solve_s / self.timings.wall_s if self.timings.wall_s else None,
+            "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
             "below_large_idle": self._below_large_idle(intervals),
         }
 

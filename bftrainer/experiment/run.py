@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import solvers
-from bftrainer.errors import SolverError
+from bftrainer.errors import SettingsError, SolverError
 from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.result import RunResult, Timings
@@ -35,6 +35,8 @@ class Inputs:
 
     Parameters
     ----------
+    config : ReplayConfig
+        What named them.
     log : NodeLog
         Selection and skipped rows already applied.
     tasks : tuple of TaskSpec
@@ -49,6 +51,7 @@ class Inputs:
         Wall-clock seconds it took.
     """
 
+    config: ReplayConfig
     log: NodeLog
     tasks: tuple[TaskSpec, ...]
     notes: tuple[str, ...]
@@ -89,7 +92,8 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     log = log.selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
     notes += _doubts(config, log, tasks)
-    return Inputs(log, tuple(tasks), tuple(notes), sources, assumed_scaling, settings, time.perf_counter() - began)
+    load_s = time.perf_counter() - began
+    return Inputs(config, log, tuple(tasks), tuple(notes), sources, assumed_scaling, settings, load_s)
 
 
 def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
@@ -158,7 +162,7 @@ def run_replay(
     config : ReplayConfig, optional
         By default one made of `options`.
     inputs : Inputs, optional
-        What `load_inputs(config)` gave, where that has been called already.
+        What `load_inputs(config)` gave, where that has been called already; the configuration is theirs then.
     observers : sequence of Observer
         Told of every event and decision.
     interrupted : callable
@@ -179,8 +183,11 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    config = ReplayConfig(**options) if config is None else replace(config, **options)
-    inputs = load_inputs(config) if inputs is None else inputs
+    if inputs is None:
+        inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
+    elif config not in (None, inputs.config) or options:
+        raise SettingsError("Expected either inputs or another configuration, got both.")
+    config = inputs.config
     log, settings = inputs.log, inputs.settings
     replaying = time.perf_counter()
     allocator = Allocator(inputs.tasks, settings, log.nodes, log.start_ns)

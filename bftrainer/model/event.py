@@ -19,9 +19,11 @@ class EventKind(IntEnum):
     SUBMISSION = 3
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at an instant; ordered by time, then kind, then sequence.
+    """Something that happens at an instant; ordered by time, then kind, then sequence, and by nothing else.
+
+    Events that tie in all three are neither smaller nor larger than one another, and equal only if all else is equal.
 
     Parameters
     ----------
@@ -49,6 +51,23 @@ class Event:
     nodes: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     spec: TaskSpec | None = None
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """What events are ordered by."""
+        return self.time_s, self.kind, self.sequence
+
+    def __lt__(self, other: Event) -> bool:
+        return self.order < other.order if isinstance(other, Event) else NotImplemented
+
+    def __le__(self, other: Event) -> bool:
+        return self.order <= other.order if isinstance(other, Event) else NotImplemented
+
+    def __gt__(self, other: Event) -> bool:
+        return self.order > other.order if isinstance(other, Event) else NotImplemented
+
+    def __ge__(self, other: Event) -> bool:
+        return self.order >= other.order if isinstance(other, Event) else NotImplemented
 
     @classmethod
     def join(cls, time_s: float, *nodes: str) -> Event:

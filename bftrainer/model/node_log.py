@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.model.instants import iso
 from bftrainer.model.task import NS_PER_S
 
 __all__ = ["NodeLog"]
@@ -37,12 +38,15 @@ class NodeLog:
         The state the node enters; each transition changes it.
     provenance : mapping
         Where the log comes from; free text and numbers, kept in the native form.
+    unchanged_ns : ndarray of int64, shape (U,)
+        Times within the window, ascending, at which the log was written down although no node had changed.
+        No events; they count among the rows that `skipped` leaves out.
 
     Raises
     ------
     NodeLogError
-        If names repeat, times do not ascend or lie after the window, an index is out of range, a node changes
-        twice at one time, or a transition changes nothing.
+        If names are empty or repeat, times do not ascend or lie after the window, an index is out of range, a
+        node changes twice at one time, or a transition changes nothing.
     """
 
     nodes: tuple[str, ...]
@@ -52,8 +56,11 @@ class NodeLog:
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
+        if "" in self.nodes:
+            raise NodeLogError("Expected node names that are not empty, got '' among them.")
         if len(set(self.nodes)) != len(self.nodes):
             seen: set[str] = set()
             twice = next(name for name in self.nodes if name in seen or seen.add(name))  # type: ignore[func-returns-value]
@@ -64,17 +71,19 @@ class NodeLog:
             raise NodeLogError("Expected as many times as nodes and states.")
         if self.time_ns.size:
             self._check_transitions()
+        if self.unchanged_ns.size:
+            self._check_unchanged()
 
     def _check_transitions(self) -> None:
         time, node, idle = self.time_ns, self.node, self.idle
         if (time[1:] < time[:-1]).any():
             row = int(np.argmax(time[1:] < time[:-1])) + 1
             raise NodeLogError(
-                f"transition {row}: Expected times to ascend, got {_iso(time[row])} after {_iso(time[row - 1])}."
+                f"transition {row}: Expected times to ascend, got {iso(time[row])} after {iso(time[row - 1])}."
             )
         if time[-1] > self.end_ns:
             raise NodeLogError(
-                f"Expected all transitions before the window's end {_iso(self.end_ns)}, got {_iso(time[-1])}."
+                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(time[-1])}."
             )
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
@@ -96,8 +105,18 @@ class NodeLog:
             if fault.any():
                 row = int(order[fault].min())
                 raise NodeLogError(
-                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {_iso(time[row])})."
+                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {iso(time[row])})."
                 )
+
+    def _check_unchanged(self) -> None:
+        time = self.unchanged_ns
+        if (time[1:] <= time[:-1]).any():
+            raise NodeLogError("Expected times of unchanged rows to ascend, got some that do not.")
+        if time[0] < self.start_ns or time[-1] > self.end_ns:
+            raise NodeLogError(
+                f"Expected unchanged rows within the window {iso(self.start_ns)} to {iso(self.end_ns)}, "
+                f"got {iso(time[0])} to {iso(time[-1])}."
+            )
 
     @property
     def window_s(self) -> float:
@@ -128,8 +147,21 @@ class NodeLog:
             idle=self.idle[keep],
         )
 
+    def row_times_ns(self) -> NDArray[np.int64]:
+        """Times at which the log says something: its window's ends, changes within it, and unchanged rows, ascending.
+
+        What happened before the window belongs to its start. These are the rows of the log as a matrix of states.
+        """
+        ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
+        return np.unique(np.concatenate((ends, np.maximum(self.time_ns, self.start_ns), self.unchanged_ns)))
+
     def skipped(self, rows: int) -> NodeLog:
         """The log without its first `rows` rows: what they left idle opens the window, at the next row's time.
+
+        Parameters
+        ----------
+        rows : int
+            Of `row_times_ns`, so that a log skips the same in every form of file.
 
         Raises
         ------
@@ -138,9 +170,9 @@ class NodeLog:
         """
         if rows == 0:
             return self
-        times = np.unique(self.time_ns)
+        times = self.row_times_ns()
         if not 0 <= rows < times.size:
-            raise SettingsError(f"Expected to skip fewer events than the log's {times.size}, got {rows}.")
+            raise SettingsError(f"Expected to skip fewer rows than the log's {times.size}, got {rows}.")
         return self._opened_at(int(times[rows]))
 
     def _opened_at(self, start_ns: int) -> NodeLog:
@@ -155,6 +187,7 @@ class NodeLog:
             time_ns=np.concatenate((np.full(opening.size, start_ns, dtype=np.int64), self.time_ns[split:])),
             node=np.concatenate((opening, self.node[split:])),
             idle=np.concatenate((np.ones(opening.size, dtype=np.bool_), self.idle[split:])),
+            unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
@@ -178,21 +211,3 @@ class NodeLog:
         for begin, end in itertools.pairwise((0, *cuts.tolist(), time.size)):
             nodes, joins = node[begin:end], idle[begin:end]
             yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
-
-    def idle_counts(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Number of idle nodes as a step function over the window.
-
-        Returns
-        -------
-        time_s : ndarray of float64, shape (E,)
-            Seconds since the window's start at which the number changes, the first at or after 0.
-        idle : ndarray of int64, shape (E,)
-            Idle nodes from that time on.
-        """
-        times, where = np.unique(np.maximum(self.time_ns, self.start_ns), return_inverse=True)
-        steps = np.bincount(where, weights=np.where(self.idle, 1, -1), minlength=times.size)
-        return (times - self.start_ns) / NS_PER_S, np.cumsum(steps).astype(np.int64)
-
-
-def _iso(time_ns: int | np.int64) -> str:
-    return str(np.datetime64(int(time_ns), "ns")) + "Z"

@@ -115,29 +115,26 @@ class Allocator:
 
     def apply(self, events: Iterable[Event], time_s: float | None = None) -> Effects:
         """Take in events of one instant without deciding; `time_s` is needed if there are none."""
-        ordered = sorted(events, key=lambda event: (event.time_s, event.kind, event.sequence))
+        ordered = sorted(events)
         times = {event.time_s for event in ordered} | (set() if time_s is None else {time_s})
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
         now_s = times.pop()
         if not (math.isfinite(now_s) and now_s >= self.state.time_s):
             raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {now_s} s.")
-        joined: list[int] = []
-        left: list[int] = []
-        completed: list[int] = []
-        submitted: list[TaskSpec] = []
+        by_kind: dict[EventKind, list[Event]] = {kind: [] for kind in EventKind}
         for event in ordered:
-            if event.kind is EventKind.COMPLETION:
-                completed += [self._number_of_active(name) for name in event.tasks]
-            elif event.kind is EventKind.LEAVE:
-                left += [self._node_number.get(name, -1) for name in event.nodes]
-                self._check_moves(left, event.nodes, leaving=True)
-            elif event.kind is EventKind.JOIN:
-                joined += [self._learn(name) for name in event.nodes]
-                self._check_moves(joined, event.nodes, leaving=False)
-            elif event.spec is not None:
-                submitted.append(event.spec)
+            by_kind[event.kind].append(event)
+        completed = [self._number_of_active(name) for event in by_kind[EventKind.COMPLETION] for name in event.tasks]
+        leaving = [name for event in by_kind[EventKind.LEAVE] for name in event.nodes]
+        joining = [name for event in by_kind[EventKind.JOIN] for name in event.nodes]
+        submitted = [event.spec for event in by_kind[EventKind.SUBMISSION] if event.spec is not None]
+        self._check_nodes(leaving, joining)
+        self._check_names(submitted)
+        # All is well: from here on things change.
         self._enrol(submitted)
+        self._learn(joining)
+        left, joined = ([self._node_number[name] for name in names] for names in (leaving, joining))
         self.state, effects = self.state.apply(
             now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
         )
@@ -152,31 +149,40 @@ class Allocator:
             raise InputError(f"Expected an active task to complete, got {name!r}.")
         return number
 
-    def _learn(self, name: str) -> int:
-        number = self._node_number.setdefault(name, len(self.node_names))
-        if number == len(self.node_names):
-            self.node_names.append(name)
-            owner = np.append(self.state.owner, np.int32(BUSY))
-            self.state = replace(self.state, owner=owner)
-        return number
-
-    def _check_moves(self, numbers: list[int], names: Sequence[str], *, leaving: bool) -> None:
-        """Refuse nodes that leave without being idle, or join while they are."""
-        owner = self.state.owner
-        for number, name in zip(numbers[-len(names) :] if names else (), names, strict=True):
-            if leaving and (number < 0 or owner[number] == BUSY):
+    def _check_nodes(self, leaving: Sequence[str], joining: Sequence[str]) -> None:
+        """Refuse nodes that leave without being idle, or join while they are; one may leave and join again."""
+        for names in (leaving, joining):
+            if len(set(names)) != len(names):
+                raise InputError(f"Expected each node once, got {sorted(names)}.")
+        for name in leaving:
+            if not self._is_idle(name):
                 raise InputError(f"Expected an idle node to leave, got {name!r}.")
-            if not leaving and owner[number] != BUSY:
+        for name in joining:
+            if self._is_idle(name) and name not in leaving:
                 raise InputError(f"Expected a node that is not idle to join, got {name!r}.")
-        if len(set(numbers)) != len(numbers):
-            raise InputError(f"Expected each node once, got {sorted(names)}.")
 
-    def _enrol(self, specs: Sequence[TaskSpec]) -> None:
-        """Append new tasks to the roster: all of them, or none if a name comes twice."""
+    def _is_idle(self, name: str) -> bool:
+        number = self._node_number.get(name)
+        return number is not None and bool(self.state.owner[number] != BUSY)
+
+    def _learn(self, names: Sequence[str]) -> None:
+        """Number nodes that were never seen before."""
+        fresh = [name for name in names if name not in self._node_number]
+        if fresh:
+            self._node_number |= {name: len(self.node_names) + place for place, name in enumerate(fresh)}
+            self.node_names += fresh
+            owner = np.append(self.state.owner, np.full(len(fresh), BUSY, dtype=np.int32))
+            self.state = replace(self.state, owner=owner)
+
+    def _check_names(self, specs: Sequence[TaskSpec]) -> None:
+        """Refuse new tasks of which one has the name of another."""
         names = [spec.name for spec in specs]
         for name in names:
             if name in self._task_number or names.count(name) > 1:
                 raise InputError(f"Expected a new task name, got {name!r} again.")
+
+    def _enrol(self, specs: Sequence[TaskSpec]) -> None:
+        """Append new tasks to the roster."""
         for spec in specs:
             self._task_number[spec.name] = len(self._task_number)
             self._options.append(_option_counts(spec))
@@ -283,9 +289,12 @@ class Allocator:
 def _option_counts(spec: TaskSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All counts 0..max, and those on offer: 0 and min..max (the same array if they coincide)."""
     everything = np.arange(spec.max_nodes + 1)
-    if spec.min_nodes == 1:
-        return everything, everything
-    return everything, np.concatenate((everything[:1], everything[spec.min_nodes :]))
+    on_offer = everything
+    if spec.min_nodes > 1:
+        on_offer = np.concatenate((everything[:1], everything[spec.min_nodes :]))
+    for counts in (everything, on_offer):
+        counts.flags.writeable = False  # objectives see them, and they are used again
+    return everything, on_offer
 
 
 def _kept(state: ReplayState) -> list[int]:

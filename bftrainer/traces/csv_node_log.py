@@ -62,6 +62,9 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     meta = parsed(str(beside), beside.read_bytes()) if beside.is_file() else None
     labels = tuple(nodes.dictionary.to_pylist())
     index = nodes.indices.to_numpy().astype(np.int32)
+    if "" in labels:
+        line = int(np.argmax(index == labels.index(""))) + 2
+        raise NodeLogError(f"{path}:{line}: Expected the name of a node, got nothing.")
     return assembled(str(path), lambda row: f"{path}:{row + 2}", times, labels, index, states, meta, warn)
 
 
@@ -95,7 +98,19 @@ def _table(path: Path) -> pa.Table:
         )
     if bad:
         raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
-    return table
+    return _without_blank_end(path, table)
+
+
+def _without_blank_end(path: Path, table: pa.Table) -> pa.Table:
+    """The table without the blank lines that editors leave at its end, which arrow reads as rows of empty texts."""
+    import pyarrow.compute as pc
+
+    blank = np.logical_and.reduce([pc.equal(table[column], "").to_numpy() for column in COLUMNS])
+    filled = np.flatnonzero(~blank)
+    rows = int(filled[-1]) + 1 if filled.size else 0
+    if blank[:rows].any():
+        raise NodeLogError(f"{path}:{int(np.argmax(blank)) + 2}: Expected {len(COLUMNS)} values, got a blank line.")
+    return table.slice(0, rows)
 
 
 def _states(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.traces.opening import open_plain
-from bftrainer.traces.task_set import Draft, iso_instant, located, time_fields
+from bftrainer.traces.task_set import Draft, located, time_fields
 from bftrainer.traces.writing import replacing
 
 __all__ = ["COLUMNS", "csv_drafts", "write_csv_tasks"]
@@ -141,7 +141,7 @@ def _row(task: TaskSpec) -> list[str]:
     cells |= {key: getattr(task, key) or "" for key in _TEXT}
     cells |= {
         "name": task.name,
-        "submit": repr(task.submit_s) if task.submit_ns is None else iso_instant(task.submit_ns),
+        "submit": repr(task.submit_s) if task.submit_ns is None else iso(task.submit_ns),
         "deadline": _deadline(task),
         "nodes": " ".join(map(repr, curve.nodes)),
         "throughput": " ".join(map(repr, curve.throughput)),
@@ -152,5 +152,5 @@ def _row(task: TaskSpec) -> list[str]:
 
 def _deadline(task: TaskSpec) -> str:
     if task.deadline_ns is not None:
-        return iso_instant(task.deadline_ns)
+        return iso(task.deadline_ns)
     return "" if task.deadline_s is None else repr(task.deadline_s)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model import NodeLog
+from bftrainer.errors import NodeLogError
+from bftrainer.model import NodeLog, iso
 from bftrainer.traces.opening import one_line, open_pickle
 from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
 from bftrainer.traces.writing import replacing
@@ -20,14 +20,8 @@ _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 
 
-def read_legacy_node_log(path: Path, skip_rows: int = 0) -> NodeLog:
+def read_legacy_node_log(path: Path) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states.
-
-    Parameters
-    ----------
-    path : Path
-    skip_rows : int
-        Rows dropped from the file's start, whether or not anything changes in them.
 
     Raises
     ------
@@ -35,38 +29,39 @@ def read_legacy_node_log(path: Path, skip_rows: int = 0) -> NodeLog:
         If it is no such frame, times repeat or do not ascend, node names repeat, or a value is not 0 or 1.
     UnsafePickleError
         If the pickle asks for more than pandas and numpy data.
-    SettingsError
-        If no row is left.
     """
     with open_pickle(path, NodeLogError) as stream:
-        frame = read_pickled_frame(stream, str(path), NodeLogError)
+        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
     times = _times_ns(frame, str(path))
-    _check_names(frame.columns, str(path))
-    if not 0 <= skip_rows < times.size:
-        raise SettingsError(f"Expected to skip fewer events than the {times.size} rows of {path}, got {skip_rows}.")
-    row, node, idle = _transitions(frame, skip_rows, str(path))
-    return NodeLog(
-        nodes=frame.columns,
-        start_ns=int(times[skip_rows]),
-        end_ns=int(times[-1]),
-        time_ns=times[skip_rows:][row],
-        node=node,
-        idle=idle,
-        provenance={"source": path.name, "rows": int(times.size), "skipped_rows": skip_rows},
-    )
+    row, node, idle = _transitions(frame, str(path))
+    unchanged = np.ones(times.size, dtype=np.bool_)
+    unchanged[row] = False
+    unchanged[[0, -1]] = False  # the window's ends are rows anyway
+    try:
+        return NodeLog(
+            nodes=frame.columns,
+            start_ns=int(times[0]),
+            end_ns=int(times[-1]),
+            time_ns=times[row],
+            node=node,
+            idle=idle,
+            provenance={"source": path.name, "rows": int(times.size)},
+            unchanged_ns=times[unchanged],
+        )
+    except NodeLogError as fault:
+        raise NodeLogError(f"{path}: {fault}") from None
 
 
 def write_legacy_node_log(path: Path, log: NodeLog) -> None:
-    """Write the log as a pickled int8 DataFrame, one row per time and per end of the window.
+    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
 
     The form knows no state before its first row and no change after its last: the window's start and end
     get rows even if nothing changes there.
     """
     import pandas as pd
 
-    ends = np.array([log.start_ns, log.end_ns], dtype=np.int64)
     changes = np.maximum(log.time_ns, log.start_ns)
-    times = np.unique(np.concatenate((changes, ends)))
+    times = log.row_times_ns()
     states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
     steps = np.where(log.idle, 1, -1).astype(np.int8)
     np.add.at(states, (log.node, np.searchsorted(times, changes)), steps)
@@ -97,29 +92,18 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
         row = int(np.argmax(late)) + 1
         what = "unique times" if times[row] == times[row - 1] else "times to ascend"
         raise NodeLogError(
-            f"{name}: Expected {what}, got {_iso(times[row])} after {_iso(times[row - 1])} (row {row + 1})."
+            f"{name}: Expected {what}, got {iso(times[row])} after {iso(times[row - 1])} (row {row + 1})."
         )
     return times
 
 
-def _check_names(names: tuple[str, ...], path: str) -> None:
-    if len(set(names)) != len(names):
-        seen: set[str] = set()
-        for name in names:
-            if name in seen:
-                raise NodeLogError(f"{path}: Expected unique node names, got {name!r} twice.")
-            seen.add(name)
-
-
-def _transitions(
-    frame: Frame, skip_rows: int, name: str
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-    """Rows after the skipped ones, nodes and states at which a cell differs from the one above it, by row and node."""
+def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    """Rows, nodes and states at which a cell differs from the one above it, by row and node."""
     rows, nodes, states = [], [], []
     for block in frame.blocks:
         for first in range(0, len(block.columns), _NODES_AT_A_TIME):
             columns = block.columns[first : first + _NODES_AT_A_TIME]
-            cells = _zeros_and_ones(block.values[first : first + _NODES_AT_A_TIME], columns, frame, name)[:, skip_rows:]
+            cells = _zeros_and_ones(block.values[first : first + _NODES_AT_A_TIME], columns, frame, name)
             changed = np.empty(cells.shape, dtype=np.bool_)
             changed[:, 0] = cells[:, 0]
             np.not_equal(cells[:, 1:], cells[:, :-1], out=changed[:, 1:])
@@ -148,7 +132,10 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
     if good.all():
         return np.asarray(cells == 1)
     column, row = (int(at) for at in np.argwhere(~good)[0])
-    node, time = one_line(frame.columns[int(columns[column])]), _iso_of(frame.index[row])
+    node, time = (
+        one_line(frame.columns[int(columns[column])]),
+        iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
+    )
     raise NodeLogError(
         f"{name}: Expected node states to be 0 or 1, got {cells[column, row]} (row {row + 1}, {time}, node {node})."
     )
@@ -159,11 +146,3 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
     flat = [plain(cell) for cell in cells.ravel()]
     known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
-
-
-def _iso(time_ns: int | np.int64) -> str:
-    return _iso_of(np.datetime64(int(time_ns), "ns"))
-
-
-def _iso_of(time: Any) -> str:
-    return str(np.datetime64(time, "ns")) + "Z"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+import reprlib
 from typing import Any, BinaryIO, NoReturn, cast
 
 from bftrainer.errors import InputError, UnsafePickleError
@@ -80,7 +81,7 @@ class _Encode(Record):
 
     def __new__(cls, text: Any, encoding: Any = None) -> Any:
         if encoding != "latin1" or not isinstance(text, str):
-            raise _RefusedError(f"_codecs.encode to {encoding!r}")
+            raise _RefusedError(f"_codecs.encode to {reprlib.repr(encoding)}")
         return text.encode("latin1")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.traces.opening import one_line, open_pickle
-from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
+from bftrainer.traces.pickled_frame import Frame, label_texts, plain, read_pickled_frame, shortened
 from bftrainer.traces.task_set import Draft, ScalingModel, TaskSet, finished, located
 from bftrainer.traces.writing import replacing
 
@@ -179,7 +178,7 @@ def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
 def _names(path: Path, frame: Frame) -> list[str]:
     if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
         raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
-    return [str(name) for name in frame.index]
+    return list(label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError))
 
 
 def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) -> None:
@@ -218,14 +217,19 @@ def _list(where: str, key: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return list(value.tolist())
     if not isinstance(value, list):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {reprlib.repr(value)}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shortened(value)}.")
     return value
 
 
 def _number(where: str, key: str, value: Any) -> float:
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool) or math.isnan(value):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {_short(value)}.")
-    return float(value)
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        number = float(value) if real else math.nan
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shortened(value)}.")
+    return number
 
 
 def _whole(where: str, key: str, value: Any) -> int:
@@ -237,13 +241,8 @@ def _whole(where: str, key: str, value: Any) -> int:
 
 def _instant(where: str, value: Any) -> int:
     if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {_short(value)}.")
+        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shortened(value)}.")
     count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
     if abs(count) > np.iinfo(np.int64).max:
         raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
     return count
-
-
-def _short(value: Any) -> str:
-    """Scalars as they print; anything else shortened, since a pickle may nest lists without end."""
-    return str(value) if isinstance(value, int | float | np.generic) else reprlib.repr(value)

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model import NodeLog
+from bftrainer.model import NodeLog, instant_ns, iso
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "iso", "metadata", "parsed", "time_column"]
+__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "metadata", "parsed", "time_column"]
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -26,16 +26,18 @@ Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
 _KEYS = {"schema", "nodes", "window", "provenance"}
+_UNCHANGED = "unchanged_rows"
 
 
 def metadata(log: NodeLog) -> dict[str, Any]:
-    """What a table of transitions leaves open: all nodes, the window, where the log comes from."""
+    """What a table of transitions leaves open: all nodes, the window, rows without change, where the log comes from."""
+    unchanged = [iso(time) for time in log.unchanged_ns]
     return {
         "schema": SCHEMA,
         "nodes": list(log.nodes),
         "window": [iso(log.start_ns), iso(log.end_ns)],
         "provenance": dict(log.provenance),
-    }
+    } | ({_UNCHANGED: unchanged} if unchanged else {})
 
 
 def assembled(
@@ -76,10 +78,12 @@ def assembled(
         raise NodeLogError(
             f"{locate(row)}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
         )
+    unchanged = np.empty(0, dtype=np.int64)
     if meta is None:
         nodes, window, provenance = _assumed(name, time_ns, labels, warn)
     else:
         nodes, window, provenance = _declared(name, meta)
+        unchanged = _instants(name, _UNCHANGED, meta.get(_UNCHANGED, []))
     where = {label: index for index, label in enumerate(nodes)}
     places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
     index = places[node] if len(labels) else node
@@ -87,7 +91,7 @@ def assembled(
         row = int(np.argmax(index < 0))
         raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(nodes)} nodes, got {labels[node[row]]!r}.")
     try:
-        return NodeLog(nodes, *window, time_ns, index, idle, provenance)
+        return NodeLog(nodes, *window, time_ns, index, idle, provenance, unchanged)
     except NodeLogError as fault:
         raise NodeLogError(_located(str(fault), name, locate)) from None
 
@@ -111,8 +115,8 @@ def _declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], d
         raise NodeLogError(f"{name}: Expected metadata to be a JSON object, got {type(meta).__name__}.")
     if meta.get("schema") != SCHEMA:
         raise NodeLogError(f"{name}: Expected schema {SCHEMA}, got {meta.get('schema')!r}.")
-    if set(meta) != _KEYS:
-        odd = sorted(_KEYS.symmetric_difference(meta))[0]
+    odd = next(iter(sorted(_KEYS.symmetric_difference(meta) - {_UNCHANGED})), None)
+    if odd is not None:
         raise NodeLogError(f"{name}: {'Unknown' if odd in meta else 'Missing'} metadata {odd!r}.")
     nodes, window, provenance = meta["nodes"], meta["window"], meta["provenance"]
     if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
@@ -121,14 +125,21 @@ def _declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], d
         raise NodeLogError(f"{name}: Expected window to be two times, got {window!r}.")
     if not isinstance(provenance, dict):
         raise NodeLogError(f"{name}: Expected provenance to be a table, got {provenance!r}.")
-    return tuple(nodes), (_instant(name, window[0]), _instant(name, window[1])), provenance
+    start_ns, end_ns = _instants(name, "window", window).tolist()
+    return tuple(nodes), (start_ns, end_ns), provenance
 
 
-def _instant(name: str, text: Any) -> int:
-    try:
-        return int(np.datetime64(str(text).removesuffix("Z"), "ns").astype(np.int64))
-    except ValueError:
-        raise NodeLogError(f"{name}: Expected window to be two times, got {text!r}.") from None
+def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
+    expected = "two times" if key == "window" else "a list of times"
+    if not isinstance(texts, list):
+        raise NodeLogError(f"{name}: Expected {key} to be {expected}, got {texts!r}.")
+    times = []
+    for text in texts:
+        try:
+            times.append(instant_ns(text))
+        except (OverflowError, TypeError, ValueError):
+            raise NodeLogError(f"{name}: Expected {key} to be {expected}, got {text!r}.") from None
+    return np.array(times, dtype=np.int64)
 
 
 def parsed(name: str, text: str | bytes) -> Any:
@@ -144,9 +155,3 @@ def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
     import pyarrow as pa
 
     return np.asarray(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
-
-
-def iso(time_ns: int | np.int64) -> str:
-    """ISO time, to the second if that is exact."""
-    time = np.datetime64(int(time_ns), "ns")
-    return f"{np.datetime_as_string(time, unit='ns' if int(time_ns) % 1_000_000_000 else 's')}Z"

@@ -1,8 +1,8 @@
 """Walk through a pickle's opcodes before any of them takes effect.
 
 The C unpickler believes what a pickle says about itself: one damaged byte in a memo index makes it fill
-gigabytes of memory. This walk, which executes nothing, checks those claims. Large byte strings are taken out
-of the stream on the way, so that a matrix is held once even if the file is a compressed stream.
+gigabytes of memory. This walk, which executes nothing, checks those claims, and what is used as a key. Large byte
+strings are taken out of the stream on the way, so that a matrix is held once even if the file is a compressed stream.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import io
 import pickle
 import pickletools
 from typing import BinaryIO
+
+from bftrainer.traces.pickle_stack import KeyWatch, StackError
 
 __all__ = ["PersistentObjectError", "ScanError", "checked"]
 
@@ -61,13 +63,14 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
     Raises
     ------
     ScanError
-        If an opcode is unknown or a memo index runs ahead of the stream.
+        If an opcode is unknown, takes what is not there, makes a key of anything but a scalar, or a memo index runs
+        ahead of the stream.
     EOFError
         If the stream ends before the pickle does.
     PersistentObjectError
         If the pickle refers to objects outside it.
     """
-    small, large = io.BytesIO(), list[bytes]()
+    small, large, watch = io.BytesIO(), list[bytes](), KeyWatch()
     count, stop = 0, pickle.STOP[0]
     code = None
     while code != stop:
@@ -84,6 +87,7 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
             length = int.from_bytes(argument, "little")
             if code in _BYTES and length >= _LARGE:
                 large.append(_exactly(stream, length))
+                watch.step(code, b"")
                 small.write(b"J%b" % (len(large) - 1).to_bytes(4, "little") + pickle.BINPERSID)
                 continue
             argument += _exactly(stream, length)
@@ -97,6 +101,10 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
             raise ScanError("a memo index out of range")
         if code == pickle.PUT[0] and (not argument.strip().isdigit() or int(argument) > count):
             raise ScanError("a memo index out of range")
+        try:
+            watch.step(code, argument)
+        except StackError as fault:
+            raise ScanError(str(fault)) from None
         small.write(head + argument)
     small.seek(0)
     return small, large

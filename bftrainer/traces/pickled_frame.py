@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -15,7 +16,7 @@ from bftrainer.errors import InputError
 from bftrainer.traces.legacy_pickle import Record, load_records
 from bftrainer.traces.opening import one_line
 
-__all__ = ["Block", "Frame", "plain", "read_pickled_frame"]
+__all__ = ["Block", "Frame", "label_texts", "plain", "read_pickled_frame", "shortened"]
 
 Labels = NDArray[Any] | range
 
@@ -27,6 +28,7 @@ _UNITS: dict[int, Literal["s", "ms", "us", "ns"]] = {
     10: "ns",
 }  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
 _MOST_COLUMNS = 1 << 22  # a few bytes may claim any number of them
+_MOST = 1 << 64  # a whole number beyond is as long as its writer likes
 _NAT = np.datetime64("NaT", "ns")
 
 
@@ -82,7 +84,9 @@ class Frame:
         raise KeyError(name)
 
 
-def read_pickled_frame(stream: BinaryIO, name: str, error: type[InputError] = InputError) -> Frame:
+def read_pickled_frame(
+    stream: BinaryIO, name: str, error: type[InputError] = InputError, columns: str = "column names"
+) -> Frame:
     """Read a DataFrame pickled by any pandas, in any protocol, without running anything the file names.
 
     Parameters
@@ -92,6 +96,8 @@ def read_pickled_frame(stream: BinaryIO, name: str, error: type[InputError] = In
         What to call the file in messages.
     error : type of InputError
         Raised when it is not a pickle, or not of a DataFrame.
+    columns : str
+        What to call the column labels in messages.
 
     Raises
     ------
@@ -103,11 +109,36 @@ def read_pickled_frame(stream: BinaryIO, name: str, error: type[InputError] = In
         kind = type(tree).__name__
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a pickled {kind}.")
     try:
-        return _frame(tree.state)
+        index, labels, blocks = _parts(tree.state)
+        return Frame(index, label_texts(labels, f"{name}: ", columns, error), blocks)
     except _MalformedError as cause:
         raise error(f"{name}: Expected a readable DataFrame, {one_line(cause)}.") from None
     except _DAMAGE as cause:
         raise error(f"{name}: Expected a readable DataFrame, got damaged fields ({one_line(cause)}).") from None
+
+
+def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
+    """Labels as text, whole numbers among them; anything else may print as a text without end.
+
+    Raises
+    ------
+    InputError
+        As `error`, in words that start with `where` and call the labels `what`.
+    """
+    texts = []
+    for label in labels:
+        whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
+        if not (whole or isinstance(label, str)):
+            raise error(f"{where}Expected {what} to be text, got {shortened(label)}.")
+        texts.append(str(label))
+    return tuple(texts)
+
+
+def shortened(value: Any) -> str:
+    """Scalars as they print; anything else shortened, since a pickle may nest lists without end."""
+    if isinstance(value, int) and abs(value) >= _MOST:
+        return "a number of many digits"
+    return str(value) if isinstance(value, int | float | np.generic) else one_line(reprlib.repr(value))
 
 
 def plain(cell: Any, depth: int = 2) -> Any:
@@ -134,7 +165,7 @@ def _plain_record(cell: Record, depth: int) -> Any:
     if _is(cell, "scalar"):
         return np.frombuffer(cell.args[1], dtype=_dtype(cell.args[0]))[0]
     if _is(cell, "_unpickle_timestamp") or _is(cell, "Timestamp"):
-        unit = _UNITS[cell.args[3]] if len(cell.args) > 3 else "ns"
+        unit = _UNITS[int(cell.args[3])] if len(cell.args) > 3 else "ns"
         return np.datetime64(int(cell.args[0]), unit)
     return _NAT if _is(cell, "_nat_unpickle") or _is(cell, "__nat_unpickle") else cell
 
@@ -143,20 +174,20 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, Record) and type(value).__name__ == name
 
 
-def _frame(state: Any) -> Frame:
+def _parts(state: Any) -> tuple[Labels, Labels, tuple[Block, ...]]:
+    """Index, column labels and blocks."""
     manager = state.get("_mgr", state.get("_data"))
     axes, parts = _manager_parts(manager)
     columns, index = (_labels(axis) for axis in axes)
     if len(columns) > _MOST_COLUMNS:
         raise _MalformedError(f"got {len(columns)} columns")
-    names = tuple(str(label) for label in columns)
     blocks = tuple(_block(values, where) for values, where in parts)
     taken = np.sort(np.concatenate([block.columns for block in blocks])) if blocks else np.empty(0, dtype=np.int64)
-    if not np.array_equal(taken, np.arange(len(names))):
+    if not np.array_equal(taken, np.arange(len(columns))):
         raise _MalformedError("got blocks that do not cover its columns once")
     if any(block.values.shape[1] != len(index) for block in blocks):
         raise _MalformedError("got columns of another length than its index")
-    return Frame(index, names, blocks)
+    return index, columns, blocks
 
 
 def _manager_parts(manager: Any) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
@@ -173,9 +204,10 @@ def _block(values: Any, where: Any) -> Block:
     if data.ndim == 1:  # extension arrays hold one column
         data = data[np.newaxis, :]
     if isinstance(where, slice):
-        if not 0 <= where.start <= where.stop <= _MOST_COLUMNS:
+        step = where.step or 1
+        if not 0 <= where.start <= where.stop <= _MOST_COLUMNS or not isinstance(step, int):
             raise _MalformedError("got a block outside its columns")
-        positions = np.arange(where.start, where.stop, where.step or 1, dtype=np.int64)
+        positions = np.arange(where.start, where.stop, step, dtype=np.int64)
     else:
         positions = _array(where).astype(np.int64)
     if data.ndim != 2 or positions.shape != data.shape[:1]:
@@ -193,7 +225,10 @@ def _labels(index: Any) -> Labels:
     if labels.ndim != 1:
         raise _MalformedError("got an index of more than one dimension")
     if labels.dtype.kind == "O" and any(isinstance(label, Record) for label in labels):
-        return np.array([plain(label) for label in labels])
+        cells = [plain(label) for label in labels]
+        if all(isinstance(cell, np.datetime64 | np.number) for cell in cells):
+            return np.array(cells)
+        return np.fromiter(cells, dtype=object, count=len(cells))  # np.array would unfold nested lists
     return labels
 
 
@@ -219,6 +254,8 @@ def _is_array(record: Any) -> bool:
 
 
 def _categories(kind: Record, codes: NDArray[Any]) -> NDArray[Any]:
+    if codes.dtype.kind != "i":
+        raise _MalformedError("got categories by something else than numbers")
     if codes.size and codes.min() < 0:
         raise _MalformedError("got a category that is missing")
     return np.asarray(np.asarray(_labels(kind.state["categories"]))[codes])
@@ -249,10 +286,12 @@ def _arrow_strings(record: Record) -> NDArray[Any]:
         "large_string": lambda: np.int64,
         "string": lambda: np.int32,
     }
-    if not _is(kind, "type_for_alias") or kind.args[0] not in widths:
+    if not _is(kind, "type_for_alias") or not isinstance(kind.args[0], str) or kind.args[0] not in widths:
         raise _MalformedError("got a pyarrow array that is not of text")
     if not all(isinstance(n, int) and 0 <= n <= 1 << 31 for n in (length, offset)):
         raise _MalformedError("got a pyarrow array of impossible size")
+    if not all(buffer is None or isinstance(buffer.args[0], bytes | bytearray) for buffer in buffers):
+        raise _MalformedError("got a pyarrow array without data")
     if buffers[0] is not None and not _all_valid(bytes(buffers[0].args[0]), offset, length):
         raise _MalformedError("got a text that is missing")
     ends = np.frombuffer(buffers[1].args[0], dtype=widths[kind.args[0]]())[offset : offset + length + 1]
@@ -302,7 +341,7 @@ def _dtype(record: Any) -> np.dtype[Any]:
         unit = state[8][1][0]
         name = unit.decode("latin1") if isinstance(unit, bytes) else unit
         if name not in _UNITS.values() or state[8][1][1] != 1:
-            raise _MalformedError(f"got times in units of {name!r}")
+            raise _MalformedError(f"got times in units of {shortened(name)}")
         code = f"{code}[{name}]"
     dtype: np.dtype[Any] = np.dtype(code)
     if state is not None and state[1] in ("<", ">"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bftrainer.errors import InvalidTaskError, NodeLogError, OutputError
+from bftrainer.errors import InvalidTaskError, NodeLogError, OutputError, SettingsError
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.traces.csv_node_log import read_csv_node_log, write_csv_node_log
 from bftrainer.traces.csv_tasks import csv_drafts, write_csv_tasks
@@ -32,8 +32,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
     ----------
     path : str or Path
     skip_events : int
-        Rows dropped from the start: rows of the matrix in a pickle, distinct times in a native log.
-        The nodes they leave idle open the window.
+        Rows dropped from the start, as `NodeLog.skipped` counts them. The nodes they leave idle open the window.
     warn : callable
         Told in one line each what had to be assumed.
 
@@ -44,17 +43,22 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
     UnsafePickleError
         If a pickle asks for more than pandas and numpy data.
     SettingsError
-        If no event is left.
+        If no row is left.
     """
     path = Path(path)
     form = form_of(path, NodeLogError)
     if form in (Form.PICKLE, Form.TAR):
-        return read_legacy_node_log(path, skip_events)
-    if form is Form.PARQUET:
-        return read_parquet_node_log(path, warn).skipped(skip_events)
-    if form is Form.CSV:
-        return read_csv_node_log(path, warn).skipped(skip_events)
-    raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+        log = read_legacy_node_log(path)
+    elif form is Form.PARQUET:
+        log = read_parquet_node_log(path, warn)
+    elif form is Form.CSV:
+        log = read_csv_node_log(path, warn)
+    else:
+        raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+    try:
+        return log.skipped(skip_events)
+    except SettingsError as fault:
+        raise SettingsError(f"{path}: {fault}") from None
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ DEFAULT_WORK = 1.3e8  # images; the published tasks do 100 epochs of 1.3 million
 _GROW_COST_S = (17.0, 19.0)
 _SHRINK_COST_S = (11.0, 13.0)
 _SUMMIT_GPUS_PER_NODE = 6
+_LAST_NS = np.iinfo(np.int64).max
 
 
 def generate_tasks(
@@ -63,8 +65,10 @@ def generate_tasks(
     """
     if count < 1:
         raise SettingsError(f"Expected at least one task, got {count}.")
-    if interval_s < 0:
+    if not 0 <= interval_s < math.inf:
         raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
+    if start_ns is not None and start_ns + (count - 1) * interval_s * 1e9 >= _LAST_NS:
+        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
     models, group = _models(scenario, count, rng, model)
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))

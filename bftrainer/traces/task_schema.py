@@ -1,6 +1,6 @@
 """Schema of a TOML task. Import it late: pydantic takes as long to load as a small replay to run."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,13 +31,13 @@ class TaskTable(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     group: str | None = None
     user: str | None = None
-    submit: datetime | float | str = 0.0
+    submit: datetime | date | float | str = 0.0
     min_nodes: int
     max_nodes: int
     work: float
     grow_cost_s: float = 0.0
     shrink_cost_s: float = 0.0
     weight: float = 1.0
-    deadline: datetime | float | str | None = None
+    deadline: datetime | date | float | str | None = None
     gpus_per_node: int = 1
     scaling: ScalingTable | None = None

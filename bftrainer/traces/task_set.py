@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bftrainer.errors import InvalidTaskError, SettingsError, suggestion
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 
-__all__ = ["Draft", "ScalingModel", "TaskSet", "finished", "instant_ns", "parse_scaling_model", "time_fields"]
+__all__ = ["Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
 
 MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""
@@ -170,47 +168,21 @@ def located(where: str) -> Iterator[None]:
         raise InvalidTaskError(f"{where}: {message}") from None
 
 
-def time_fields(key: str, value: datetime | float | str) -> dict[str, Any]:
+def time_fields(key: str, value: date | float | str) -> dict[str, Any]:
     """`{key}_ns` of a date, or `{key}_s` of a number of seconds since the window's start.
 
     Raises
     ------
     InvalidTaskError
-        If it is neither, or not finite.
+        If it is neither, not finite, or lies outside the years 1678 to 2262.
     """
     if isinstance(value, int | float):
         if not math.isfinite(value):
             raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value}.")
         return {f"{key}_s": float(value)}
-    return {f"{key}_ns": instant_ns(key, value)}
-
-
-def instant_ns(key: str, value: datetime | str) -> int:
-    """Nanoseconds since the epoch of a date; without a zone it is UTC.
-
-    Raises
-    ------
-    InvalidTaskError
-        If the text is no ISO date and time, or lies outside the years 1678 to 2262.
-    """
-    digits = ""
-    if isinstance(value, str):
-        text = re.fullmatch(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", value)
-        try:
-            parsed = datetime.fromisoformat(text[1] + (text[3] or "")) if text else None
-        except ValueError:
-            parsed = None
-        if text is None or parsed is None:
-            raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.")
-        value, digits = parsed, text[2] or ""
-    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    count = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000 + int(digits.ljust(9, "0"))
-    if abs(count) > np.iinfo(np.int64).max:
-        raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.")
-    return count
-
-
-def iso_instant(time_ns: int) -> str:
-    """ISO date of nanoseconds since the epoch, with as many digits as it takes."""
-    unit = next((u for u, n in (("s", 10**9), ("ms", 10**6), ("us", 10**3)) if time_ns % n == 0), "ns")
-    return f"{np.datetime64(time_ns, 'ns').astype(f'M8[{unit}]')}Z"
+    try:
+        return {f"{key}_ns": instant_ns(value)}
+    except ValueError:
+        raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.") from None
+    except OverflowError:
+        raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.") from None

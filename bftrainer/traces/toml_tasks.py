@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.traces.opening import one_line, open_plain
-from bftrainer.traces.task_set import Draft, ScalingModel, iso_instant, located, time_fields
+from bftrainer.traces.task_set import Draft, ScalingModel, located, time_fields
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["scaling_table", "toml_drafts", "write_toml_tasks"]
 
 SCHEMA = 1
+
+_LATER = {("zeus",)}
+"""Tables that the form reserves."""
 
 _EXPECTED = {
     "bool_type": "true or false",
@@ -86,13 +90,16 @@ def _message(fault: ValidationError) -> str:
     path = error["loc"]
     key = str(path[-1])
     if error["type"] == "extra_forbidden":
+        if path in _LATER:
+            return f"{'.'.join(('task', *map(str, path)))} is not supported by this version."
         known = _keys(path[:-1])
         inside = "".join(f" in {part}" for part in path[:-1])
         return f"Unknown key {key!r}{inside}.{suggestion(key, known)}"
     if error["type"] == "missing":
         return f"Missing key {key!r}."
     if path[0] in ("submit", "deadline"):
-        return f"Expected {path[0]} to be a date or seconds, got {error['input']!r}."
+        got = error["input"]
+        return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
     place = ".".join(part for part in path if isinstance(part, str))
     numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
     expected = _EXPECTED.get(error["type"])
@@ -179,7 +186,5 @@ def scaling_table(curve: ScalingCurve) -> dict[str, Any]:
 
 def _date(time_ns: int) -> Any:
     """A TOML date if microseconds suffice, else text with all digits."""
-    from datetime import datetime
-
-    text = iso_instant(time_ns)
+    text = iso(time_ns)
     return text if time_ns % 1_000 else datetime.fromisoformat(text)

@@ -101,7 +101,7 @@ def test_percentile_is_one_of_the_runs():
 def test_fresh_instances(tmp_path):
     """No two runs of a decision case solve the same instance, and all cases of a run solve the same one."""
     cases = list(WORKLOADS["decision"].cases(Plan(5, tmp_path, quick=True)))
-    draws = [case.once.args[-1] for case in cases if case.group == "10 x 130"]
+    draws = [case.draw for case in cases if case.group == "10 x 130"]
     values = [[reference_optimum(draw(run))[0] for run in range(3)] for draw in draws]
     assert all(row == values[0] for row in values)
     assert len(set(values[0])) == 3

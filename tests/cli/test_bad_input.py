@@ -334,7 +334,7 @@ OPTIONS = {
     "-nis 3 -nN 2": "the log's 4 nodes, got 2 nodes from 3",
     "-nis 4": "the log's 4 nodes",
     "-nis -1": "first_node >= 0, got -1",
-    "--skip-events 5": "fewer events than the 5 rows of evt.pkl, got 5",
+    "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
     "--skip-events -1": "skip_events >= 0, got -1",
     "--until 0": "--until after the window's start",
     "--until 2021-02-09T00:00:00": "--until after the window's start",

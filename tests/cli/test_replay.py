@@ -296,16 +296,17 @@ def credit(task, counts, now_s):
     global asked
     asked += 1
     for _ in range({presses} if asked == {call} else 0):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.{signal})
     return task.spec.credits[counts]
 """
 
 
-def test_interrupt_writes_what_was_replayed(here):
-    """Ctrl-C while deciding finishes that decision, writes all files marked partial, and exits 130."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3))
+@pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_writes_what_was_replayed(here, signal, status):
+    """Ctrl-C or SIGTERM while deciding finishes that decision and writes all files, marked partial."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal=signal.name))
     done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
-    assert done.status == 130
+    assert done.status == status
     assert done.err == ""
     assert done.out.splitlines()[0].endswith("(partial: interrupted)")
     assert names(here / "debug-itrOut") == RESULTS
@@ -317,7 +318,7 @@ def test_interrupt_writes_what_was_replayed(here):
 
 def test_interrupt_of_the_comparison_is_partial_too(here):
     """Ctrl-C while constant pools are run keeps the whole replay, without its efficiency."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=8))
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=8, signal="SIGINT"))
     done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", "--json", cwd=here)
     assert done.status == 130
     assert (done.json["partial"], done.json["end_reason"]) == (True, "window_end")
@@ -327,7 +328,7 @@ def test_interrupt_of_the_comparison_is_partial_too(here):
 
 def test_second_interrupt_leaves_at_once(here):
     """A second Ctrl-C gives up: nothing is written, exit 130."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=2, call=3))
+    (here / "stopper.py").write_text(STOPPER.format(presses=2, call=3, signal="SIGINT"))
     before = names(here)
     done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
     assert done.status == 130

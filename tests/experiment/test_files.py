@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
-from bftrainer.errors import OutputError
-from bftrainer.experiment import load_inputs, next_free, result_directory, write_run
+from bftrainer.experiment import load_inputs, write_run
 from bftrainer.model import NodeLog, TaskSpec
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
@@ -49,7 +48,7 @@ def steady(value: Any) -> Any:
         return {
             key: steady(part)
             for key, part in value.items()
-            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_share_of_wall_s"
+            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_wall_share"
         }
     return value
 
@@ -274,66 +273,3 @@ def test_steps_agree_with_decisions(run):
         assert int(row["nJob"]) == len(record["tasks"])
         assert int(row["nNrun"]) == sum(record["after"])
         assert np.datetime64(row["evtTime"].rstrip("Z")) == record["time"].to_datetime64()
-
-
-# --- places ------------------------------------------------------------------------------------------------------
-
-
-def test_a_directory_appears_whole(tmp_path):
-    """While results are written they have another name; afterwards there is the directory and nothing else."""
-    with result_directory(tmp_path / "a" / "b", force=False) as directory:
-        (directory / "file").touch()
-        assert not (tmp_path / "a" / "b").exists()
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
-    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
-def test_an_error_leaves_nothing(tmp_path, error):
-    """Whatever ends the writing, neither the directory nor its parents are left, nor a temporary one."""
-
-    def fail() -> None:
-        with result_directory(tmp_path / "a" / "b", force=False) as directory:
-            (directory / "file").touch()
-            raise error("no")
-
-    with pytest.raises(OutputError if error is OSError else error):
-        fail()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_force_replaces_at_the_end_only(tmp_path):
-    """An earlier result stands until the new one is whole, and stays if that never happens."""
-    place = tmp_path / "out"
-    place.mkdir()
-    (place / "summary.json").touch()
-
-    def fail() -> None:
-        with result_directory(place, force=True):
-            assert [path.name for path in place.iterdir()] == ["summary.json"]
-            raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        fail()
-    assert [path.name for path in place.iterdir()] == ["summary.json"]
-    with result_directory(place, force=True) as directory:
-        (directory / "new").touch()
-        assert [path.name for path in place.iterdir()] == ["summary.json"]
-    assert [path.name for path in place.iterdir()] == ["new"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_taken_place_is_refused(tmp_path):
-    """Without force, an existing directory is refused before anything runs."""
-    with (
-        pytest.raises(OutputError, match="Expected no such directory yet"),
-        result_directory(tmp_path, force=False),
-    ):
-        pytest.fail("the body ran")
-
-
-def test_next_free_name(tmp_path):
-    """The first number that is not taken, gaps included."""
-    (tmp_path / "s-1-itrOut").mkdir()
-    (tmp_path / "s-3-itrOut").mkdir()
-    assert next_free("s", tmp_path).name == "s-2-itrOut"

@@ -119,6 +119,15 @@ def test_a_task_below_its_minimum_gives_its_nodes_up():
     assert (decision.removed, decision.added) == ({"J0": ("b",)}, {"J1": ("b",)})
 
 
+def test_a_node_may_leave_and_come_back_at_once():
+    """Its task loses it, pays for that, and may have it again."""
+    live = allocator(task(shrink_cost_s=3.0))
+    live.on_event(Event.join(0.0, "a", "b"))
+    decision = live.on_event(Event.join(5.0, "a"), Event.leave(5.0, "a"))
+    assert (decision.nodes, decision.before, decision.added) == (2, (1,), {"J0": ("a",)})
+    assert live.state.progress.tolist() == [5 * 2 - 3 * 2]
+
+
 # --- what may not happen -----------------------------------------------------------------------------------------
 
 
@@ -150,6 +159,7 @@ def test_impossible_events(events, said):
     live.on_event(Event.leave(0.5, "gone"))
     with pytest.raises(InputError, match=said):
         live.on_event(*events)
+    assert live.node_names == ["a", "b", "gone"]
     decision = live.on_event(Event.join(3.0, "c"))
     assert decision.added == {"J0": ("c",)}
     assert live.state.progress.tolist() == [0.5 * 3 + 2.5 * 2]
@@ -212,6 +222,17 @@ def test_objectives_that_answer_nonsense(answer, said):
 
 
 # --- solvers that do not finish ----------------------------------------------------------------------------------
+
+
+def test_objectives_cannot_spoil_the_counts():
+    """The counts an objective is given are used again, so that it cannot write into them."""
+
+    def greedy(state: TaskState, counts: np.ndarray, now_s: float) -> np.ndarray:  # noqa: ARG001
+        counts += 1
+        return counts.astype(float)
+
+    with pytest.raises(ObjectiveError, match="read-only"):
+        allocator(task(), objective=greedy).on_event(Event.join(0.0, "a"))
 
 
 def test_an_incumbent_is_used():

@@ -23,6 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bftrainer.experiment import run_replay, write_run
+from bftrainer.traces import read_node_log, write_node_log
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 START = 1_612_915_200 * 10**9  # 2021-02-10T00:00:00Z
 TIME = pa.timestamp("ns", "UTC")
@@ -167,7 +170,8 @@ class Run:
         """Write the node log in the native form."""
         time, node, idle = zip(*CHANGES, strict=True)
         window = ["2021-02-10T00:00:00Z", "2021-02-10T00:01:40Z"]
-        meta = {"bftrainer.nodes": json.dumps(["n1", "n2", "n3"]), "bftrainer.window": json.dumps(window)}
+        meta = {"bftrainer.schema": "1", "bftrainer.provenance": "{}", "bftrainer.window": json.dumps(window)}
+        meta["bftrainer.nodes"] = json.dumps(["n1", "n2", "n3"])
         columns = {"time": instants(time), "node": pa.array(node).dictionary_encode(), "idle": idle}
         pq.write_table(pa.table(columns).replace_schema_metadata(meta), path)
 
@@ -179,7 +183,11 @@ class Run:
             for kind, name in files.items()
         }
         window = {"window_start": "2021-02-10T00:00:00Z", "window_end": "2021-02-10T00:01:40Z"}
-        counts = {"decisions": len(self.decisions), "decisions_optimal": len(self.decisions)}
+        counts = {
+            "decisions": len(self.decisions),
+            "decisions_optimal": len(self.decisions),
+            "end_reason": "window_end",
+        }
         return {"inputs": {**hashes, "scalability": None}, "settings": self.settings} | window | counts | self.sums
 
 
@@ -350,6 +358,19 @@ def test_the_script_runs_alone(run):
             assert not {name.split(".")[0] for name in names} & {"bftrainer", "solvers"}
 
 
+@pytest.mark.parametrize("events", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+def test_runs_that_stop_before_an_event_are_clean(audit, run, tmp_path, events, decide_on):
+    """Whatever is due where a run is stopped, a departure or a completion, has not happened in it."""
+    run.write()
+    inputs = {"node_log": tmp_path / "idle.parquet", "tasks": tmp_path / "tasks.toml"}
+    result = run_replay(**inputs, solver="dp", max_events=events, decide_on=decide_on, baseline=False)
+    stopped = tmp_path / "stopped"
+    stopped.mkdir()
+    write_run(result, stopped)
+    assert findings(audit, stopped) == {}
+
+
 def some_task(inputs, rate, credit=None, least=1, grow_s=1.0, shrink_s=2.0):
     """A task of those rates."""
     rate = np.array(rate, dtype=float)
@@ -443,6 +464,29 @@ def test_legacy_and_native_logs_are_the_same(inputs, run):
     for name in ("time_ns", "node", "idle"):
         assert getattr(native, name).tolist() == getattr(legacy, name).tolist()
     assert (native.time_ns - START).tolist() == [20 * 10**9] * 2
+
+
+@pytest.mark.parametrize("form", ["x.parquet", "x.csv", "x.csv.gz", "evt.pkl"])
+def test_rows_that_change_nothing_are_skipped_in_every_form(inputs, tmp_path, form):
+    """Of a log whose first, third and last rows change nothing, K rows are the same ones in every form of file."""
+    states = np.array([[0, 0], [1, 0], [1, 0], [0, 1], [0, 1]], np.int8)
+    times = pd.Timestamp("2021-02-10") + pd.to_timedelta([0, 10, 20, 30, 40], unit="s")
+    pd.DataFrame(states, index=times, columns=["b", "a"]).to_pickle(tmp_path / "evt.pkl")
+    log = read_node_log(tmp_path / "evt.pkl")
+    write_node_log(tmp_path / form, log)
+    for count in range(len(states)):
+        read = inputs.read_node_log(tmp_path / form, count, 0, None)
+        ours = log.skipped(count)
+        assert (read.nodes, read.start_ns, read.end_ns) == (["b", "a"], ours.start_ns, ours.end_ns)
+        for name in ("time_ns", "node", "idle"):
+            assert getattr(read, name).tolist() == getattr(ours, name).tolist()
+
+
+def test_a_csv_log_without_metadata(inputs, tmp_path):
+    """Without metadata the nodes are those seen, in order of their names, in the window of the times."""
+    (tmp_path / "idle.csv").write_text("time,node,idle\n2021-02-10T00:00:01Z,n2,1\n2021-02-10T00:00:02Z,n1,1\n")
+    log = inputs.read_node_log(tmp_path / "idle.csv", 0, 0, None)
+    assert (log.nodes, log.node.tolist(), log.end_ns - START) == (["n1", "n2"], [1, 0], 2 * 10**9)
 
 
 def test_legacy_and_csv_tasks_are_the_same(inputs, tmp_path):

@@ -1,9 +1,13 @@
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
 from bftrainer.traces import read_node_log, read_task_set, write_node_log, write_task_set
 from bftrainer.traces.convert import convert, kind_of
+from tests.strategies import node_logs as logs
 
 NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
 TASK_SETS = ["t.toml", "t.csv", "t.csv.gz", "t-Jbnd.pkl"]
@@ -36,6 +40,61 @@ def test_node_logs_both_ways(tmp_path, log, source, target):
     assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
     for name in ("time_ns", "node", "idle"):
         assert np.array_equal(getattr(back, name), getattr(log, name))
+
+
+@st.composite
+def matrices(draw):
+    """Frames of node states in which many rows change nothing."""
+    count = draw(st.integers(1, 8))
+    start = pd.Timestamp("2021-02-10")
+    times = sorted(draw(st.sets(st.integers(0, 10**12), min_size=count, max_size=count)))
+    states = draw(st.lists(st.sampled_from([[0, 0], [1, 0], [1, 1]]), min_size=count, max_size=count))
+    index = pd.DatetimeIndex([start + pd.Timedelta(time, "ns") for time in times])
+    return pd.DataFrame(np.array(states, dtype=np.int8), index=index, columns=["a", "b"])
+
+
+def opened(log):
+    """What a replay sees of a log."""
+    rows = [(time, joined.tolist(), left.tolist()) for time, joined, left in log.rows()]
+    return log.nodes, log.start_ns, log.end_ns, rows
+
+
+@pytest.mark.parametrize("target", NODE_LOGS)
+@settings(deadline=None, max_examples=30)
+@given(frame=matrices())
+def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, frame):
+    """Skipping K rows of a matrix, K lines of it that is, and of what it is converted to leaves the same log."""
+    folder = tmp_path_factory.mktemp("skip")
+    frame.to_pickle(folder / "evt.pkl")
+    convert(folder / "evt.pkl", folder / target)
+    for count in range(len(frame)):
+        frame.iloc[count:].to_pickle(folder / "rest.pkl")
+        expected = opened(read_node_log(folder / "rest.pkl"))
+        assert opened(read_node_log(folder / "evt.pkl", count)) == expected
+        assert opened(read_node_log(folder / target, count)) == expected
+
+
+@settings(deadline=None, max_examples=30)
+@given(log=logs())
+def test_native_logs_skip_the_same_as_matrices(tmp_path_factory, log):
+    """Skipping K rows of a native log, wherever its window lies, and of the matrix made of it leaves the same."""
+    folder = tmp_path_factory.mktemp("skip")
+    for name in NODE_LOGS:
+        write_node_log(folder / name, log)
+    for count in range(log.row_times_ns().size):
+        first, *others = (opened(read_node_log(folder / name, count)) for name in NODE_LOGS)
+        assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("target", ["x.parquet", "x.csv"])
+def test_published_log_skips_the_same(tmp_path, published, target):
+    """The published log, whose first row leaves no node idle, skips the same rows in every form."""
+    source = published / "ndstat-10sdn6-evt.tar.gz"
+    convert(source, tmp_path / target)
+    one, other = read_node_log(source, 1000), read_node_log(tmp_path / target, 1000)
+    assert one.start_ns == other.start_ns
+    for name in ("time_ns", "node", "idle"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
 
 
 @pytest.mark.parametrize("source", TASK_SETS)

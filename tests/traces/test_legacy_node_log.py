@@ -37,7 +37,7 @@ def test_matrix_becomes_transitions(path):
     log = read_node_log(path)
     assert rows(log) == [(0.0, ["a"], []), (120.0, ["b"], ["a"])]
     assert (log.start_ns, log.end_ns) == (T0, T0 + 120 * 10**9)
-    assert log.provenance == {"source": "evt.pkl", "rows": 3, "skipped_rows": 0}
+    assert log.provenance == {"source": "evt.pkl", "rows": 3}
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.float64, np.float32, bool, object])
@@ -65,8 +65,14 @@ def test_skipping_counts_rows_of_the_file(path):
     assert rows(log) == [(0.0, ["a"], []), (60.0, ["b"], ["a"])]
     assert log.start_ns == T0 + 60 * 10**9
     for count in (3, -1):
-        with pytest.raises(SettingsError, match=r"fewer events than the 3 rows of .*evt\.pkl, got"):
+        with pytest.raises(SettingsError, match=r"evt\.pkl: Expected to skip fewer rows than the log's 3, got"):
             read_node_log(path, skip_events=count)
+
+
+def test_numbers_name_nodes(path):
+    """Nodes that are numbered are named by their numbers."""
+    frame([[1, 0]] * 3, nodes=[7, 8]).to_pickle(path)
+    assert read_node_log(path).nodes == ("7", "8")
 
 
 @pytest.mark.parametrize("form", ["evt.pkl", "evt.pkl.gz", "evt.tar.gz", "evt.tar", "renamed.dat"])
@@ -112,6 +118,16 @@ def test_tar_of_one_pickle(tmp_path, count, found):
             r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
         ),
         (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
+        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected node names that are not empty, got '' among them\."),
+        (
+            frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
+            r"Expected node names to be text, got None\.",
+        ),
+        (frame([[1, 0]] * 3).set_axis([(1, 2), None], axis=1), r"Expected node names to be text, got \(1, 2\)\."),
+        (frame([[1, 0]] * 3, nodes=["a", True]), r"Expected node names to be text, got True\."),
+        (frame([[1, 0]] * 3, nodes=["a", 1.5]), r"Expected node names to be text, got 1\.5\."),
+        (frame([[1, 0]] * 3, nodes=["a", 10**5000]), r"Expected node names to be text, got a number of many digits\."),
+        (frame([[1, 0]] * 3, nodes=TIMES[:2]), r"Expected node names to be text, got 2021-02-10T00:00:00"),
         (frame([[1, 0], [2, 0], [1, 0]]), r"to be 0 or 1, got 2 \(row 2, 2021-02-10T00:01:00.*Z, node a\)"),
         (frame([[1, 0], [1, -1], [1, 0]]), r"to be 0 or 1, got -1 \(row 2, .*node b\)"),
         (frame(np.array([[1, 0], [1, 0], [1, 3]], np.int8)), r"to be 0 or 1, got 3 \(row 3, .*node b\)"),
@@ -150,23 +166,23 @@ def test_pickle_round_trip(tmp_path_factory, log):
 
 
 def test_written_pickle_is_what_pandas_reads(path):
-    """The pickle written is an int8 frame for pandas, with a row at each end of the window."""
+    """The pickle written is an int8 frame for pandas, with all rows of the one read."""
     frame(np.array([[1, 0], [1, 0], [0, 1]])).to_pickle(path)
     write_node_log(path, read_node_log(path))
     got = pd.read_pickle(path)
     assert (got.dtypes == np.int8).all()
-    assert got.to_numpy().tolist() == [[1, 0], [0, 1]]
-    assert got.index.to_numpy().astype("M8[ns]").tolist() == TIMES[[0, 2]].tolist()
+    assert got.to_numpy().tolist() == [[1, 0], [1, 0], [0, 1]]
+    assert got.index.to_numpy().astype("M8[ns]").tolist() == TIMES.tolist()
 
 
 def test_published_log(published):
     """The published Summit log has the facts known of it, straight from its archive."""
     log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz")
-    assert log.provenance["rows"] == 23_883
+    assert log.provenance["rows"] == log.row_times_ns().size == 23_883
     assert (len(log.nodes), log.time_ns.size) == (4_734, 846_856)
     assert log.window_s / 3600 == pytest.approx(358.18, abs=0.005)
-    times, idle = log.idle_counts()
-    assert (np.diff(np.append(times, log.window_s)) * idle).sum() / 3600 == pytest.approx(140_182.3, abs=0.05)
+    to_end_s = (log.end_ns - log.time_ns) / 10**9
+    assert np.where(log.idle, to_end_s, -to_end_s).sum() / 3600 == pytest.approx(140_182.3, abs=0.05)
 
 
 def test_unwritable(tmp_path, path):

@@ -139,6 +139,7 @@ def test_assumed_scaling(read, scaling, rate_at_4):
             {"Tsub": [TIMES[0], np.datetime64("NaT")]},
             r"b\.pkl, task J1: Expected Tsub to be a date and time, got NaT\.",
         ),
+        ({"Pmax": [10**400, 1]}, r"b\.pkl, task J0: Expected Pmax to be a number, got a number of many digits\."),
         ({"Tsub": [0.0, 1.0]}, r"b\.pkl, task J0: Expected Tsub to be a date and time, got 0\.0\."),
     ],
 )
@@ -147,6 +148,18 @@ def test_bad_bounds(read, change, message):
     with pytest.raises(InvalidTaskError, match=message) as caught:
         read(bounds(**change), scalability())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [(None, "None"), ((1, 2), r"\(1, 2\)"), (1.5, r"1\.5"), (True, "True"), (b"J0", "b'J0'")]
+)
+def test_bad_names(read, name, shown):
+    """A task is named by text or a whole number."""
+    index = pd.Index([name, "J1"], dtype=object, tupleize_cols=False)
+    with pytest.raises(InvalidTaskError, match=rf"b\.pkl: Expected task names to be text, got {shown}\."):
+        read(bounds().set_axis(index), scalability())
+    numbered = [frame.set_axis([3, 4]) for frame in (bounds(), scalability())]
+    assert [task.name for task in read(*numbered).tasks] == ["3", "4"]
 
 
 @pytest.mark.parametrize(

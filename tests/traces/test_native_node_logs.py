@@ -18,7 +18,7 @@ FORMS = ["idle.parquet", "idle.csv", "idle.csv.gz"]
 
 def same(one, other):
     """Whether two logs are equal in every field."""
-    fields = ("time_ns", "node", "idle")
+    fields = ("time_ns", "node", "idle", "unchanged_ns")
     return (one.nodes, one.start_ns, one.end_ns, one.provenance) == (
         other.nodes,
         other.start_ns,
@@ -81,14 +81,15 @@ def test_csv_text(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_skipping_counts_distinct_times(tmp_path, form):
-    """Native logs have no rows without change: skipping counts distinct times."""
+def test_skipping_counts_rows_and_the_ends(tmp_path, form):
+    """Skipping counts distinct times within the window, and the window's start and end."""
     write_node_log(tmp_path / form, small())
     log = read_node_log(tmp_path / form, skip_events=1)
     assert [time for time, _, _ in log.rows()] == [0.0, 1.0]
     assert log.start_ns == 60 * 10**9
-    with pytest.raises(SettingsError, match="fewer events than the log's 3, got 3"):
-        read_node_log(tmp_path / form, skip_events=3)
+    assert read_node_log(tmp_path / form, skip_events=3).window_s == 0.0
+    with pytest.raises(SettingsError, match=r"idle\..*: Expected to skip fewer rows than the log's 4, got 4"):
+        read_node_log(tmp_path / form, skip_events=4)
 
 
 def test_csv_without_metadata(tmp_path):
@@ -119,6 +120,12 @@ def test_csv_without_metadata(tmp_path):
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,1\n", r"idle\.csv:3: Expected every transition to change"),
         ("2021-02-10T00:00:00Z,a,0\n", r"idle\.csv:2: Expected a node's first transition to be to idle"),
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a\n", r"idle\.csv:3: Expected 3 values, got 2\."),
+        (
+            "2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,,1\n",
+            r"csv:3: Expected the name of a node, got nothing",
+        ),
+        ("2021-02-10T00:00:00Z,a,1\n\n2021-02-10T00:00:01Z,a,0\n", r"csv:3: Expected 3 values, got a blank line\."),
+        ("2021-02-10T00:00:00Z,a,1\nx,y\n\n", r"idle\.csv:3: Expected 3 values, got 2\."),
         ("", r"idle\.csv: Expected transitions or metadata, got neither\."),
     ],
 )
@@ -128,6 +135,13 @@ def test_bad_csv(tmp_path, text, message):
     with pytest.raises(NodeLogError, match=message) as caught:
         read_node_log(tmp_path / "idle.csv")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\n\n", "\r\n\r\n", "\n,,\n"])
+def test_csv_ends(tmp_path, end):
+    """A table may end in blank lines, or without a line break."""
+    (tmp_path / "idle.csv").write_bytes(f"{HEADER}2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,0{end}".encode())
+    assert read_node_log(tmp_path / "idle.csv").window_s == 1.0
 
 
 @pytest.mark.parametrize("header", ["time,node\n", "time,node,state\n", "time,node,idle,more\n", "time,idle,time\n"])
@@ -147,8 +161,16 @@ def test_bad_csv_columns(tmp_path, header):
         ({"nodes": "ab"}, r"Expected nodes to be a list of names"),
         ({"window": ["1970-01-01T00:00:00Z"]}, r"Expected window to be two times"),
         ({"window": ["x", "y"]}, r"Expected window to be two times, got 'x'"),
+        ({"window": ["now", "now"]}, r"Expected window to be two times, got 'now'"),
+        ({"window": [0, 1]}, r"Expected window to be two times, got 0"),
+        ({"window": ["1970-01-01", "3021-01-01"]}, r"Expected window to be two times, got '3021-01-01'"),
         ({"window": ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"]}, r"before the window's end"),
         ({"more": 1}, r"Unknown metadata 'more'"),
+        ({"nodes": ["a", "b", ""]}, r"idle\.csv: Expected node names that are not empty"),
+        ({"unchanged_rows": 3}, r"Expected unchanged_rows to be a list of times, got 3"),
+        ({"unchanged_rows": ["soon"]}, r"Expected unchanged_rows to be a list of times, got 'soon'"),
+        ({"unchanged_rows": ["1970-01-01T00:00:03Z"] * 2}, r"Expected times of unchanged rows to ascend"),
+        ({"unchanged_rows": ["1970-01-02"]}, r"Expected unchanged rows within the window .* got 1970-01-02T"),
         ({"provenance": None}, r"Expected provenance to be a table, got None"),
     ],
 )

@@ -59,6 +59,8 @@ def test_dates():
         ({"scenario": "hpo", "model": "resnet"}, SettingsError, "Unknown model 'resnet'. Did you mean 'resnet18'?"),
         ({"count": 0}, SettingsError, "Expected at least one task, got 0."),
         ({"interval_s": -1.0}, SettingsError, "Expected an interval >= 0 s, got -1.0."),
+        ({"interval_s": float("nan")}, SettingsError, "Expected an interval >= 0 s, got nan."),
+        ({"interval_s": 1e30, "start_ns": 10**18}, SettingsError, "Expected 70 submissions before the year 2262"),
         ({"max_nodes": 65}, InvalidTaskError, "Expected max_nodes within the scaling curve"),
         ({"min_nodes": 9, "max_nodes": 8}, InvalidTaskError, "Expected min_nodes <= max_nodes, got 9 > 8"),
     ],
