@@ -104,16 +104,14 @@ def _prepare(name: str) -> None:
 
 def _solve(name: str, problem: AllocationProblem, limits: Limits = LIMITS) -> Sample:
     solver = _usable(name)
-    began = perf_counter()
     try:
         result = solve(solver, problem, limits)
     except SolverUnavailableError as error:
         raise Unmeasured("size-limit") from error
     except UnsupportedProblemError as error:
         raise Unmeasured("too large") from error
-    seconds = perf_counter() - began
     proven = result.held is Held.OPTIMAL
-    return Sample(seconds, result.objective if proven else None, finished=proven or not solver.exact)
+    return Sample(result.solve_s, result.objective if proven else None, finished=proven or not solver.exact)
 
 
 def _solve_apart(name: str, problem: AllocationProblem) -> Sample:

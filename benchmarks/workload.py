@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["Case", "Measurement", "Plan", "Sample", "Unmeasured", "Workload", "measure"]
 
 VALUE_TOLERANCE = 1e-6
-TURN = 20
+TURN = 100
 
 
 class Unmeasured(Exception):  # noqa: N818 - an outcome that is printed, not an error
