@@ -79,7 +79,7 @@ def _importing(name: str) -> Iterator[None]:
     """Turn whatever a module does wrong while it is imported, a syntax error included, into one line."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # a module of the user's may raise anything while it is imported
         raise ObjectiveError(
             f"objective {name}: Expected an importable module, got {type(error).__name__}: {error}."
         ) from error

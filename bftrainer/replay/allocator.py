@@ -317,7 +317,7 @@ def _answering(where: str) -> Iterator[None]:
         yield
     except BftrainerError:
         raise
-    except Exception as error:
+    except Exception as error:  # an objective is anybody's code
         raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
 
 
