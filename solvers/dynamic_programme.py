@@ -65,7 +65,8 @@ class _Programme:
         self.problem, self.prune, self.deadline = problem, prune, deadline
         self.table = value_table(problem.tasks, problem.nodes)
         # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
-        self.scale: float = len(self.table) * max(self.table.max().item(), -min(self.table[:, 0].tolist())) or 1.0
+        most = self.table.item(int(self.table.argmax()))
+        self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
 
     def answer(self) -> tuple[tuple[int, ...], float, float]:
         """Counts, their value, and a bound no more than `CERTIFIED_GAP` above it."""
@@ -93,9 +94,8 @@ class _Programme:
         bonus = TIE_SHARE * scale / len(self.table)
         width = self.table.shape[1]
         favoured = self.table.copy()
-        for row, task in zip(favoured, self.problem.tasks, strict=True):
-            if task.current < width:
-                row[task.current] += bonus
+        kept = [j * width + task.current for j, task in enumerate(self.problem.tasks) if task.current < width]
+        favoured.ravel()[kept] += bonus
         if self.prune:
             return self._in_windows(favoured, bonus)
         low = [0] * len(favoured)
@@ -106,7 +106,8 @@ class _Programme:
         relaxed = relax(favoured, self.problem.nodes)
         # What ties within the slack, or are told apart by rounding alone, must be inside as well.
         margin = bonus + ROUNDING * self.scale
-        budget = FIRST_BUDGET * relaxed.multiplier + margin
+        # A window as wide as the gap to a known allocation always proves enough; without a gap it is narrow.
+        budget = min(FIRST_BUDGET * relaxed.multiplier, max(0.0, relaxed.bound - relaxed.value)) + 2.0 * margin
         while True:
             inside = relaxed.losses <= budget
             low = inside.argmax(axis=1).tolist()
@@ -133,8 +134,13 @@ def _best_in(
     table: NDArray[np.float64], low: list[int], high: list[int], nodes: int, slack: float, deadline: float
 ) -> tuple[tuple[int, ...], float]:
     """Best counts within ``low <= n <= high`` and their value; counts are the largest that cost at most `slack`."""
-    free = [j for j, (least, most) in enumerate(zip(low, high, strict=True)) if least < most]
-    fixed = math.fsum([table.item(j, least) for j, least in enumerate(low) if least == high[j]])
+    free, worth = [], []
+    for j, least in enumerate(low):
+        if least < high[j]:
+            free.append(j)
+        else:
+            worth.append(table.item(j, least))
+    fixed = math.fsum(worth)
     if not free:
         return tuple(low), fixed
     values = [table[j, low[j] : high[j] + 1] for j in free]
@@ -207,7 +213,7 @@ def _walk_back(
         if j:
             best = rows.item(j, pad + state)
         else:
-            total = best = float(candidates.max())
+            total = best = candidates.item(int(candidates.argmax()))
         index = int((candidates >= best - slack).argmax())
         slack -= best - candidates.item(index)
         left -= most

@@ -46,12 +46,15 @@ class Relaxation:
         What each option falls short of its task's best at `multiplier`; infinite where a count is not on offer.
     counts : ndarray of int64, shape (J,)
         The choices at an end of the bracket around `multiplier` that fit the pool.
+    value : float
+        What `counts` are worth: no more than `bound`, but for rounding.
     """
 
     multiplier: float
     bound: float
     losses: NDArray[np.float64]
     counts: NDArray[np.int64]
+    value: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +118,6 @@ def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
         Idle nodes N.
     """
     width = table.shape[1]
-    columns = np.arange(width, dtype=np.float64)
     offsets = np.arange(0, table.size, width)
     take = table.ravel().take
     reduced = np.empty_like(table)
@@ -127,29 +129,31 @@ def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
     most, values = chosen.tolist(), best.tolist()
     over_used, over_value = sum(most), sum(values)
     if over_used <= nodes:
-        return Relaxation(0.0, over_value, best[:, None] - table, chosen)
-    fit_used, fit_value, fitting = 0, sum(idle), np.zeros_like(chosen)
+        return Relaxation(0.0, over_value, best[:, None] - table, chosen, over_value)
+    fit_used, fit_value, fitting = 0, sum(idle), np.zeros(len(table), np.int64)
+    # Whole tables are subtracted faster than a row from each row.
+    columns = np.empty_like(table)
+    columns[:] = np.arange(width)
     price = _first_guess(most, values, idle, nodes)
     target = -np.inf
     for _ in range(CUTTING_PLANES):
         multiplier = price
-        np.subtract(table, columns * multiplier, out=reduced)
+        np.multiply(columns, multiplier, out=reduced)
+        np.subtract(table, reduced, out=reduced)
         chosen = reduced.argmax(axis=1)
         used, value = sum(chosen.tolist()), sum(take(chosen + offsets).tolist())
-        if used <= nodes:
-            fitting = chosen
-        # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
-        if used == nodes or value - multiplier * used <= target:
-            break
         if used > nodes:
             over_used, over_value = used, value
         else:
-            fit_used, fit_value = used, value
+            fit_used, fit_value, fitting = used, value, chosen
+        # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
+        if used == nodes or value - multiplier * used <= target:
+            break
         price = (over_value - fit_value) / (over_used - fit_used)
         target = over_value - price * over_used + 1e-13 * abs(over_value)
     best = reduced.ravel().take(chosen + offsets)
     np.subtract(best[:, None], reduced, out=reduced)
-    return Relaxation(multiplier, sum(best.tolist()) + multiplier * nodes, reduced, fitting)
+    return Relaxation(multiplier, sum(best.tolist()) + multiplier * nodes, reduced, fitting, fit_value)
 
 
 def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
