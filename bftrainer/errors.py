@@ -10,7 +10,14 @@
     │   ├── SettingsError               an option or setting, alone or against another one
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
     │   ├── UnknownSolverError          a solver nobody registered
+    │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
+    │   ├── TuningInputError            a job or knob that tuning cannot start with (a ValueError too)
+    │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
     │   └── OutputError                 a place that results cannot be written to
+    ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
+    │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
+    │   ├── AllPrunedError              no batch size is left (a ValueError too)
+    │   └── TuningProtocolError         methods called out of order (a RuntimeError too)
     └── SolverError                     exit status 1: a solver failed on a valid problem
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
@@ -24,18 +31,26 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "AllPrunedError",
     "BftrainerError",
     "InputError",
     "InvalidTaskError",
     "NodeLogError",
+    "NotConvergedError",
     "ObjectiveError",
     "OutputError",
     "SettingsError",
     "SolverError",
     "SolverUnavailableError",
+    "TrainingTraceError",
+    "TuningError",
+    "TuningInputError",
+    "TuningProtocolError",
     "UnknownSolverError",
     "UnsafePickleError",
     "UnsupportedProblemError",
+    "UnsupportedScalingError",
+    "nearest",
     "suggestion",
 ]
 
@@ -80,6 +95,44 @@ class OutputError(InputError):
     """Results cannot be written where the user wants them."""
 
 
+class TrainingTraceError(InputError, ValueError):
+    """A table of measured training runs is malformed."""
+
+
+class TuningInputError(InputError, ValueError):
+    """A job, a knob or a batch size that tuning cannot work with."""
+
+
+class UnsupportedScalingError(TuningInputError, NotImplementedError):
+    """No rule says how this training optimizer's learning rate follows the batch size."""
+
+
+class TuningError(BftrainerError):
+    """Tuning a recurring job got stuck.
+
+    Attributes
+    ----------
+    history : list
+        The runs until then, as the simulation would have returned them.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.history: list[object] = []
+
+
+class NotConvergedError(TuningError, RuntimeError):
+    """A recurrence did not reach its target in the tries that it has."""
+
+
+class AllPrunedError(TuningError, ValueError):
+    """No batch size reached the target in a round of pruning."""
+
+
+class TuningProtocolError(TuningError, RuntimeError):
+    """A policy's methods were called in an order that makes no sense."""
+
+
 class SolverError(BftrainerError):
     """A solver failed on a problem that is valid."""
 
@@ -94,6 +147,18 @@ class UnsupportedProblemError(SolverError):
     """A solver cannot take this kind of problem; another one can."""
 
     exit_status = 2
+
+
+def nearest(number: float, known: Iterable[float], count: int = 3) -> str:
+    """Ending of a message about a number that is not among the `known`: the closest ones.
+
+    Returns
+    -------
+    str
+        `` Closest: 32, 64.``, with its leading space; empty if none are known.
+    """
+    close = sorted(sorted(set(known), key=lambda other: abs(other - number))[:count])
+    return f" Closest: {', '.join(map(str, close))}." if close else ""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -1,0 +1,225 @@
+"""Gaussian Thompson sampling: each arm's mean reward is a normal belief, and the best of a draw each is played.
+
+State is explicit: beliefs and the generator's state go to a dictionary and come back, so that simulator, replay and
+server share this bandit whatever they keep it in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import TuningInputError, nearest
+from bftrainer.zeus.rewards import Statistics, statistics
+
+__all__ = ["Belief", "GaussianTS", "posterior", "reward_precision_of"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What is believed of an arm's mean reward.
+
+    Parameters
+    ----------
+    mean : float
+        Expected mean reward; NaN if nothing is known at all.
+    precision : float
+        One over the variance of the belief; infinity if it is certain.
+    reward_precision : float
+        One over the variance of single rewards.
+    observations : int
+        Rewards that the belief rests on.
+    """
+
+    mean: float
+    precision: float
+    reward_precision: float
+    observations: int
+
+
+def posterior(
+    prior_mean: float, prior_precision: float, reward_precision: float, rewards: Statistics
+) -> tuple[float, float]:
+    """Mean and precision of a normal belief after rewards of known precision.
+
+    References
+    ----------
+    Murphy, "Conjugate Bayesian analysis of the Gaussian distribution" (2007), equations 20 and 24.
+    """
+    if math.isinf(reward_precision):
+        return rewards.mean, math.inf
+    precision = prior_precision + rewards.number * reward_precision
+    weighted = prior_precision * prior_mean + reward_precision * rewards.total
+    # Without a prior and a reward precision nothing was learned.
+    return (weighted / precision if precision else math.nan), precision
+
+
+def reward_precision_of(rewards: Statistics) -> float:
+    """One over the variance of the rewards; infinity if they are all equal."""
+    return 1.0 / rewards.variance if rewards.variance else math.inf
+
+
+class GaussianTS:
+    """Thompson sampling over arms with normal rewards.
+
+    Parameters
+    ----------
+    arms : sequence of int
+        The arms, each once; ties go to the earlier one.
+    reward_precision : float or sequence of float
+        One over the variance of rewards, of all arms or of each.
+    prior_mean, prior_precision : float
+        Belief before any reward; precision 0 is a flat one.
+    num_exploration : int
+        Times that each arm is played before draws decide.
+    seed : int
+        Seed of the bandit's own generator.
+    verbose : bool
+        Log choices at level INFO, rather than DEBUG.
+
+    Raises
+    ------
+    TuningInputError
+        If there are no arms, or one twice, or the precisions do not fit them.
+
+    References
+    ----------
+    Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling", AISTATS 2013, algorithm 2;
+    You et al., "Zeus", NSDI '23, algorithms 1 and 2.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[int],
+        reward_precision: float | Sequence[float],
+        prior_mean: float = 0.0,
+        prior_precision: float = 0.0,
+        num_exploration: int = 1,
+        seed: int = 123456,
+        verbose: bool = True,
+    ) -> None:
+        self.arms = [int(arm) for arm in arms]
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
+        precisions = _each(reward_precision, len(self.arms))
+        self.prior_mean, self.prior_precision = float(prior_mean), float(prior_precision)
+        self.num_exploration = num_exploration
+        self.level = logging.INFO if verbose else logging.DEBUG
+        self.rng = np.random.default_rng(seed)
+        self.beliefs = {
+            arm: Belief(self.prior_mean, self.prior_precision, precision, 0)
+            for arm, precision in zip(self.arms, precisions, strict=True)
+        }
+
+    def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
+        """Learn from rewards.
+
+        Parameters
+        ----------
+        decisions : iterable of int
+            Arms that were played.
+        rewards : iterable of float
+            What each gave.
+        reset : bool
+            Forget all arms' earlier rewards first.
+        """
+        if reset:
+            for arm, belief in self.beliefs.items():
+                self.beliefs[arm] = Belief(self.prior_mean, self.prior_precision, belief.reward_precision, 0)
+        by_arm: dict[int, list[float]] = {}
+        for arm, reward in zip(decisions, rewards, strict=True):
+            by_arm.setdefault(int(arm), []).append(float(reward))
+        for arm, own in by_arm.items():
+            self.fit_arm(arm, own, reset=False)
+
+    def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
+        """Learn from rewards of one arm, starting at its belief or, with `reset`, at the prior."""
+        if arm not in self.beliefs:
+            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
+        old = self.beliefs[arm]
+        start = (self.prior_mean, self.prior_precision, 0) if reset else (old.mean, old.precision, old.observations)
+        summed = statistics(rewards)
+        mean, precision = posterior(start[0], start[1], old.reward_precision, summed)
+        self.beliefs[arm] = Belief(mean, precision, old.reward_precision, start[2] + summed.number)
+
+    def learn(self, arm: int, rewards: Statistics) -> None:
+        """Believe what all rewards of `arm` say, their variance included, and nothing else.
+
+        An arm that is not played may be observed too: it has a belief then, and is still not played.
+        """
+        precision = reward_precision_of(rewards)
+        mean, certainty = posterior(self.prior_mean, self.prior_precision, precision, rewards)
+        self.beliefs[arm] = Belief(mean, certainty, precision, rewards.number)
+
+    def predict(self) -> int:
+        """The arm to play: one not yet explored, in random order, else the best of a draw from each belief."""
+        # Always drawn, so that the stream does not depend on what was explored.
+        order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
+        for arm in [self.arms[index] for index in order]:
+            if self.beliefs[arm].observations < self.num_exploration:
+                self._log("explore arm %s", arm)
+                return arm
+        return self._sample()
+
+    def _sample(self) -> int:
+        best, most = self.arms[0], -math.inf
+        for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
+            belief = self.beliefs[arm]
+            precision = belief.precision
+            draw = belief.mean + (math.sqrt(1.0 / precision) if precision else math.inf) * normal
+            if draw > most:
+                best, most = arm, draw
+        self._log("draw is best for arm %s", best)
+        return best
+
+    def predict_expectations(self) -> dict[int, float]:
+        """A draw from each arm's belief; arms that nothing is known of are logged as cold."""
+        expectations = {}
+        for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
+            belief = self.beliefs[arm]
+            if belief.precision == self.prior_precision:
+                logger.warning("predict_expectations called when arm '%s' is cold.", arm)
+            scale = math.sqrt(1.0 / belief.precision) if belief.precision else math.inf
+            expectations[arm] = belief.mean + scale * normal
+        return expectations
+
+    def to_dict(self) -> dict[str, Any]:
+        """All state in plain values, fit for JSON."""
+        return {
+            "arms": list(self.arms),
+            "prior_mean": self.prior_mean,
+            "prior_precision": self.prior_precision,
+            "num_exploration": self.num_exploration,
+            "beliefs": [[arm, *astuple(belief)] for arm, belief in self.beliefs.items()],
+            "rng": self.rng.bit_generator.state,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GaussianTS:
+        """The bandit whose `to_dict` gave `state`."""
+        prior = (state["prior_mean"], state["prior_precision"])
+        bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], 0, verbose)
+        bandit.beliefs = {arm: Belief(*values) for arm, *values in state["beliefs"]}
+        bandit.rng.bit_generator.state = state["rng"]
+        return bandit
+
+    def _log(self, message: str, *values: object) -> None:
+        if logger.isEnabledFor(self.level):
+            logger.log(self.level, message, *values)
+
+
+def _each(precision: float | Sequence[float], count: int) -> list[float]:
+    """One reward precision an arm."""
+    each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
+    if len(each) != count:
+        raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
+    if any(one < 0 or math.isnan(one) for one in each):
+        raise TuningInputError(f"Expected reward precisions of 0 or more, got {each}.")
+    return each

@@ -1,0 +1,143 @@
+"""A recurring training job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from bftrainer.errors import TuningInputError, UnsupportedScalingError
+
+__all__ = ["Job"]
+
+_SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
+_LINEAR = frozenset({"sgd"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job that recurs: what is trained, to which target.
+
+    Parameters
+    ----------
+    dataset, network, optimizer : str
+        What is trained, as the traces name it.
+    target_metric : float
+        Validation metric at which a run has reached its target.
+    max_epochs : int
+        Epochs after which a run gives up.
+    default_bs : int, optional
+        Batch size that is used when nothing is known; one that reaches the target.
+    default_lr : float, optional
+        Learning rate that goes with `default_bs`.
+    workdir, command : str and list of str, optional
+        Where and how a real run is launched; `command` counts neither for equality nor for the hash.
+
+    Raises
+    ------
+    TuningInputError
+        If the target is not finite, or `max_epochs`, `default_bs` or `default_lr` is not above 0.
+    """
+
+    dataset: str
+    network: str
+    optimizer: str
+    target_metric: float
+    max_epochs: int
+    default_bs: int | None = None
+    default_lr: float | None = None
+    workdir: str | None = None
+    command: list[str] | None = field(default=None, hash=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.target_metric):
+            raise TuningInputError(f"{self}: Expected a finite target metric, got {self.target_metric}.")
+        for name in ("max_epochs", "default_bs", "default_lr"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise TuningInputError(f"{self}: Expected {name} above 0, got {value}.")
+        # Policies look their state up by job, run by run: the hash is worth keeping.
+        key = (self.dataset, self.network, self.optimizer, self.target_metric, self.max_epochs)
+        object.__setattr__(self, "_hash", hash((*key, self.default_bs, self.default_lr, self.workdir)))
+
+    def __hash__(self) -> int:
+        kept: int = self._hash  # type: ignore[attr-defined]
+        return kept
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The hash of a string differs between processes, so a copy makes its own.
+        return type(self), tuple(self.to_dict().values())
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Job:
+        return self
+
+    def __str__(self) -> str:
+        size = "" if self.default_bs is None else f",bs{self.default_bs}"
+        what = f"{self.dataset},{self.network},{self.optimizer},{self.target_metric}"
+        return f"Job({what}{size}~{self.max_epochs})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, fit for JSON; ``Job(**values)`` takes them back."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def to_logdir(self) -> str:
+        """Name of a directory for this job's logs."""
+        return (
+            f"{self.dataset}+{self.network}+bs{self.default_bs}+{self.optimizer}+lr{self.default_lr}"
+            f"+tm{self.target_metric}+me{self.max_epochs}"
+        )
+
+    def gen_command(self, batch_size: int, learning_rate: float, seed: int, rec_i: int) -> list[str]:
+        """The command of one run: pieces that are a placeholder as a whole are replaced, others stay.
+
+        Parameters
+        ----------
+        batch_size, learning_rate, seed
+            Replace ``{bs}`` and ``{batch_size}``, ``{lr}`` and ``{learning_rate}``, ``{seed}``.
+        rec_i : int
+            Number of the recurrence, replaces ``{slice_number}``. ``{epoch}``, ``{epochs}`` and ``{target_metric}``
+            come from the job.
+
+        Raises
+        ------
+        TuningInputError
+            If the job has no command.
+        """
+        if self.command is None:
+            raise TuningInputError(f"{self}: Expected a command to launch runs with, got none.")
+        values: dict[str, object] = {
+            "{bs}": batch_size,
+            "{batch_size}": batch_size,
+            "{lr}": learning_rate,
+            "{learning_rate}": learning_rate,
+            "{seed}": seed,
+            "{epoch}": self.max_epochs,
+            "{epochs}": self.max_epochs,
+            "{slice_number}": rec_i,
+            "{target_metric}": self.target_metric,
+        }
+        return [str(values.get(piece, piece)) for piece in self.command]
+
+    def scale_lr(self, batch_size: int) -> float:
+        """Learning rate for `batch_size`: it grows with its square root for Adam and its kin, linearly for SGD.
+
+        Raises
+        ------
+        TuningInputError
+            If the job has no default batch size or learning rate.
+        UnsupportedScalingError
+            If there is no rule for the job's optimizer.
+
+        References
+        ----------
+        Goyal et al., arXiv:1706.02677 (linear); Krizhevsky, arXiv:1404.5997 (square root).
+        """
+        if not self.default_bs or not self.default_lr:
+            raise TuningInputError(f"{self}: Expected a default batch size and learning rate to scale from.")
+        kind = self.optimizer.lower()
+        if kind in _SQUARE_ROOT:
+            return self.default_lr * math.sqrt(batch_size / self.default_bs)
+        if kind in _LINEAR:
+            return self.default_lr * batch_size / self.default_bs
+        known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
+        raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")

@@ -1,0 +1,176 @@
+"""Small tables from CSV files or data frames, cell by cell: what is wrong is named by row and column."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import lzma
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from bftrainer.errors import TrainingTraceError, suggestion
+
+__all__ = ["Table", "read_table"]
+
+_OPENERS: dict[bytes, Callable[..., IO[str]]] = {
+    b"\x1f\x8b": cast(Callable[..., IO[str]], gzip.open),
+    b"\xfd7zXZ\x00": cast(Callable[..., IO[str]], lzma.open),
+    b"BZh": cast(Callable[..., IO[str]], bz2.open),
+}
+_MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Columns of equal length, and where they came from.
+
+    Parameters
+    ----------
+    name : str
+        File name, or what stands for it.
+    columns : dict of str to list
+        Cells as they were found: text from a file, values from a data frame.
+    first_line : int
+        Line of the first row in its file; 0 if there is no file.
+    """
+
+    name: str
+    columns: dict[str, list[Any]]
+    first_line: int
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def where(self, row: int) -> str:
+        """File and line of a row, to start a message with."""
+        return f"{self.name}:{self.first_line + row}" if self.first_line else f"{self.name}, row {row}"
+
+    def texts(self, column: str) -> list[str]:
+        """A column of names.
+
+        Raises
+        ------
+        TrainingTraceError
+            If a cell is empty.
+        """
+        cells = [str(cell).strip() for cell in self.columns[column]]
+        for row, cell in enumerate(cells):
+            if not cell:
+                raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected a name, got nothing.")
+        return cells
+
+    def numbers(self, column: str, expected: str, fits: Callable[[float], bool], missing: bool = False) -> list[float]:
+        """A column of numbers, parsed correctly rounded.
+
+        Parameters
+        ----------
+        column : str
+            Its name.
+        expected : str
+            What `fits` asks for, in words.
+        fits : callable
+            Whether a number is acceptable.
+        missing : bool
+            Whether cells may be empty or NaN, which gives NaN.
+
+        Raises
+        ------
+        TrainingTraceError
+            If a cell is no number, or does not fit.
+        """
+        numbers = []
+        for row, cell in enumerate(self.columns[column]):
+            number = _number(cell)
+            if not (number is not None and (missing if math.isnan(number) else fits(number))):
+                found = "nothing" if str(cell).strip() == "" else repr(str(cell))
+                raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected {expected}, got {found}.")
+            numbers.append(number)
+        return numbers
+
+    def integers(self, column: str, expected: str = "a whole number above 0") -> list[int]:
+        """A column of whole numbers above 0; as `numbers` otherwise."""
+        return [int(number) for number in self.numbers(column, expected, lambda x: x > 0 and x.is_integer())]
+
+
+def _number(cell: object) -> float | None:
+    """A cell's number, NaN if it is missing, None if it is neither."""
+    try:
+        number = float(cast(str, cell))
+    except (TypeError, ValueError):
+        # Neither says more than that this is no number; the caller knows where it stands.
+        return math.nan if cell is None or str(cell).strip().lower() in _MISSING else None
+    return number
+
+
+def read_table(source: Any, required: Sequence[str], what: str) -> Table:
+    """Read a table that must have some columns.
+
+    Parameters
+    ----------
+    source : path or DataFrame
+        A CSV file, plain or packed by gzip, bzip2 or xz; or a frame, which is not changed.
+    required : sequence of str
+        Columns that must be there; others are kept.
+    what : str
+        What a frame is called in messages.
+
+    Raises
+    ------
+    TrainingTraceError
+        If the file cannot be read as CSV, a row has too few or too many cells, a column is missing, or there are no
+        rows.
+    """
+    table = _read_csv(Path(source)) if isinstance(source, str | Path) else _from_frame(source, what)
+    for column in required:
+        if column not in table.columns:
+            raise TrainingTraceError(
+                f"{table.name}: Expected a column {column!r}, found none.{suggestion(column, table.columns)}"
+            )
+    if not len(table):
+        raise TrainingTraceError(f"{table.name}: Expected at least one row, found none.")
+    return table
+
+
+def _from_frame(frame: Any, what: str) -> Table:
+    columns = {str(column): frame[column].tolist() for column in frame.columns}
+    return Table(what, columns, 0)
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        with path.open("rb") as raw:
+            head = raw.read(6)
+        opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), open)
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
+            return _parse_csv(str(path), stream)
+    except FileNotFoundError:
+        raise TrainingTraceError(f"{path}: No such file.") from None
+    except UnicodeDecodeError:
+        raise TrainingTraceError(f"{path}: Expected CSV text in UTF-8, got other bytes.") from None
+    except csv.Error as error:
+        raise TrainingTraceError(f"{path}: Expected CSV, got {error}.") from None
+    except (EOFError, lzma.LZMAError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrainingTraceError(f"{path}: cannot be read ({reason}).") from None
+
+
+def _parse_csv(name: str, lines: Iterable[str]) -> Table:
+    rows = csv.reader(lines, strict=True)
+    header = [cell.strip() for cell in next(rows, [])]
+    if not header:
+        raise TrainingTraceError(f"{name}: Expected a header and rows, got an empty file.")
+    if len(set(header)) < len(header):
+        twice = next(cell for cell in header if header.count(cell) > 1)
+        raise TrainingTraceError(f"{name}: Expected each column once, found {twice!r} twice.")
+    body = []
+    for row in rows:
+        if row and len(row) != len(header):
+            raise TrainingTraceError(f"{name}:{rows.line_num}: Expected {len(header)} cells, got {len(row)}.")
+        if row:
+            body.append(row)
+    columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
+    return Table(name, dict(zip(header, columns, strict=True)), 2)
