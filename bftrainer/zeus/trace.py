@@ -222,7 +222,7 @@ class TrainingTrace:
         batch_sizes = train.integers("batch_size")
         targets = train.numbers("target_metric", "a finite number", math.isfinite)
         epochs = train.numbers(
-            "target_epoch", "a number of epochs, or nothing if never reached", lambda x: 0 <= x < math.inf, missing=True
+            "target_epoch", "at least 1 epoch, or nothing if never reached", lambda x: 1 <= x < math.inf, missing=True
         )
         for row, key in enumerate(_keys(train, shared)):
             points = measured.get(key)

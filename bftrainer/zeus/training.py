@@ -36,8 +36,8 @@ class Outcome(NamedTuple):
 
     @property
     def started(self) -> bool:
-        """Whether the bound on its cost allowed for an epoch, or none was needed."""
-        return self.epochs > 0 or self.reached
+        """Whether the bound on its cost allowed for an epoch."""
+        return self.epochs > 0
 
 
 class _Plan(NamedTuple):

@@ -7,9 +7,12 @@ import json
 import lzma
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import (
@@ -32,6 +35,15 @@ def load(path: Path) -> dict[str, Any]:
     opener = {".gz": gzip.open, ".xz": lzma.open}[path.suffix]
     with opener(path, "rt", encoding="utf-8") as stream:
         return json.load(stream)
+
+
+def frame(path: Path) -> pd.DataFrame:
+    """A CSV file as a frame, numbers correctly rounded, which not every pandas does by itself."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for column in table.columns:
+        with suppress(ValueError):
+            table[column] = [float(cell or "nan") for cell in table[column]]
+    return table
 
 
 def number(value: Any) -> float:

@@ -48,7 +48,8 @@ def unlike(traces, case):
     if "observations" in row.parts and not answer.observed_alike():
         differs.add("what was observed before the recording was cut off")
     ours = type(answer.error).__name__ if answer.error else "no exception"
-    return differs ^ row.parts | ({ours, row.ours} if ours != row.ours else set()), row
+    other_end = {ours, row.ours} if ours != row.ours else set()
+    return (differs ^ row.parts) | other_end, row
 
 
 @pytest.mark.parametrize("cases", TINY.values(), ids=TINY)
