@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
-from bftrainer.zeus import GTSBatchSizeOptimizer, Job, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import UCB, GridSearch, GTSBatchSizeOptimizer, Job, PruningGTSBatchSizeOptimizer
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]
@@ -81,6 +81,17 @@ def test_what_is_refused_leaves_no_trace():
     for cost in (math.nan, math.inf):
         with pytest.raises(TuningInputError, match=f"finite cost of batch size 16, got {cost}"):
             policy.observe(JOB, 16, cost, True)
+    assert policy.to_dict() == before
+
+
+@pytest.mark.parametrize("policy", [GridSearch, UCB, lambda: GTSBatchSizeOptimizer(True, verbose=False)])
+def test_costs_are_numbers(policy):
+    """The other policies that learn from costs refuse what is no number, too, and learn nothing."""
+    policy = policy()
+    policy.register_job(JOB, SIZES)
+    before = policy.to_dict()
+    with pytest.raises(TuningInputError, match="finite cost of batch size 16, got nan"):
+        policy.observe(JOB, 16, math.nan, True)
     assert policy.to_dict() == before
 
 

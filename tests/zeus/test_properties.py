@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError
@@ -18,17 +18,34 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
+from bftrainer.zeus.registry import (
+    PolicyContext,
+    batch_size_optimizer,
+    batch_size_optimizer_names,
+    power_limit_optimizer,
+    power_limit_optimizer_names,
+)
 from tests.zeus.golden import WatchedSimulator
 from tests.zeus.worlds import betas, etas, groups, seeds, usual_world, worlds
 
 many = settings(max_examples=40, deadline=None)
-POLICIES = {
-    "pruning": lambda seed: PruningGTSBatchSizeOptimizer(concurrency=True, seed=seed, verbose=False),
-    "window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
-    "prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
-    "sampling": lambda seed: GTSBatchSizeOptimizer(True, num_exploration=2, seed=seed, verbose=False),
-    "given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
+OPTIONS = {
+    "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
+    "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
 }
+every_policy = pytest.mark.parametrize("name", [*batch_size_optimizer_names(), *OPTIONS])
+
+
+def context(world, seed):
+    """What policies are made for; the oracle needs a target that is reached at all."""
+    assume(any(epochs <= world.job.max_epochs for _, epochs in world.paths))
+    return PolicyContext(world.trace(), world.job, 0.5, 2.0, seed, concurrency=True)
+
+
+def made(name, world, seed):
+    """A registered policy, or one with options of its own."""
+    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context(world, seed))
 
 
 class ReadAgain(BatchSizeOptimizer, PowerLimitOptimizer):
@@ -40,7 +57,7 @@ class ReadAgain(BatchSizeOptimizer, PowerLimitOptimizer):
         self.policy = policy
 
     def again(self):
-        self.policy = type(self.policy).from_dict(json.loads(json.dumps(self.policy.to_dict())), verbose=False)
+        self.policy = type(self.policy).from_dict(json.loads(json.dumps(self.policy.to_dict())))
         return self.policy
 
     def register_job(self, *arguments):
@@ -67,13 +84,15 @@ def ended(simulate, *arguments):
         return error.history, str(error)
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@every_policy
 @settings(max_examples=15, deadline=None)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
-def test_state_goes_through_json_at_any_step(policy, world, seed, beta, jobs):
+def test_state_goes_through_json_at_any_step(name, world, seed, beta, jobs):
     """Policies written and read again before every call lead to the same history, alone and in groups."""
-    plain = simulator(world, policy(seed))
-    again = simulator(world, ReadAgain(policy(seed)), limits=ReadAgain(JITPowerLimitOptimizer(False)))
+    names = power_limit_optimizer_names()
+    limits = power_limit_optimizer(names[seed % len(names)], context(world, seed))
+    plain = simulator(world, made(name, world, seed), limits=limits)
+    again = simulator(world, ReadAgain(made(name, world, seed)), limits=ReadAgain(limits))
     assert ended(plain.simulate_one_job, world.job, 25, beta, 0.5) == (
         ended(again.simulate_one_job, world.job, 25, beta, 0.5)
     )
@@ -93,13 +112,13 @@ def test_a_shorter_history_is_the_beginning_of_a_longer_one(world, seed, beta, e
     assert len(long) >= len(short) >= 0
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@every_policy
 @settings(max_examples=8, deadline=None)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
-def test_calls_repeat_and_leave_policies_alone(policy, world, seed, beta, jobs):
+def test_calls_repeat_and_leave_policies_alone(name, world, seed, beta, jobs):
     """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
-    sizes, limits = policy(seed), JITPowerLimitOptimizer(False)
-    used = policy(seed)
+    sizes, limits = made(name, world, seed), JITPowerLimitOptimizer(False)
+    used = made(name, world, seed)
     used.register_job(world.job, world.sizes())
     used.observe(world.job, used.predict(world.job), 100.0, True)
     limits.observe(world.job, world.sizes()[0], 50, 1.0)
