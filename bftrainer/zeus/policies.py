@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import AllPrunedError, TuningInputError, nearest
 from bftrainer.zeus.bandit import GaussianTS
+from bftrainer.zeus.checks import check_batch_sizes, check_told, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
 from bftrainer.zeus.pruning import PruningExploreManager
@@ -17,8 +18,6 @@ from bftrainer.zeus.rewards import RewardLog
 __all__ = ["GTSBatchSizeOptimizer", "PruningGTSBatchSizeOptimizer"]
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Times that each survivor of the pruning is played before draws decide: each was observed as often by then.
 NUM_EXPLORATION = 2
@@ -94,7 +93,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         """
         if job in self._jobs:
             return
-        _check_sizes(job, batch_sizes)
+        check_batch_sizes(job, batch_sizes)
         if job.default_bs is None:
             raise TuningInputError(f"Default BS not specified for {job}.{nearest(0, batch_sizes)}")
         self._jobs[job] = _Tuned(PruningExploreManager(batch_sizes, job.default_bs))
@@ -109,7 +108,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningProtocolError
             If the job is not registered, or the last exploration was not observed yet.
         """
-        tuned = _registered(self._jobs, job)
+        tuned = registered(self._jobs, job)
         if tuned.bandit is None:
             if not tuned.manager.done:
                 return tuned.manager.next_batch_size()
@@ -126,7 +125,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningInputError
             If `converged` is None while batch sizes are being pruned.
         """
-        tuned = _registered(self._jobs, job)
+        tuned = registered(self._jobs, job)
         rewards = tuned.rewards.get(batch_size)
         if rewards is None:
             rewards = tuned.rewards[batch_size] = RewardLog()
@@ -134,8 +133,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
             rewards.append(-cost)
             tuned.bandit.learn(batch_size, rewards.statistics(self.window_size))
             return
-        if converged is None:
-            raise TuningInputError(f"{job}: Expected to hear whether batch size {batch_size} converged, got None.")
+        converged = check_told(job, batch_size, converged)
         rewards.append(-cost)
         if tuned.manager.expecting == batch_size or not self.concurrency:
             tuned.manager.report_batch_size_result(batch_size, cost, converged)
@@ -143,7 +141,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def bandit(self, job: Job) -> GaussianTS | None:
         """The bandit that plays for a job; None while its batch sizes are being pruned."""
-        return _registered(self._jobs, job).bandit
+        return registered(self._jobs, job).bandit
 
     def _start_bandit(self, job: Job, tuned: _Tuned) -> GaussianTS:
         survivors = tuned.manager.batch_sizes
@@ -238,7 +236,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         """
         if job in self._bandits:
             return
-        _check_sizes(job, batch_sizes)
+        check_batch_sizes(job, batch_sizes)
         prior = (self.prior_mean, self.prior_precision)
         self._bandits[job] = GaussianTS(
             batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose
@@ -247,7 +245,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def predict(self, job: Job) -> int:
         """The bandit's choice."""
-        return _registered(self._bandits, job).predict()
+        return registered(self._bandits, job).predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
         """Learn from a run, converged or not.
@@ -257,7 +255,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningInputError
             If the batch size is not one of the job's.
         """
-        bandit = _registered(self._bandits, job)
+        bandit = registered(self._bandits, job)
         rewards = self._rewards[job].get(batch_size)
         if rewards is None:
             close = nearest(batch_size, self._rewards[job])
@@ -270,7 +268,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def bandit(self, job: Job) -> GaussianTS:
         """The bandit that plays for a job."""
-        return _registered(self._bandits, job)
+        return registered(self._bandits, job)
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
@@ -302,15 +300,3 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
             optimizer._bandits[job] = GaussianTS.from_dict(entry["bandit"], verbose)
             optimizer._rewards[job] = {size: RewardLog(rewards) for size, rewards in entry["rewards"]}
         return optimizer
-
-
-def _check_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
-    if not len(batch_sizes):
-        raise TuningInputError(f"Batch size list for {job} is empty.")
-
-
-def _registered(jobs: dict[Job, T], job: Job) -> T:
-    found = jobs.get(job)
-    if found is None:
-        raise TuningProtocolError(f"Expected a registered job, got {job}; call register_job first.")
-    return found

@@ -1,0 +1,274 @@
+"""Policies to compare with do what their names say, and can be stopped and taken up at any step."""
+
+from __future__ import annotations
+
+import json
+import math
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
+from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
+from bftrainer.zeus.optimum import configurations, optimum
+from tests.zeus.traced import JOB, Measured, measurements, training_trace
+
+SIZES = [4, 8, 16, 32]
+ORDER = [8, 4, 16, 32]
+TRACE = training_trace(
+    {
+        4: Measured([9.0], {100: (2.0, 50.0)}),
+        8: Measured([5.0], {100: (2.0, 60.0), 200: (1.0, 150.0)}),
+        16: Measured([2.0], {100: (2.0, 70.0), 200: (1.5, 160.0)}),
+        32: Measured([math.nan], {200: (1.0, 190.0)}),
+    }
+)
+LEARNERS = {"grid": GridSearch, "ucb": UCB}
+BATCH_SIZE_POLICIES = LEARNERS | {"default": DefaultBatchSize, "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5)}
+POWER_LIMIT_POLICIES = {
+    "max-power": lambda: MaxPowerLimit.of(TRACE, [JOB]),
+    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
+}
+
+steps = st.lists(st.tuples(st.sampled_from((None, *SIZES)), st.floats(0.0, 1e9), st.booleans()), max_size=25)
+
+
+@pytest.fixture(params=LEARNERS)
+def learner(request):
+    """A policy that learns from costs, the job registered."""
+    policy = LEARNERS[request.param]()
+    policy.register_job(JOB, SIZES)
+    return policy
+
+
+def play(policy, observations):
+    """The choices that a policy makes; an observation is of a size, or of its choice: (size or None, cost, reached)."""
+    choices = []
+    for size, cost, reached in observations:
+        try:
+            choices.append(policy.predict(JOB))
+        except AllPrunedError:
+            return [*choices, "all pruned"]
+        policy.observe(JOB, size or choices[-1], cost, reached)
+    return choices
+
+
+def play_costs(policy, costs, rounds):
+    """The choices of a policy whose batch sizes cost what `costs` says; without a cost they don't converge."""
+    return play_rounds(policy, lambda size: (costs.get(size, 0.0), size in costs), rounds)
+
+
+def play_rounds(policy, outcome, rounds):
+    policy.register_job(JOB, SIZES)
+    choices = []
+    for _ in range(rounds):
+        choices.append(policy.predict(JOB))
+        policy.observe(JOB, choices[-1], *outcome(choices[-1]))
+    return choices
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
+@given(observations=steps, cut=st.integers(0, 25))
+def test_state_survives_a_round_trip(name, observations, cut):
+    """Saved as JSON and restored at any step, a policy goes on exactly as one that was not interrupted."""
+    policy = BATCH_SIZE_POLICIES[name]()
+    policy.register_job(JOB, SIZES)
+    play(policy, observations[:cut])
+    restored = type(policy).from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    assert restored.to_dict() == policy.to_dict()
+    assert play(restored, observations[cut:]) == play(policy, observations[cut:])
+    assert restored.to_dict() == policy.to_dict()
+
+
+@pytest.mark.parametrize("name", POWER_LIMIT_POLICIES)
+def test_power_limits_survive_a_round_trip(name):
+    """Saved as JSON and restored, a policy of power limits answers the same for each batch size."""
+    policy = POWER_LIMIT_POLICIES[name]()
+    restored = type(policy).from_dict(json.loads(json.dumps(policy.to_dict())))
+    assert [restored.predict(JOB, size) for size in SIZES] == [policy.predict(JOB, size) for size in SIZES]
+
+
+@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
+def test_registering_again_changes_nothing(name):
+    """A job that is known goes on as it was."""
+    policy = BATCH_SIZE_POLICIES[name]()
+    policy.register_job(JOB, SIZES)
+    play(policy, [(None, 5.0, True), (None, 3.0, True)])
+    before = deepcopy(policy.to_dict())
+    policy.register_job(JOB, SIZES)
+    assert policy.to_dict() == before
+
+
+@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
+def test_unregistered_jobs_are_refused(name):
+    """A job must be registered, or known to the oracle, before a choice is asked for."""
+    with pytest.raises(TuningProtocolError, match="Expected a registered job"):
+        BATCH_SIZE_POLICIES[name]().predict(replace(JOB, dataset="other"))
+
+
+@pytest.mark.parametrize("name", [*LEARNERS, "default"])
+def test_unusable_batch_sizes_are_refused(name):
+    """No batch sizes, no default, or a default that is none of them: refused with the closest."""
+    policy = BATCH_SIZE_POLICIES[name]()
+    with pytest.raises(TuningInputError, match="is empty"):
+        policy.register_job(JOB, [])
+    with pytest.raises(TuningInputError, match=r"got 8\. Closest: 4, 16, 32"):
+        policy.register_job(JOB, [4, 16, 32])
+    with pytest.raises(TuningInputError, match="Expected a default batch size, got none"):
+        policy.register_job(replace(JOB, default_bs=None), SIZES)
+
+
+def test_learners_refuse_what_they_cannot_use(learner):
+    """A batch size that is none of the job's, and a run of which nobody knows whether it converged."""
+    with pytest.raises(TuningInputError, match=r"batch sizes, got 5\. Closest: 4, 8, 16"):
+        learner.observe(JOB, 5, 1.0, True)
+    with pytest.raises(TuningInputError, match="whether batch size 8 converged"):
+        learner.observe(JOB, 8, 1.0)
+
+
+def test_learners_try_each_size_once_first(learner):
+    """The default, then upwards from the smallest: whatever runs cost, and whether or not they converge."""
+    observations = [(None, 3.0, True), (None, 2.0, False), (None, 9.0, True), (None, 4.0, False)]
+    assert play(learner, observations) == ORDER
+
+
+def test_learners_give_up_without_a_size_that_converges(learner):
+    """If no batch size converged, there is nothing to choose."""
+    assert play(learner, [(None, 1.0, False)] * 5) == [*ORDER, "all pruned"]
+
+
+@pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
+@pytest.mark.parametrize("limits", POWER_LIMIT_POLICIES)
+def test_simulates_with_any_pair(sizes, limits):
+    """Each pair tunes 30 recurrences to their targets, twice the same, and the objects passed stay as they were."""
+    policies = BATCH_SIZE_POLICIES[sizes](), POWER_LIMIT_POLICIES[limits]()
+    before = deepcopy([policy.to_dict() for policy in policies])
+    simulator = Simulator(TRACE, None, *policies, seed=1)
+    history = simulator.simulate_one_job(JOB, 30, 2.0, 0.5)
+    assert sum(entry.reached for entry in history) == 30
+    assert simulator.simulate_one_job(JOB, 30, 2.0, 0.5) == history
+    assert [policy.to_dict() for policy in policies] == before
+
+
+@pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
+def test_simulates_groups(sizes):
+    """Jobs that overlap are tuned by each policy too."""
+    policy = BATCH_SIZE_POLICIES[sizes]()
+    simulator = Simulator(TRACE, None, policy, JITPowerLimitOptimizer(), seed=1)
+    jobs = [(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)]
+    history = simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)
+    assert sum(entry.reached for entry in history) == 20
+
+
+# --- one by one ---------------------------------------------------------------------------------------------------
+
+
+def test_the_default_stays():
+    """Nothing that is learned changes the default."""
+    policy = DefaultBatchSize()
+    assert play_costs(policy, {8: 100.0, 16: 1.0}, 5) == [8] * 5
+
+
+def test_grid_search_keeps_the_cheapest_that_converged():
+    """After the trials the cheapest of those that converged, whatever its later runs do."""
+    policy = GridSearch()
+    assert play_costs(policy, {8: 9.0, 16: 3.0, 32: 5.0}, 6) == [*ORDER, 16, 16]
+    policy.observe(JOB, 16, 1000.0, False)
+    assert policy.predict(JOB) == 16
+
+
+def test_grid_search_keeps_the_first_of_equals():
+    """Of equally cheap batch sizes the one that was tried first."""
+    assert play_costs(GridSearch(), {8: 3.0, 4: 3.0}, 5)[-1] == 8
+
+
+def test_grid_search_takes_what_overlaps_as_its_trial():
+    """A run that nobody asked for is the batch size's trial if there was none."""
+    policy = GridSearch()
+    policy.register_job(JOB, SIZES)
+    policy.observe(JOB, 16, 3.0, True)
+    assert play(policy, [(None, 4.0, True)] * 4) == [8, 4, 32, 16]
+
+
+def test_ucb_by_hand():
+    """Costs 1 and 3, range 2: after a run each, bounds 1 - 2a and 3 - 2a; the cheap one leads until it is known."""
+    policy = UCB()
+    policy.register_job(JOB, [8, 16])
+    costs = {8: 1.0, 16: 3.0}
+    choices = []
+    for _ in range(40):
+        choices.append(policy.predict(JOB))
+        policy.observe(JOB, choices[-1], costs[choices[-1]], True)
+    expected, plays = [], {8: 0, 16: 0}
+    for turn in range(40):
+        bounds = {
+            size: costs[size] - 2.0 * math.sqrt(2.0 * math.log(turn) / plays[size]) if plays[size] else -math.inf
+            for size in (8, 16)
+        }
+        expected.append(min(bounds, key=bounds.get))
+        plays[expected[-1]] += 1
+    assert choices == expected
+    assert 10 > plays[16] > 2
+
+
+@given(observations=steps, exponent=st.integers(-20, 20))
+def test_ucb_has_no_scale(observations, exponent):
+    """Costs that are all multiplied by a power of two give the same choices."""
+    assume(all(cost == 0.0 or cost > 1e-200 for _, cost, _ in observations))
+    policies = UCB(), UCB()
+    for policy in policies:
+        policy.register_job(JOB, SIZES)
+    scaled = [(size, math.ldexp(cost, exponent), reached) for size, cost, reached in observations]
+    assert play(policies[0], observations) == play(policies[1], scaled)
+
+
+def test_ucb_counts_failures_against_their_size():
+    """A batch size whose cheap runs mostly fail costs more a success than a dearer one that always converges."""
+    turns = {8: 0}
+
+    def outcome(size):
+        if size != 8:
+            return 20.0, size == 16
+        turns[8] += 1
+        return 10.0, turns[8] % 4 == 1
+
+    choices = play_rounds(UCB(), outcome, 400)
+    assert choices.count(16) > 3 * choices.count(8)
+    assert (choices.count(4), choices.count(32)) == (1, 1)
+
+
+def test_max_power_profiles_nothing():
+    """Each batch size runs at its highest limit from the first run on."""
+    simulator = Simulator(TRACE, None, GridSearch(), MaxPowerLimit.of(TRACE, [JOB]))
+    runs = simulator.job_runs(JOB, 10, 2.0, 0.5)
+    assert not any(run.profiled for run in runs)
+    assert {run.batch_size: run.power_limit_w for run in runs} == {4: 100, 8: 200, 16: 200, 32: 200}
+
+
+@given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))
+def test_the_oracle_knows_the_optimum(sizes, eta):
+    """Its batch size and limit are the optimum of the trace; limits of the others are the cheapest there are."""
+    trace = training_trace(sizes)
+    oracle, found = Oracle.of(trace, [JOB], eta), configurations(trace.of(JOB), JOB, eta)
+    best = optimum(found)
+    assert (oracle.predict(JOB), oracle.predict(JOB, best.batch_size)) == (best.batch_size, best.power_limit_w)
+    for each in found:
+        limit = oracle.predict(JOB, each.batch_size)
+        (chosen,) = (one for one in found if (one.batch_size, one.power_limit_w) == (each.batch_size, limit))
+        assert chosen.cost_j <= each.cost_j * (1 + 1e-12)
+
+
+def test_the_oracle_needs_a_target_that_is_reached():
+    """A job whose every path misses the target has no optimum, and an unknown batch size no limit."""
+    with pytest.raises(TuningInputError, match="no path does"):
+        Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
+    with pytest.raises(TuningInputError, match=r"got 5\. Closest: 4, 8, 16"):
+        Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
+    with pytest.raises(TuningInputError, match=r"got 16\. Closest: 4, 8"):
+        Oracle.of(TRACE, [JOB], 0.5).register_job(JOB, [4, 8])

@@ -1,0 +1,197 @@
+"""The optimum of a trace is what simulations cost at best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.errors import TuningInputError
+from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
+from bftrainer.zeus.optimum import Configuration, configurations, optimum, pareto_front, regrets
+from bftrainer.zeus.training import Outcome, Training
+from bftrainer.zeus.tuning import Tuning
+from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
+
+ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))
+
+
+def of(sizes, eta=0.5, job=JOB):
+    return configurations(training_trace(sizes).of(job), job, eta)
+
+
+def some(batch_size=8, limit=100, energy=1.0, time=1.0, cost=1.0):
+    return Configuration(batch_size, limit, energy, time, cost, 1.0)
+
+
+def run(recurrence, cost, epochs=1.0, reached=True):
+    return Run(recurrence, 0, 8, 100, False, Outcome(1.0, 1.0, reached, epochs), cost)
+
+
+def fixed(each):
+    """A policy that keeps to one configuration, whatever happens."""
+    return Oracle({JOB: each.batch_size}, {JOB: {each.batch_size: each.power_limit_w}})
+
+
+class InTurn:
+    """Stands in for a generator: takes paths in turn, and so each equally often."""
+
+    def __init__(self, start):
+        self.next = start
+
+    def integers(self, count):
+        self.next += 1
+        return (self.next - 1) % count
+
+
+def cost_in_turn(trace, each, eta):
+    """Mean cost of the recurrences that one turn through all paths makes; it ends with one that succeeds."""
+    paths = trace.batch_sizes[each.batch_size].target_epochs
+    reaching = [number for number, epochs in enumerate(paths) if epochs <= JOB.max_epochs]
+    policy = fixed(each)
+    tuning = Tuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), 0)
+    for recurrence in range(len(reaching)):
+        tuning.recur(recurrence + 1)
+    assert len(tuning.runs) == len(paths)
+    return math.fsum(run.cost_j for run in tuning.runs) / len(reaching)
+
+
+def test_a_recurrence_by_hand():
+    """Paths of 2, 4 and no end with 10 epochs: 16 epochs a turn, two successes, so 8 epochs a recurrence."""
+    (found,) = of({8: Measured([2.0, NAN, 4.0], {100: (10.0, 50.0)})})
+    # 8 epochs of 10 s and 500 J; the trace's highest limit is 100 W.
+    assert found == Configuration(8, 100, 4000.0, 80.0, 0.5 * 4000.0 + 0.5 * 100 * 80.0, 2 / 3)
+
+
+def test_what_cannot_reach_the_target_is_left_out():
+    """No path within the epochs, or no run towards this target: not a configuration."""
+    epochs = {100: (1.0, 50.0)}
+    sizes = {4: Measured([11.0, NAN], epochs), 8: Measured([10.0], epochs), 16: Measured([NAN], epochs)}
+    assert [each.batch_size for each in of(sizes)] == [8]
+    assert of(sizes, job=replace(JOB, max_epochs=9)) == []
+
+
+def test_limits_from_the_highest_down():
+    """The order is that of ties: batch sizes upwards, limits downwards."""
+    epochs = {100: (2.0, 50.0), 200: (1.0, 90.0), 150: (1.5, 70.0)}
+    found = of({16: Measured([1.0], epochs), 8: Measured([1.0], epochs)})
+    assert [(each.batch_size, each.power_limit_w) for each in found] == [
+        (size, limit) for size in (8, 16) for limit in reversed(LIMITS_W)
+    ]
+
+
+@given(sizes=measurements(), eta=ETAS)
+def test_nothing_fixed_is_cheaper_than_the_optimum(sizes, eta):
+    """A configuration costs what tuning pays for it if each path comes equally often, the optimum the least of it."""
+    trace = training_trace(sizes).of(JOB)
+    found = configurations(trace, JOB, eta)
+    best = optimum(found)
+    for each in found:
+        paid = cost_in_turn(trace, each, eta)
+        assert paid == pytest.approx(each.cost_j, rel=1e-12)
+        assert paid >= best.cost_j * (1 - 1e-12)
+
+
+@given(sizes=measurements(most_paths=1), eta=ETAS, seed=st.integers(0, 100))
+def test_regret_without_luck(sizes, eta, seed):
+    """With one path a batch size the simulator regrets nothing with the oracle, and never gains by anything else."""
+    trace = training_trace(sizes)
+    found = configurations(trace.of(JOB), JOB, eta)
+    best = optimum(found)
+    for policy in (fixed(each) for each in found):
+        runs = Simulator(trace, None, policy, policy, seed).job_runs(JOB, 5, math.inf, eta)
+        assert min(regrets(runs, best)) >= -1e-9 * best.cost_j
+    oracle = Oracle.of(trace, [JOB], eta)
+    runs = Simulator(trace, None, oracle, oracle, seed).job_runs(JOB, 5, math.inf, eta)
+    assert regrets(runs, best) == pytest.approx([0.0] * 5, abs=1e-9 * best.cost_j)
+
+
+def test_many_recurrences_cost_the_mean():
+    """Drawn at random as well, recurrences cost on average what the configuration says."""
+    trace = training_trace({8: Measured([3.0, 9.0, NAN, 5.0], {100: (2.0, 60.0), 200: (1.5, 110.0)})})
+    best = optimum(configurations(trace.of(JOB), JOB, 0.5))
+    # The first run must not fail, for which this seed cares.
+    runs = Simulator(trace, None, fixed(best), fixed(best), seed=1).job_runs(JOB, 20_000, math.inf, 0.5)
+    assert sum(regrets(runs, best)) / 20_000 == pytest.approx(0.0, abs=0.02 * best.cost_j)
+
+
+def test_ties_go_to_the_first():
+    """Of equally cheap configurations the first one is the optimum."""
+    assert optimum([some(4, cost=3.0), some(8, 200, cost=2.0), some(8, 100, cost=2.0)]) == some(8, 200, cost=2.0)
+
+
+def test_no_optimum_of_nothing():
+    """Without a configuration there is no optimum, which is said."""
+    with pytest.raises(TuningInputError, match="Expected a batch size that reaches the target"):
+        optimum([])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.integers(1, 6)).map(lambda pair: some(energy=pair[0], time=pair[1])), max_size=8
+    )
+)
+def test_the_front_is_what_nothing_dominates(found):
+    """Exactly the points that no other one beats stay, each once, from fast and hungry to slow and frugal."""
+    points = {(each.time_s, each.energy_j) for each in found}
+    best = [
+        (time, energy)
+        for time, energy in sorted(points)
+        if not any(t <= time and e <= energy for t, e in points - {(time, energy)})
+    ]
+    assert [(each.time_s, each.energy_j) for each in pareto_front(found)] == best
+
+
+def test_the_front_keeps_the_first_of_equals():
+    """Of configurations equal in time and energy the first one stays."""
+    assert pareto_front([some(4), some(8)]) == [some(4)]
+
+
+def test_regrets_by_hand():
+    """Tries of a recurrence add up, ones that never ran add nothing, and a lucky recurrence is negative."""
+    runs = [run(0, 5.0), run(1, 9.0, reached=False), run(1, 700.0, epochs=0.0, reached=False), run(1, 4.0), run(2, 1.0)]
+    assert regrets(runs, some(cost=3.0)) == [2.0, 10.0, -2.0]
+
+
+def test_regrets_of_a_group_are_by_job():
+    """Runs of a group come in the order of their ends; regrets in that of its jobs."""
+    assert regrets([run(1, 9.0), run(0, 5.0, reached=False), run(0, 4.0)], some(cost=3.0)) == [6.0, 6.0]
+
+
+def test_tuning_pays_for_what_it_learns():
+    """Published tuning, which explores and profiles, has more regret in its first recurrences than in later ones."""
+    epochs = {200: (1.0, 150.0), 100: (1.2, 90.0)}
+    trace = training_trace({size: Measured([paths], epochs) for size, paths in ((4, 9.0), (8, 6.0), (16, 3.0))})
+    policies = (PruningGTSBatchSizeOptimizer(seed=1), MaxPowerLimit.of(trace, [JOB]))
+    runs = Simulator(trace, None, *policies, seed=1).job_runs(JOB, 50, 10.0, 0.5)
+    found = regrets(runs, optimum(configurations(trace.of(JOB), JOB, 0.5)))
+    assert len(found) == 50
+    assert sum(found[:10]) > sum(found[-10:]) >= 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch_size": 0}, "batch_size above 0, got 0"),
+        ({"power_limit_w": -1}, "power_limit_w above 0, got -1"),
+        ({"energy_j": math.inf}, "finite energy_j of 0 or more, got inf"),
+        ({"time_s": NAN}, "finite time_s of 0 or more, got nan"),
+        ({"cost_j": -2.0}, "finite cost_j of 0 or more, got -2"),
+        ({"success_share": 0.0}, "success_share above 0, got 0"),
+        ({"success_share": 1.5}, "success_share of 1 at most, got 1.5"),
+    ],
+)
+def test_what_a_configuration_cannot_be(change, said):
+    """Figures out of range are refused when made."""
+    with pytest.raises(TuningInputError, match=said):
+        replace(some(), **change)
+
+
+@pytest.mark.parametrize("eta", [-0.1, 1.5, NAN])
+def test_eta_out_of_range(eta):
+    """Costs need an eta between 0 and 1."""
+    with pytest.raises(TuningInputError, match="Expected eta from 0"):
+        of({8: Measured([1.0], {100: (1.0, 50.0)})}, eta)

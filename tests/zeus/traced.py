@@ -1,0 +1,58 @@
+"""Traces made of a few numbers, for tests that can be checked by hand, and strategies for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from hypothesis import strategies as st
+
+from bftrainer.zeus import Job, TrainingTrace
+
+NAN = math.nan
+NAMES = {"dataset": "made-up", "network": "net", "optimizer": "sgd"}
+JOB = Job("made-up", "net", "sgd", 0.5, max_epochs=10, default_bs=8)
+LIMITS_W = (100, 150, 200)
+
+
+class Measured(NamedTuple):
+    """What a trace says of one batch size: epochs to the target by run, (s, W) of an epoch by power limit."""
+
+    target_epochs: Sequence[float]
+    epochs: Mapping[int, tuple[float, float]]
+
+
+def training_trace(sizes: Mapping[int, Measured]) -> TrainingTrace:
+    """A trace of `JOB` alone."""
+    train = [
+        {**NAMES, "batch_size": size, "target_metric": 0.5, "target_epoch": epochs}
+        for size, measured in sizes.items()
+        for epochs in measured.target_epochs
+    ]
+    power = [
+        {**NAMES, "batch_size": size, "power_limit": limit, "time_per_epoch": time, "average_power": watts}
+        for size, measured in sizes.items()
+        for limit, (time, watts) in measured.epochs.items()
+    ]
+    return TrainingTrace(pd.DataFrame(train), pd.DataFrame(power))
+
+
+def reaches(measured: Measured) -> bool:
+    """Whether some run reaches the target within the job's epochs."""
+    return any(epochs <= JOB.max_epochs for epochs in measured.target_epochs)
+
+
+@st.composite
+def measurements(draw, most_paths: int = 4) -> dict[int, Measured]:
+    """A few batch sizes, the default among them; it reaches the target on every path, others may not."""
+    figures = st.tuples(st.floats(0.5, 50.0), st.floats(10.0, 250.0))
+    reaching = st.integers(1, JOB.max_epochs).map(float)
+    path = st.one_of(reaching, st.just(NAN), st.just(JOB.max_epochs + 1.0))
+    found = {}
+    for size in sorted(draw(st.sets(st.sampled_from((2, 4, 16, 32, 64)), max_size=3)) | {8}):
+        paths = draw(st.lists(reaching if size == 8 else path, min_size=1, max_size=most_paths))
+        limits = sorted(draw(st.sets(st.sampled_from(LIMITS_W), min_size=1)))
+        found[size] = Measured(paths, {limit: draw(figures) for limit in limits})
+    return found
