@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable
 from typing import Any
 
-from bftrainer.errors import ObjectiveError, suggestion
+from bftrainer.errors import ObjectiveError
+from bftrainer.plugins import Plugins
 
 __all__ = ["get_objective", "objective_names"]
 
-GROUP = "bftrainer.objectives"
-
-
-@cache
-def _registered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+_OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)
 
 
 def objective_names() -> list[str]:
     """Names of the registered objectives, sorted."""
-    return sorted(_registered())
+    return _OBJECTIVES.names()
 
 
 def get_objective(name: str) -> Callable[..., Any]:
@@ -38,48 +28,4 @@ def get_objective(name: str) -> Callable[..., Any]:
     ObjectiveError
         If there is none of that name, or what is there cannot be called.
     """
-    if name in _registered():
-        with _importing(name):
-            found = _registered()[name].load()
-    elif ":" in name:
-        found = _imported(name)
-    else:
-        raise ObjectiveError(
-            f"Expected a known objective or module:callable, got {name!r}.{suggestion(name, _registered())}"
-        )
-    if not callable(found):
-        raise ObjectiveError(f"objective {name}: Expected a callable, got {type(found).__name__}.")
-    return found  # type: ignore[no-any-return]
-
-
-def _imported(name: str) -> Any:
-    module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
-        raise ObjectiveError(f"Expected a known objective or module:callable, got {name!r}.")
-    here = os.getcwd()
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
-    try:
-        with _importing(name):
-            module = importlib.import_module(module_name)
-    finally:
-        if added:
-            sys.path.remove(here)
-    if not hasattr(module, attribute):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ObjectiveError(
-            f"objective {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, known)}"
-        )
-    return getattr(module, attribute)
-
-
-@contextmanager
-def _importing(name: str) -> Iterator[None]:
-    """Turn whatever a module does wrong while it is imported, a syntax error included, into one line."""
-    try:
-        yield
-    except Exception as error:  # a module of the user's may raise anything while it is imported
-        raise ObjectiveError(
-            f"objective {name}: Expected an importable module, got {type(error).__name__}: {error}."
-        ) from error
+    return _OBJECTIVES.get(name)

@@ -1,0 +1,140 @@
+"""Policies are found by name, made for a job, and refused with what there is instead."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+
+from bftrainer.errors import TuningInputError
+from bftrainer.zeus import (
+    UCB,
+    DefaultBatchSize,
+    GridSearch,
+    GTSBatchSizeOptimizer,
+    JITPowerLimitOptimizer,
+    MaxPowerLimit,
+    Oracle,
+    PruningGTSBatchSizeOptimizer,
+    Simulator,
+)
+from bftrainer.zeus.registry import (
+    PolicyContext,
+    batch_size_optimizer,
+    batch_size_optimizer_names,
+    power_limit_optimizer,
+    power_limit_optimizer_names,
+)
+from tests.zeus.traced import JOB, Measured, training_trace
+
+EPOCHS = {100: (2.0, 60.0), 200: (1.0, 150.0)}
+CONTEXT = PolicyContext(
+    training_trace({size: Measured([epochs], EPOCHS) for size, epochs in ((4, 9.0), (8, 5.0), (16, 2.0))}),
+    JOB,
+    eta_knob=0.5,
+    beta_knob=5.0,
+    seed=7,
+)
+BATCH_SIZE = {
+    "default": DefaultBatchSize,
+    "grid": GridSearch,
+    "gts": GTSBatchSizeOptimizer,
+    "oracle": Oracle,
+    "ucb": UCB,
+    "zeus": PruningGTSBatchSizeOptimizer,
+}
+POWER_LIMIT = {"jit": JITPowerLimitOptimizer, "max-power": MaxPowerLimit, "oracle": Oracle}
+
+
+def test_names():
+    """What ships is registered."""
+    assert batch_size_optimizer_names() == sorted(BATCH_SIZE)
+    assert power_limit_optimizer_names() == sorted(POWER_LIMIT)
+
+
+@pytest.mark.parametrize("sizes", BATCH_SIZE)
+@pytest.mark.parametrize("limits", POWER_LIMIT)
+def test_every_pair_tunes(sizes, limits):
+    """Each name gives its policy, and any two of them tune a job whose batch sizes all reach the target."""
+    policies = batch_size_optimizer(sizes, CONTEXT), power_limit_optimizer(limits, CONTEXT)
+    assert [type(policy) for policy in policies] == [BATCH_SIZE[sizes], POWER_LIMIT[limits]]
+    simulator = Simulator(CONTEXT.trace, None, *policies, seed=CONTEXT.seed)
+    history = simulator.simulate_one_job(JOB, 12, CONTEXT.beta_knob, CONTEXT.eta_knob)
+    assert sum(entry.reached for entry in history) == 12
+
+
+def test_policies_are_new_each_time():
+    """Two policies of one name share nothing."""
+    one, other = (batch_size_optimizer("grid", CONTEXT) for _ in range(2))
+    one.register_job(JOB, [8, 16])
+    assert other.to_dict() == {"jobs": []}
+
+
+def test_the_context_arrives():
+    """Seed and concurrency are those of the context, and verbose sets a level."""
+    policy = batch_size_optimizer("zeus", replace(CONTEXT, seed=11, concurrency=True, verbose=True))
+    assert (policy.seed, policy.concurrency, policy.verbose) == (11, True, True)
+    assert batch_size_optimizer("zeus", CONTEXT).concurrency is False
+    assert batch_size_optimizer("gts", CONTEXT).seed == 7
+    # With eta 0 only time counts, with 1 only energy.
+    limits = [power_limit_optimizer("oracle", replace(CONTEXT, eta_knob=eta)).predict(JOB, 8) for eta in (0.0, 1.0)]
+    assert limits == [200, 100]
+
+
+@pytest.mark.parametrize(("eta", "beta", "said"), [(1.5, 2.0, "Expected eta"), (0.5, math.nan, "Expected beta")])
+def test_knobs_out_of_range(eta, beta, said):
+    """A context holds knobs that mean something."""
+    with pytest.raises(TuningInputError, match=said):
+        replace(CONTEXT, eta_knob=eta, beta_knob=beta)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module of the user's in the current directory, which nobody installed."""
+    (tmp_path / "my_policies.py").write_text(
+        "from bftrainer.zeus import DefaultBatchSize, JITPowerLimitOptimizer\n"
+        "class Mine(DefaultBatchSize):\n    name = 'mine'\n"
+        "def mine(context):\n    return Mine()\n"
+        "def limits(context):\n    return JITPowerLimitOptimizer()\n"
+        "def breaks(context):\n    raise ValueError('two\\nlines')\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    yield "my_policies"
+    sys.modules.pop("my_policies", None)
+
+
+def test_any_callable_works(module):
+    """`module:callable` is found in the current directory, which does not stay on the path."""
+    before = list(sys.path)
+    assert batch_size_optimizer(f"{module}:mine", CONTEXT).name == "mine"
+    assert power_limit_optimizer(f"{module}:limits", CONTEXT).name == "JITPLO"
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zeuss", "Expected a known batch-size policy or module:callable, got 'zeuss'. Did you mean 'zeus'"),
+        ("jit", "Known: default, grid, gts, oracle, ucb, zeus"),
+        ("my_policies:mines", "to define 'mines'. Did you mean 'mine'"),
+        ("my_policies:number", "my_policies:number: Expected a callable, got int"),
+        ("my_policies:limits", "Expected a BatchSizeOptimizer, got JITPowerLimitOptimizer"),
+        ("my_policies:breaks", "Expected a policy, got ValueError: two lines."),
+        ("absent_module:mine", "Expected an importable module, got ModuleNotFoundError"),
+    ],
+)
+def test_what_is_not_there(module, name, said):  # noqa: ARG001
+    """What cannot be had is told in one line, with what there is."""
+    with pytest.raises(TuningInputError) as caught:
+        batch_size_optimizer(name, CONTEXT)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_power_limits_have_names_of_their_own():
+    """A batch-size policy is no power-limit policy."""
+    with pytest.raises(TuningInputError, match=r"power-limit policy .*'zeus'\. Known: jit, max-power, oracle"):
+        power_limit_optimizer("zeus", CONTEXT)
