@@ -14,6 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RUN_FILES = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
+LIST_TRACED_JOBS = """
+from bftrainer.experiment.zeus_sample import zeus_sample
+from bftrainer.zeus import TrainingTrace
+sample = zeus_sample()
+print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -55,6 +61,8 @@ def test_wheel_runs_the_sample_in_an_empty_environment(checkout, tmp_path):
     assert summary["decisions"] == summary["decisions_optimal"] > 0
     assert summary["tasks_completed"] == 40
     assert {path.name for path in (work / "sample-1-itrOut").iterdir()} >= RUN_FILES
+    listed = run(tmp_path / "env/bin/python", "-c", LIST_TRACED_JOBS, cwd=work).stdout
+    assert listed.split() == ["synth-images", "synth-ratings", "synth-speech", "synth-text"]
 
 
 def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):

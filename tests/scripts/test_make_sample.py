@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import tomllib
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
+from tests.scripts.loading import load_script
 
 ROOT = Path(__file__).parents[2]
 DATASETS = ROOT / "datasets"
@@ -110,18 +110,18 @@ def test_tasks_span_the_models(tasks):
 
 
 def test_checksums_hold():
-    """SHA256SUMS tells the bytes of the data files."""
+    """SHA256SUMS tells the bytes of all data files."""
+    told = {}
     for line in (DATASETS / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
+        told[name] = digest
         assert hashlib.sha256((DATASETS / name).read_bytes()).hexdigest() == digest
+    assert set(told) == {path.name for path in DATASETS.iterdir()} - {"README.md", "SHA256SUMS"}
 
 
-def test_same_seed_makes_the_same_sample(table, tmp_path):
+def test_same_seed_makes_the_same_sample(table, tmp_path, monkeypatch):
     """The script makes what is embedded: the same bytes, or with another pyarrow the same content."""
-    loader = SourceFileLoader("make_sample", str(ROOT / "scripts" / "make_sample"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("make_sample", loader))
-    loader.exec_module(module)
-    module.main([str(tmp_path)])
+    load_script("make_sample", monkeypatch).main([str(tmp_path)])
     assert (tmp_path / "sample-tasks.toml").read_bytes() == (DATASETS / "sample-tasks.toml").read_bytes()
     made, kept = tmp_path / "sample-idle.parquet", DATASETS / "sample-idle.parquet"
     assert pq.read_table(made).equals(table, check_metadata=True)
