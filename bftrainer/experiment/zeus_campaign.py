@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
@@ -23,16 +24,22 @@ from bftrainer.zeus.job import Job
 from bftrainer.zeus.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.simulator import Simulator
 from bftrainer.zeus.trace import TrainingTrace
+from bftrainer.zeus.training import Outcome
 from bftrainer.zeus.tuning import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
 
 __all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
+
+# Columns of the runs, and why they ended early.
+_Packed = tuple[list[tuple[Any, ...]], str | None]
 
 # As published.
 SEED = 123456
 # What one process does while another one would still be starting.
 RECURRENCES_PER_WORKER = 20_000
-# Pieces of work for each worker: enough to even out long and short ones, and for the progress to move.
+# Pieces of work for each worker: enough to even out long and short ones.
 CHUNKS_PER_WORKER = 8
+# No piece is larger than a fraction of a second, so that the progress moves and an interrupt is heard.
+RECURRENCES_PER_CHUNK = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +257,42 @@ def _mapping(
     trace: TrainingTrace, simulations: Sequence[Simulation], workers: int
 ) -> Iterator[Iterable[SimulationResult]]:
     """The results as they come, in order."""
-    one = partial(simulate, trace)
     if workers == 1:
-        yield map(one, simulations)
+        yield map(partial(simulate, trace), simulations)
         return
     # Forked processes would inherit locks that other threads hold. An interrupt is this process's to handle.
     pool = ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     )
     try:
-        chunk = math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER))
-        yield pool.map(one, simulations, chunksize=chunk)
+        packed = pool.map(partial(_packed, trace), simulations, chunksize=_chunk(simulations, workers))
+        yield map(_unpacked, simulations, packed)
     except BrokenProcessPool:
         raise BftrainerError("Expected every worker process to live, but one was ended from outside.") from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
+    """A result as it travels between processes: pickling a tuple for each run would take as long as to simulate it."""
+    result = simulate(trace, simulation)
+    rows = [(*run[:5], *run.outcome, run.cost_j, run.runtime_ratio) for run in result.runs]
+    return list(zip(*rows, strict=True)), result.failure
+
+
+def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
+    columns, failure = packed
+    if not columns:
+        return SimulationResult(simulation, (), failure)
+    first, outcomes, last = columns[:5], columns[5:9], columns[9:]
+    return SimulationResult(simulation, tuple(map(Run, *first, map(Outcome, *outcomes), *last)), failure)
+
+
+def _chunk(simulations: Sequence[Simulation], workers: int) -> int:
+    """How many simulations go to a worker at once."""
+    mean_length = sum(simulation.length for simulation in simulations) / len(simulations)
+    short = RECURRENCES_PER_CHUNK / max(mean_length, 1.0)
+    return max(1, min(math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)), int(short)))
 
 
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:

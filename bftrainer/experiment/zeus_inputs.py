@@ -8,16 +8,14 @@ from typing import Any, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.experiment.run import file_source, versions
-from bftrainer.experiment.sample import sample_path
 from bftrainer.experiment.zeus_jobs import read_jobs
+from bftrainer.experiment.zeus_sample import SAMPLE_JOBS, zeus_sample
 from bftrainer.zeus.groups import Group, read_groups
 from bftrainer.zeus.job import Job
 from bftrainer.zeus.trace import TrainingTrace
 
-__all__ = ["JobChoice", "ZeusInputs", "choose_groups", "choose_jobs", "load_groups", "load_traces"]
+__all__ = ["JobChoice", "ZeusInputs", "choose_groups", "choose_jobs", "job_key", "load_groups", "load_traces"]
 
-SAMPLE_TRAIN, SAMPLE_POWER = "zeus-train.csv", "zeus-power.csv"
-SAMPLE_GROUPS, SAMPLE_JOBS = "zeus-groups.csv", "zeus-jobs.toml"
 MAX_EPOCHS = 100
 
 T = TypeVar("T")
@@ -80,9 +78,10 @@ def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInp
         given, missing = ("--train", "--power") if power is None else ("--power", "--train")
         raise SettingsError(f"Expected --train and --power together, got {given} without {missing}.")
     is_sample = train is None
-    paths = {"train": train or sample_path(SAMPLE_TRAIN), "power": power or sample_path(SAMPLE_POWER)}
-    trace = TrainingTrace(paths["train"], paths["power"])
-    return ZeusInputs(trace, is_sample, {name: file_source(path) for name, path in paths.items()})
+    if train is None or power is None:
+        train, power, _ = zeus_sample()
+    trace = TrainingTrace(train, power)
+    return ZeusInputs(trace, is_sample, {"train": file_source(train), "power": file_source(power)})
 
 
 def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> list[Job]:
@@ -107,8 +106,9 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     TuningInputError
         Naming the closest that there are, if a job or its target is not in the traces, or not said at all.
     """
-    file = sample_path(SAMPLE_JOBS) if choice.file is None and inputs.is_sample else choice.file
-    known = [] if file is None else read_jobs(file)
+    known = list(SAMPLE_JOBS) if inputs.is_sample else []
+    if choice.file is not None:
+        known = read_jobs(choice.file)
     if one and choice.file is None and not choice.names:
         known = known[:1]
     if not choice.names and not known:
@@ -126,15 +126,27 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     return jobs
 
 
-def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: int) -> Job:
-    """The job that a name means, completed by the other options and by the jobs that are known."""
-    name = choice.names[number]
+def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
+    """Dataset, network and optimizer of a job of the traces, named ``dataset,network,optimizer``.
+
+    Raises
+    ------
+    TuningInputError
+        If the name has another form, or there is no such job.
+    """
     parts = tuple(part.strip() for part in name.split(","))
     if len(parts) != 3 or not all(parts):
         raise TuningInputError(f"Expected --job as dataset,network,optimizer, got {name!r}.")
     if parts not in trace.jobs:
         close = suggestion(",".join(parts), (",".join(each) for each in trace.jobs))
         raise TuningInputError(f"Expected a job of the traces, got {name!r}.{close}")
+    return parts
+
+
+def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: int) -> Job:
+    """The job that a name means, completed by the other options and by the jobs that are known."""
+    name = choice.names[number]
+    parts = job_key(trace, name)
     count = len(choice.names)
     alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
     if len(alike) == 1:
@@ -176,7 +188,7 @@ def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
     TrainingTraceError
         If the file is not usable.
     """
-    path = sample_path(SAMPLE_GROUPS) if path is None else path
+    path = zeus_sample().groups if path is None else path
     return read_groups(path), file_source(path)
 
 

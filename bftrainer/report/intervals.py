@@ -28,16 +28,14 @@ class Estimate:
     number: int
 
 
-def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate | None:
-    """Mean of a sample and its confidence interval by Student's t; None of an empty sample.
+def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Mean of a sample of at least one and its confidence interval by Student's t.
 
     References
     ----------
     Student, "The probable error of a mean", Biometrika 6 (1908).
     """
     number = len(sample)
-    if not number:
-        return None
     mean = math.fsum(sample) / number
     if number == 1:
         return Estimate(mean, None, 1)
