@@ -66,6 +66,9 @@ default_bs = 16
 """
 PAGES = Job("pages", "net", "sgd", 0.5, 20, 8)
 WORDS = Job("words", "net", "adam", 0.9, 10, 16)
+# What names these files, and the first job, on a command line.
+TRACES = ("--train", "train.csv", "--power", "power.csv")
+JOB = ("--job", "pages,net,sgd", "--target", "0.5", "--max-epochs", "20", "--default-bs", "8")
 
 
 def write_world(folder: Path) -> TrainingTrace:
@@ -73,3 +76,8 @@ def write_world(folder: Path) -> TrainingTrace:
     for name, text in (("train.csv", TRAIN), ("power.csv", POWER), ("groups.csv", GROUPS), ("jobs.toml", JOBS)):
         (folder / name).write_text(text)
     return TrainingTrace(folder / "train.csv", folder / "power.csv")
+
+
+def cells(text):
+    """Words of each line of a table."""
+    return [line.split() for line in text.splitlines()]

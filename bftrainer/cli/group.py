@@ -23,6 +23,7 @@ _COMMANDS = {
     "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
     "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
     "solvers": ("bftrainer.cli.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
+    "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
     "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
 }
 
