@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 from bftrainer import __version__
 from bftrainer.errors import BftrainerError, InputError
 
-__all__ = ["cli", "guarded", "main", "replay_main"]
+__all__ = ["LateGroup", "cli", "guarded", "main", "replay_main"]
 
 INTERRUPTED = 130
 
@@ -23,29 +23,48 @@ _COMMANDS = {
     "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
     "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
     "solvers": ("bftrainer.cli.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
+    "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
     "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
 }
 
 
-class _LateGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+class LateGroup(click.Group):
+    """A group whose commands are imported when they are called.
+
+    Parameters
+    ----------
+    late : mapping of str to (str, str, str)
+        Of each command its module, the attribute there, and one line of help.
+    """
+
+    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._late = late
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(_COMMANDS)
+        """Names of the commands, none of them imported."""
+        return sorted(self._late)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+        """Import the module of the command that is called; None if there is none of that name."""
+        if cmd_name not in self._late:
             return None
-        module, attribute, _ = _COMMANDS[cmd_name]
+        module, attribute, _ = self._late[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help's list of commands, from the table instead of from the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self._late[name][2]) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=_LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LateGroup,
+    late=_COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="bftrainer")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

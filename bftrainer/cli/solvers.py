@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 
 import click
 
 __all__ = ["solvers"]
-
-FILE_WIDTH = 400
 
 
 @click.command()
@@ -23,18 +20,14 @@ def solvers(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from bftrainer.cli.tables import print_table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("solver", "installed", "licence", "exact", "extra rows", "version"):
-        table.add_column(heading)
+    headings = ("solver", "installed", "licence", "exact", "extra rows", "version")
+    lines = []
     for row in rows:
         installed, exact, extra_rows = (_yes(answer) for answer in (row.installed, row.exact, row.extra_rows))
-        table.add_row(row.name, installed, row.licensed or "-", exact, extra_rows, row.version or "-")
-    # Elsewhere than on a terminal nothing is folded: one line a solver.
-    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
-    console.print(table)
+        lines.append((row.name, installed, row.licensed or "-", exact, extra_rows, row.version or "-"))
+    print_table(headings, lines, left=None)
 
 
 def _yes(answer: bool) -> str:

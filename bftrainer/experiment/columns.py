@@ -16,7 +16,7 @@ from bftrainer.model import NS_PER_S
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["instants", "integers", "lists", "reals", "texts"]
+__all__ = ["booleans", "instants", "integers", "lists", "reals", "texts"]
 
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -27,11 +27,19 @@ def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.
     return pa.Array.from_buffers(kind, values.size, [known, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def integers(values: Sequence[int] | NDArray[np.integer]) -> pa.Array:
-    """Column of int64."""
+def integers(values: Sequence[int] | NDArray[np.integer], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Column of int64; null where `missing`."""
     import pyarrow as pa
 
-    return _column(pa.int64(), np.asarray(values, dtype=np.int64))
+    return _column(pa.int64(), np.asarray(values, dtype=np.int64), missing)
+
+
+def booleans(values: Sequence[bool]) -> pa.Array:
+    """Column of booleans."""
+    import pyarrow as pa
+
+    packed = np.packbits(np.asarray(values, dtype=np.bool_), bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
 
 
 def reals(values: Sequence[float]) -> pa.Array:

@@ -26,7 +26,7 @@ from bftrainer.traces import read_node_log, read_task_set
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
-__all__ = ["Inputs", "load_inputs", "run_replay"]
+__all__ = ["Inputs", "file_source", "load_inputs", "run_replay", "versions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,12 +81,14 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     if isinstance(tasks, Path):
         task_set = read_task_set(tasks, config.scalability, config.scaling)
         notes += task_set.warnings
-        sources |= {name: _source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)}
+        sources |= {
+            name: file_source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
+        }
         assumed_scaling = task_set.assumed_scaling
         tasks = task_set.tasks
     if isinstance(node_log, Path):
         log = read_node_log(node_log, config.skip_events, notes.append)
-        sources["node_log"] = _source(node_log)
+        sources["node_log"] = file_source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
@@ -240,6 +242,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _source(path: Path) -> dict[str, str]:
+def file_source(path: Path) -> dict[str, str]:
+    """Path and SHA-256 of an input file."""
     with path.open("rb") as file:
         return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError
 
-__all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form"]
+__all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form", "translated"]
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -54,7 +54,7 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     InputError
         As `error`: if there is no such file, it is empty, or its form cannot be told.
     """
-    with _translated(path, error), open_plain(path) as stream:
+    with translated(path, error), open_plain(path) as stream:
         head = stream.read(1024)
     if not head:
         raise error(f"{path}: Expected data, got an empty file.")
@@ -109,7 +109,7 @@ def open_pickle(path: Path, error: type[InputError] = InputError) -> Iterator[Bi
         As `error`: if the file cannot be read, or a tar does not hold one pickle.
     """
     tarred = form_of(path, error) is Form.TAR
-    with _translated(path, error), open_plain(path) as stream:
+    with translated(path, error), open_plain(path) as stream:
         if not tarred:
             yield stream
             return
@@ -149,8 +149,8 @@ class _Chunked(io.RawIOBase):
 
 
 @contextmanager
-def _translated(path: Path, error: type[InputError]) -> Iterator[None]:
-    """Turn faults of files and of their packing into one line."""
+def translated(path: Path, error: type[InputError]) -> Iterator[None]:
+    """Turn faults of files and of their packing into one line, as `error`."""
     try:
         yield
     except FileNotFoundError:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import InvalidTaskError, suggestion
+from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve, TaskSpec, iso
-from bftrainer.traces.opening import one_line, open_plain
+from bftrainer.traces.opening import one_line
 from bftrainer.traces.task_set import Draft, ScalingModel, located, time_fields
+from bftrainer.traces.toml_tables import SCHEMA, fault_text, telling_fault, toml_tables
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
@@ -20,23 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["scaling_table", "toml_drafts", "write_toml_tasks"]
 
-SCHEMA = 1
-
 _LATER = {("zeus",)}
 """Tables that the form reserves."""
-
-_EXPECTED = {
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "finite_number": "a finite number",
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "literal_error": "'linear' or 'amdahl'",
-    "model_type": "a table",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
-}
 
 
 def toml_drafts(path: Path) -> list[Draft]:
@@ -47,20 +32,7 @@ def toml_drafts(path: Path) -> list[Draft]:
     InvalidTaskError
         Naming file and task, if the text is no TOML, the schema another one, a key unknown or of the wrong type.
     """
-    try:
-        with open_plain(path) as stream:
-            content = tomllib.load(stream)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise InvalidTaskError(f"{path}: Expected TOML, got something else ({fault}).") from None
-    schema = content.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
-        raise InvalidTaskError(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
-    for key in content:
-        if key not in ("schema", "task"):
-            raise InvalidTaskError(f"{path}: Unknown key {key!r}.{suggestion(key, ['schema', 'task'])}")
-    tables = content.get("task", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidTaskError(f"{path}: Expected tasks as [[task]] tables, got something else.")
+    tables = toml_tables(path, "task", InvalidTaskError)
     return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
 
 
@@ -85,27 +57,15 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
 
 
 def _message(fault: ValidationError) -> str:
-    """The most telling fault in one line: an unknown key often is why another one is missing."""
-    error = min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    """The most telling fault in one line."""
+    error = telling_fault(fault)
     path = error["loc"]
-    key = str(path[-1])
-    if error["type"] == "extra_forbidden":
-        if path in _LATER:
-            return f"{'.'.join(('task', *map(str, path)))} is not supported by this version."
-        known = _keys(path[:-1])
-        inside = "".join(f" in {part}" for part in path[:-1])
-        return f"Unknown key {key!r}{inside}.{suggestion(key, known)}"
-    if error["type"] == "missing":
-        return f"Missing key {key!r}."
-    if path[0] in ("submit", "deadline"):
+    if error["type"] == "extra_forbidden" and path in _LATER:
+        return f"{'.'.join(('task', *map(str, path)))} is not supported by this version."
+    if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
         got = error["input"]
         return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
-    place = ".".join(part for part in path if isinstance(part, str))
-    numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
-    expected = _EXPECTED.get(error["type"])
-    if expected is None:
-        return f"{place}{numbered}: {error['msg']}, got {error['input']!r}."
-    return f"Expected {place}{numbered} to be {expected}, got {error['input']!r}."
+    return fault_text(error, _keys)
 
 
 def _keys(path: Sequence[int | str]) -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bftrainer.cli.group import cli, guarded
+from bftrainer.zeus import TrainingTrace
+from tests.recurring import TRACES, write_world
 from tests.tiny import Done, write_inputs
 
 Call = Callable[..., Done]
@@ -50,3 +52,20 @@ def replay(call: Call) -> Call:
         return call("replay", *options, *(() if solver is None else ("--solver", solver)), *words)
 
     return run
+
+
+@pytest.fixture
+def zeus(call: Call, here: Path) -> Call:
+    """`zeus("simulate", ...)` runs `bftrainer zeus simulate ...` on the small world."""
+    write_world(here)
+
+    def run(command: str, *words: object, sample: bool = False) -> Done:
+        return call("zeus", command, *(() if sample else TRACES), *words)
+
+    return run
+
+
+@pytest.fixture
+def trace(here: Path) -> TrainingTrace:
+    """The small world's trace."""
+    return write_world(here)

@@ -128,6 +128,18 @@ def test_every_output_is_described(tmp_path):
     assert sorted(name for name in wanted if f"`{name}`" not in page) == []
 
 
+def test_every_file_of_recurring_jobs_is_described():
+    """docs/files.md names every column and key that recurring jobs are read from and written to."""
+    from bftrainer.experiment import zeus_files, zeus_schema
+    from bftrainer.zeus import groups, trace
+
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    models = (zeus_schema.KeptJob, zeus_schema.SimulationTable)
+    wanted = {*zeus_files.RUN_COLUMNS, *(key for model in models for key in model.model_fields)}
+    wanted |= {*trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *groups.TIMES, "group", "simulation", "inputs", "versions"}
+    assert sorted(name for name in wanted if f"`{name}`" not in page) == []
+
+
 def test_every_option_is_described():
     """docs/replay.md names every option of `bftrainer replay`."""
     from bftrainer.cli.replay import replay

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.experiment.columns import instants, integers, lists, reals, texts
+from bftrainer.experiment.columns import booleans, instants, integers, lists, reals, texts
 
 
 @given(st.lists(st.text(max_size=5)))
@@ -37,6 +37,24 @@ def test_reals_are_finite_or_null(values):
     column = reals(values)
     column.validate(full=True)
     assert column.to_pylist() == [value if np.isfinite(value) else None for value in values]
+
+
+@given(st.lists(st.booleans()))
+def test_booleans_come_back(values):
+    """Booleans come back as they went in, however many of them share a byte."""
+    column = booleans(values)
+    column.validate(full=True)
+    assert column.type == pa.bool_()
+    assert column.to_pylist() == values
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
+def test_missing_integers_are_null(values):
+    """An integer that is marked as missing is null, the others come back."""
+    missing = np.array([value is None for value in values], dtype=np.bool_)
+    column = integers([0 if value is None else value for value in values], missing)
+    column.validate(full=True)
+    assert column.to_pylist() == values
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4)))

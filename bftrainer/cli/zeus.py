@@ -1,0 +1,32 @@
+"""`bftrainer zeus`: batch sizes and power limits of recurring training jobs, tuned in simulation."""
+
+from __future__ import annotations
+
+import click
+
+from bftrainer.cli.group import LateGroup
+
+__all__ = ["zeus"]
+
+_COMMANDS = {
+    "compare": ("bftrainer.cli.zeus_compare", "compare", "Compare policies on jobs over seeds."),
+    "groups": ("bftrainer.cli.zeus_groups", "groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
+    "simulate": ("bftrainer.cli.zeus_simulate", "simulate", "Simulate the recurrences of a job, run by run."),
+    "traces": ("bftrainer.cli.zeus_traces", "traces", "List what the traces hold: jobs, optimum, Pareto front."),
+}
+
+
+@click.group(
+    cls=LateGroup,
+    late=_COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.pass_context
+def zeus(ctx: click.Context) -> None:
+    """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
+
+    Without --train and --power, embedded synthetic traces are used.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,77 @@
+"""Means of repeated simulations, and how far they can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Estimate", "estimate", "student_quantile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean and its confidence interval, ``mean - half_width`` to ``mean + half_width``.
+
+    Parameters
+    ----------
+    mean : float
+        The sample's mean.
+    half_width : float or None
+        None for a sample of one, which says nothing about spread.
+    number : int
+        Size of the sample.
+    """
+
+    mean: float
+    half_width: float | None
+    number: int
+
+
+def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """Mean of a sample of at least one and its confidence interval by Student's t.
+
+    References
+    ----------
+    Student, "The probable error of a mean", Biometrika 6 (1908).
+    """
+    number = len(sample)
+    mean = math.fsum(sample) / number
+    if number == 1:
+        return Estimate(mean, None, 1)
+    variance = math.fsum((value - mean) ** 2 for value in sample) / (number - 1)
+    return Estimate(mean, student_quantile(number - 1, confidence) * math.sqrt(variance / number), number)
+
+
+def student_quantile(freedom: int, confidence: float) -> float:
+    """Where Student's t with `freedom` degrees of freedom stays below in absolute value with that probability.
+
+    Examples
+    --------
+    >>> round(student_quantile(9, 0.95), 3)
+    2.262
+    """
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < confidence:
+        low, high = high, 2.0 * high
+    while (middle := (low + high) / 2.0) not in (low, high):
+        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """Probability that Student's t stays within ``-t`` to ``t``.
+
+    References
+    ----------
+    Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
+    """
+    angle = math.atan2(t, math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for number in range(3 if odd else 2, freedom - 1, 2):
+        term *= cosine * cosine * (number - 1) / number
+        total += term
+    return 2.0 / math.pi * (angle + sine * total) if odd else sine * total

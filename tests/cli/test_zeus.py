@@ -1,0 +1,62 @@
+"""`bftrainer zeus`: help, and what it does without files and on published ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.test_commands import imported_by
+from tests.recurring import cells
+from tests.tiny import contents
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["simulate", "--help"], ["groups", "--help"], ["compare", "-h"]])
+def test_help_imports_nothing_heavy(words):
+    """Help answers at once: no numbers, no tables, no validation are loaded for it."""
+    code = f"import sys; sys.argv = ['bftrainer', 'zeus', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
+    assert not loaded & {"numpy", "pandas", "pyarrow", "pydantic", "rich", "solvers", "multiprocessing"}
+
+
+def test_help_lists_the_commands(call):
+    """Alone, the group says what there is."""
+    done = call("zeus")
+    assert (done.status, done.out) == (0, call("zeus", "--help").out)
+    for name in ("simulate", "traces", "compare", "groups"):
+        assert f"\n  {name} " in done.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate",),
+        ("simulate", "--job", "synth-text,transformer,adamw", "--seeds", "2"),
+        ("traces",),
+        ("compare", "--seeds", "2", "--recurrences", "20"),
+        ("groups", "--dataset", "synth-text"),
+    ],
+    ids=" ".join,
+)
+def test_everything_runs_without_files(zeus, here, words):
+    """Each command has defaults that work, on embedded traces, and prints the same each time; nothing is written."""
+    before = contents(here)
+    done = zeus(*words, sample=True)
+    assert (done.status, done.err) == (0, "")
+    assert zeus(*words, sample=True).out == done.out
+    assert contents(here) == before
+
+
+def test_the_published_example(published, call):
+    """The command of a Zeus user on the published traces tunes as the published simulator does."""
+    traces = published.parent / "zeus"
+    words = (
+        f"zeus simulate --train {traces}/summary_train.csv --power {traces}/summary_power_v100.csv "
+        "--job imagenet,resnet50,adadelta --target 0.65 --max-epochs 100 --default-bs 256 --recurrences 100 --eta 0.5 "
+        "--beta 2 --seed 1"
+    ).split()
+    done = call(*words)
+    assert (done.status, done.err) == (0, "")
+    rows = cells(done.out.partition("\n\n")[0])[2:-1]
+    assert [row[2:4] for row in rows[:5]] == [
+        ["256", "175*"], ["192", "175*"], ["128", "175*"], ["64", "175*"], ["360", "175*"],
+    ]  # fmt: skip
+    assert "optimum             batch size 360 at 175 W" in done.out

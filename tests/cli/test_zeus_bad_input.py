@@ -1,0 +1,379 @@
+"""Bad input to `bftrainer zeus` ends in one line that names the closest valid values; status 2; nothing written."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.recurring import GROUPS, JOB, POWER, TRAIN
+from tests.tiny import contents, installed, spawn
+
+
+@pytest.fixture
+def refused(zeus, here):
+    """Run a command that must be refused; give what it said."""
+
+    def run(*words, **options):
+        before = contents(here)
+        done = zeus(*words, **options)
+        assert (done.status, done.out) == (2, ""), done
+        assert done.err.startswith("Error: ")
+        assert done.err.count("\n") == 1
+        assert "Traceback" not in done.err
+        assert contents(here) == before, "something was written"
+        return done.err.removeprefix("Error: ").strip()
+
+    return run
+
+
+# --- jobs --------------------------------------------------------------------------------------------------------
+
+JOBS = {
+    "unknown job": (
+        ("--job", "page,net,sgd", "--target", 0.5),
+        "Expected a job of the traces, got 'page,net,sgd'. Did you mean 'pages,net,sgd'?",
+    ),
+    "nothing like it": (
+        ("--job", "x,y,z", "--target", 0.5),
+        "Expected a job of the traces, got 'x,y,z'. Known: pages,net,sgd, words,net,adam.",
+    ),
+    "not three names": (("--job", "pages,net"), "Expected --job as dataset,network,optimizer, got 'pages,net'."),
+    "no job": (
+        (),
+        "Expected --job or --jobs to say what is trained, got neither. Known: pages,net,sgd; words,net,adam.",
+    ),
+    "no target": (
+        ("--job", "pages,net,sgd"),
+        "Expected --target with --job pages,net,sgd, got none. Known: 0.5, 0.6.",
+    ),
+    "unknown target": (
+        ("--job", "pages,net,sgd", "--target", 0.55, "--default-bs", 8),
+        "Job(pages,net,sgd,0.55,bs8~100): No run of the trace aims at the target metric 0.55. Closest: 0.5, 0.6.",
+    ),
+    "target NaN": (
+        ("--job", "pages,net,sgd", "--target", "nan"),
+        "Job(pages,net,sgd,nan~100): Expected a finite target metric, got nan.",
+    ),
+    "no default": (
+        JOB[:-2],
+        "Job(pages,net,sgd,0.5~20): Expected a default batch size, got none. Known: 8, 16, 32.",
+    ),
+    "unknown default": (
+        (*JOB[:-1], 17),
+        "Job(pages,net,sgd,0.5,bs17~20): Expected the default batch size to be in the trace. Closest: 8, 16, 32.",
+    ),
+    "default 0": ((*JOB[:-1], 0), "Job(pages,net,sgd,0.5,bs0~20): Expected default_bs above 0, got 0."),
+    "no epochs": (
+        (*JOB, "--max-epochs", 0, "--max-epochs", 1),
+        "Expected --max-epochs once, or once for each of 1 jobs, got it 3 times.",
+    ),
+    "same job twice": (
+        (*JOB, "--job", "pages,net,sgd"),
+        "Expected each job once, got Job(pages,net,sgd,0.5,bs8~20) again.",
+    ),
+    "job not in its file": (
+        ("--jobs", "jobs.toml", "--job", "words,net,sgd"),
+        "Expected a job of the traces, got 'words,net,sgd'. Did you mean 'words,net,adam'?",
+    ),
+    "no such file": (("--jobs", "absent.toml"), "absent.toml: No such file."),
+}
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+@pytest.mark.parametrize(("words", "said"), JOBS.values(), ids=JOBS.keys())
+def test_jobs(refused, command, words, said):
+    """A job, target or batch size that is not in the traces is refused with those that are."""
+    assert refused(command, *words) == said
+
+
+KNOBS = {
+    "eta above 1": (("--eta", 1.01), "Expected eta from 0 (time) to 1 (energy), got 1.01."),
+    "eta below 0": (("--eta", -0.5), "Expected eta from 0 (time) to 1 (energy), got -0.5."),
+    "eta NaN": (("--eta", "nan"), "Expected eta from 0 (time) to 1 (energy), got nan."),
+    "beta 0": (("--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
+    "beta negative": (("--beta", -2), "Expected beta above 0 (inf: never stop early), got -2.0."),
+    "beta NaN": (("--beta", "nan"), "Expected beta above 0 (inf: never stop early), got nan."),
+    "eta text": (("--eta", "half"), "Invalid value for '--eta': 'half' is not a valid float."),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), KNOBS.values(), ids=KNOBS.keys())
+@pytest.mark.parametrize("command", [("simulate", *JOB), ("compare", *JOB), ("groups", *JOB, "--dataset", "pages")])
+def test_knobs(refused, command, words, said):
+    """Knobs out of their range are refused with the range."""
+    groups = ("--groups", "groups.csv") if command[0] == "groups" else ()
+    assert refused(*command, *groups, *words) == said
+
+
+def test_eta_of_traces(refused):
+    """The optimum too has an eta that makes sense."""
+    assert refused("traces", "--eta", "nan") == "Expected eta from 0 (time) to 1 (energy), got nan."
+
+
+POLICIES = {
+    "unknown": (
+        ("simulate", "--policy", "zeuss"),
+        "Expected a known batch-size policy or module:callable, got 'zeuss'. Did you mean 'zeus'?",
+    ),
+    "unknown power policy": (
+        ("simulate", "--power-policy", "max"),
+        "Expected a known power-limit policy or module:callable, got 'max'.",
+    ),
+    "no module": (("simulate", "--policy", "absent:make"), "No module named 'absent'"),
+    "unknown pair": (("compare", "--policy", "zeus+jitt"), "got 'jitt'. Did you mean 'jit'?"),
+    "half a pair": (("compare", "--policy", "zeus+"), "Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT"),
+    "nothing": (("compare", "--policy", ""), "Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT"),
+    "no recurrence": (
+        ("simulate", "--recurrences", 0),
+        "Invalid value for '--recurrences': 0 is not in the range x>=1.",
+    ),
+    "no worker": (("simulate", "--workers", 0), "Invalid value for '--workers': 0 is not in the range x>=1."),
+    "negative seed": (("simulate", "--seed", -1), "Invalid value for '--seed': -1 is not in the range x>=0."),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), POLICIES.values(), ids=POLICIES.keys())
+def test_policies_and_counts(refused, words, said):
+    """An unknown policy is refused with the closest known one, a count out of range with the range."""
+    assert said in refused(*words, *JOB)
+
+
+# --- traces ------------------------------------------------------------------------------------------------------
+
+
+def cut(text: str, column: str) -> str:
+    """A table without one column."""
+    rows = [line.split(",") for line in text.splitlines()]
+    at = rows[0].index(column)
+    return "".join(",".join(row[:at] + row[at + 1 :]) + "\n" for row in rows)
+
+
+TABLES = {
+    "no column": (
+        ("power.csv", cut(POWER, "average_power")),
+        "power.csv: Expected a column 'average_power', found none. Known: batch_size, dataset, network, optimizer, "
+        "power_limit, time_per_epoch.",
+    ),
+    "misspelt column": (
+        ("train.csv", TRAIN.replace("target_epoch", "target_epochs")),
+        "train.csv: Expected a column 'target_epoch', found none. Did you mean 'target_epochs'?",
+    ),
+    "text in a cell": (
+        ("power.csv", POWER.replace("150.0", "lots", 1)),
+        "power.csv:3, column average_power: Expected a finite number above 0, got 'lots'.",
+    ),
+    "text for epochs": (
+        ("train.csv", TRAIN.replace("0.5,10", "0.5,ten")),
+        "train.csv:2, column target_epoch: Expected a number of epochs, or nothing if never reached, got 'ten'.",
+    ),
+    "negative time": (
+        ("power.csv", POWER.replace("12.0", "-12.0", 1)),
+        "power.csv:2, column time_per_epoch: Expected a finite number above 0, got '-12.0'.",
+    ),
+    "infinite power": (
+        ("power.csv", POWER.replace("90.0", "inf", 1)),
+        "power.csv:2, column average_power: Expected a finite number above 0, got 'inf'.",
+    ),
+    "batch size 0": (
+        ("train.csv", TRAIN.replace("net,8,", "net,0,", 1)),
+        "train.csv:2, column batch_size: Expected a whole number above 0, got '0'.",
+    ),
+    "same limit twice": (
+        ("power.csv", POWER + "pages,net,8,sgd,100,11.0,90.0\n"),
+        "power.csv:12: Expected each power limit of a batch size once, found 100 W of batch size 8 again.",
+    ),
+    "nothing in common": (
+        ("power.csv", POWER.replace("net,", "web,")),
+        "train.csv and power.csv: Expected rows with equal dataset, network, batch_size, optimizer, found none.",
+    ),
+    "no rows": (
+        ("train.csv", TRAIN.splitlines()[0] + "\n"),
+        "train.csv: Expected at least one row, found none.",
+    ),
+    "empty": (("train.csv", ""), "train.csv: Expected a header and rows, got an empty file."),
+    "short row": (("power.csv", POWER + "pages,net\n"), "power.csv:12: Expected 7 cells, got 2."),
+}
+
+
+@pytest.mark.parametrize("command", ["simulate", "traces"])
+@pytest.mark.parametrize(("table", "said"), TABLES.values(), ids=TABLES.keys())
+def test_tables(refused, here, command, table, said):
+    """A fault in a table is told with file, line and column."""
+    name, text = table
+
+    def spoil(*words):
+        (here / name).write_text(text)
+        return words
+
+    # The fixture has written the good tables by now.
+    assert refused(command, *spoil(*JOB)) == said
+
+
+def test_files_that_cannot_be_read(refused, here):
+    """Absent files, directories and noise are refused by their names, whichever table they stand for."""
+    (here / "noise.csv").write_bytes(b"\xff\xfe\x00\x01")
+    (here / "folder").mkdir()
+    for option in ("--train", "--power", "--groups"):
+        command = ("groups", "--jobs", "jobs.toml", "--groups", "groups.csv")
+        assert refused(*command, option, "absent.csv") == "absent.csv: No such file."
+        assert refused(*command, option, "folder") == "folder: cannot be read (Is a directory)."
+        assert refused(*command, option, "noise.csv") == "noise.csv: Expected CSV text in UTF-8, got other bytes."
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_files_without_permission(refused, here):
+    """So is a file that one may not read."""
+    (here / "train.csv").chmod(0)
+    assert refused("traces") == "train.csv: cannot be read (Permission denied)."
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, gzip.compress, bz2.compress], ids=["xz", "gzip", "bzip2"])
+def test_packed_files_that_are_cut_off(refused, here, pack):
+    """A packed trace of groups that was cut off is refused by its name, in each packing."""
+    whole = pack((GROUPS + GROUPS[GROUPS.index("\n") + 1 :] * 400).encode())
+    (here / "cut.csv.packed").write_bytes(whole[: len(whole) // 2])
+    said = refused("groups", "--jobs", "jobs.toml", "--groups", "cut.csv.packed")
+    assert said.startswith("cut.csv.packed: cannot be read (")
+
+
+def test_one_table_without_the_other(call):
+    """Traces come in pairs."""
+    done = call("zeus", "traces", "--train", "train.csv")
+    assert (done.status, done.err) == (
+        2,
+        "Error: Expected --train and --power together, got --train without --power.\n",
+    )
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+GROUP_TABLES = {
+    "no column": (cut(GROUPS, "runtime_ratio"), "groups.csv: Expected a column 'runtime_ratio', found none."),
+    "ends before it starts": (
+        GROUPS.replace("0,100", "0,-100"),
+        "groups.csv:2: Expected end_time >= start_time, got -100.0 < 0.0.",
+    ),
+    "ratio 0": (
+        GROUPS.replace("pages,1.0", "pages,0", 1),
+        "groups.csv:2, column runtime_ratio: Expected a finite ratio above 0, got '0'.",
+    ),
+    "text": (
+        GROUPS.replace("a,200", "a,late"),
+        "groups.csv:3, column start_time: Expected a finite time in seconds, got 'late'.",
+    ),
+    "two datasets": (
+        GROUPS.replace("400,pages", "400,words"),
+        "groups.csv:4, column dataset: Expected one dataset a group, got 'words' after 'pages' in group a.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), GROUP_TABLES.values(), ids=GROUP_TABLES.keys())
+def test_group_tables(refused, here, text, said):
+    """A fault in a trace of groups is told with file, line and column."""
+    (here / "groups.csv").unlink(missing_ok=True)
+
+    def spoiled():
+        (here / "groups.csv").write_text(text)
+        return "groups.csv"
+
+    assert refused("groups", "--jobs", "jobs.toml", "--groups", spoiled()).startswith(said)
+
+
+GROUP_CHOICES = {
+    "unknown group": (
+        ("--jobs", "jobs.toml", "--group", "d"),
+        "Expected a group of the trace, got 'd'. Known: a, b, c.",
+    ),
+    "unknown dataset": (
+        ("--jobs", "jobs.toml", "--dataset", "page"),
+        "Expected a dataset of the trace, got 'page'. Did you mean 'pages'?",
+    ),
+    "no job for a dataset": (
+        JOB,
+        "Group c: Expected a job for the dataset 'words', got none. Known: pages.",
+    ),
+    "two jobs for a dataset": (
+        (*JOB, "--job", "pages,net,sgd", "--max-epochs", "30"),
+        "Expected one job a dataset, got Job(pages,net,sgd,0.5,bs8~20) and Job(pages,net,sgd,0.5,bs8~30).",
+    ),
+    "none is left": (
+        ("--jobs", "jobs.toml", "--group", "a", "--dataset", "words"),
+        "Expected a group that is wanted both by name and by dataset, got none.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), GROUP_CHOICES.values(), ids=GROUP_CHOICES.keys())
+def test_group_choices(refused, words, said):
+    """Groups and datasets that are not there, and datasets that no job stands for, are refused with those that are."""
+    assert refused("groups", "--groups", "groups.csv", *words) == said
+
+
+# --- places ------------------------------------------------------------------------------------------------------
+
+
+def test_places(refused, here):
+    """A name that says no form, a place that is not there and an existing file are refused."""
+    (here / "old.json").write_text("precious")
+    for name, said in (
+        ("out.py", "out.py: Expected a name that ends in .json or .parquet, got .py."),
+        ("nowhere/out.json", "nowhere/out.json: cannot be written (No such file or directory)."),
+        ("old.json", "old.json: Expected no such file yet; choose another name or give --force."),
+    ):
+        for command in (
+            ("simulate", *JOB),
+            ("compare", *JOB),
+            ("groups", "--groups", "groups.csv", "--jobs", "jobs.toml"),
+        ):
+            assert refused(*command, "--output", name) == said
+    assert refused("simulate", "--jobs", "absent.toml", "--output", "old.json").startswith("old.json: ")
+
+
+def test_an_interrupt_ends_quietly(here):
+    """Ctrl-C in a campaign on several processes ends in one word, with the usual status, and leaves no file."""
+    (here / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from bftrainer.zeus.baselines import DefaultBatchSize\n"
+        "def make(context):\n    Path('started').touch()\n    return DefaultBatchSize()\n"
+    )
+    words = (
+        "zeus",
+        "compare",
+        "--policy",
+        "mine:make+jit",
+        "--seeds",
+        "2000",
+        "--workers",
+        "2",
+        "--output",
+        "out.json",
+    )
+    process = subprocess.Popen(
+        [installed("bftrainer"), *words],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while process.poll() is None and not (here / "started").exists():
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, "", "Interrupted.")
+    assert not (here / "out.json").exists()
+
+
+def test_end_to_end(here):
+    """The installed command behaves the same."""
+    done = spawn("bftrainer", "zeus", "simulate", "--eta", "2", cwd=here)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "Error: Expected eta from 0 (time) to 1 (energy), got 2.0.\n"

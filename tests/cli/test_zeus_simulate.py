@@ -1,0 +1,162 @@
+"""`bftrainer zeus simulate` and `traces` on a world that can be checked by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from bftrainer.experiment.zeus_campaign import Simulation, simulate_all
+from bftrainer.experiment.zeus_files import read_results
+from bftrainer.experiment.zeus_summary import summarise
+from bftrainer.zeus import Job
+from tests.recurring import JOB, PAGES, WORDS, cells
+
+
+def test_simulate_run_by_run(zeus):
+    """By hand: 8 profiles both limits in its first epoch and takes 10, 16 takes 4, 32 runs out of epochs, all twice."""
+    done = zeus("simulate", *JOB, "--recurrences", "7", "--seed", "1", "--beta", "inf")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[0] == "Job(pages,net,sgd,0.5,bs8~20), zeus+jit, seed 1, eta 0.5, beta inf"
+    rows = cells(done.out.partition("\n\n")[0])[2:-1]
+    # recurrence, try, batch size, limit, epochs, energy, time, reached
+    assert rows[0] == ["0", "0", "8", "100*", "10", f"{1290 + 9 * 1080:,}", "119", "yes"]
+    assert rows[1] == ["1", "0", "16", "200*", "4", f"{(950 + 1280) / 2 + 3 * 1280:,.0f}", "33", "yes"]
+    assert rows[2][:5] == ["2", "0", "32", "200*", "20"]
+    assert rows[2][-1] == "no"
+    # The second round starts from the cheapest, 16, and goes down first.
+    assert [row[2:4] for row in rows[3:5]] == [["16", "200"], ["8", "100"]]
+    assert {row[3] for row in rows[3:]} <= {"100", "200"}
+
+
+def test_simulate_says_how_far_it_is_from_the_optimum(zeus, trace):
+    """Totals, converged choice, optimum and regret are those of the summary; the optimum is 4 epochs of 1,440 J."""
+    done = zeus("simulate", *JOB, "--recurrences", "30", "--seed", "1")
+    (result,) = simulate_all(trace, [Simulation(PAGES, 30, seed=1)])
+    summary = summarise(trace, result)
+    assert "converged to        batch size 16 at 200 W (100% of the last runs), 5,760 J a recurrence\n" in done.out
+    assert "optimum             batch size 16 at 200 W, 5,760 J a recurrence\n" in done.out
+    assert f"regret, cumulative  {summary.cumulative_regret_j:,.0f} J\n" in done.out
+    assert "regret, final       0 J a recurrence (+0.00 %)\n" in done.out
+    assert f"energy              {sum(entry.energy for entry in result.history):,.0f} J\n" in done.out
+
+
+def test_simulate_as_json(zeus, trace):
+    """The same for programs: every run, and the summary; an infinite beta is null."""
+    done = zeus("simulate", *JOB, "--recurrences", "12", "--beta", "inf", "--eta", "1", "--seed", "5", "--json")
+    (each,) = done.json["simulations"]
+    (result,) = simulate_all(trace, [Simulation(PAGES, 12, eta_knob=1.0, beta_knob=math.inf, seed=5)])
+    assert [(run["batch_size"], run["energy_j"]) for run in each["runs"]] == [
+        (entry.bs, entry.energy) for entry in result.history
+    ]
+    assert (each["beta_knob"], each["eta_knob"], done.json["partial"]) == (None, 1.0, False)
+    assert each["summary"] == json.loads(json.dumps(summarise(trace, result).to_dict()))
+    assert len(done.json["inputs"]["train"]["sha256"]) == 64
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.parquet"])
+def test_output_holds_all_runs(zeus, trace, here, name):
+    """The file has the runs of every job and seed; an existing one is replaced by force only."""
+    words = ("--jobs", "jobs.toml", "--seeds", "2", "--seed", "3", "--recurrences", "9", "--output", name)
+    assert zeus("simulate", *words, "--workers", "2").status == 0
+    wanted = simulate_all(trace, [Simulation(job, 9, seed=seed) for job in (PAGES, WORDS) for seed in (3, 4)])
+    found = read_results(here / name)
+    assert [(one.simulation, one.runs) for one in found] == [(one.simulation, one.runs) for one in wanted]
+    before = (here / name).read_bytes()
+    refused = zeus("simulate", *words)
+    assert (refused.status, refused.err) == (
+        2,
+        f"Error: {name}: Expected no such file yet; choose another name or give --force.\n",
+    )
+    assert zeus("simulate", *words, "--force").status == 0
+    assert (here / name).read_bytes() == before
+
+
+def test_simulate_several(zeus):
+    """Several jobs and seeds have a line each."""
+    done = zeus("simulate", "--jobs", "jobs.toml", "--seeds", "2", "--recurrences", "20", "--seed", "7")
+    lines = cells(done.out)
+    assert [line[:2] for line in lines[1:]] == [[str(job), seed] for job in (PAGES, WORDS) for seed in ("7", "8")]
+
+
+def test_options_go_before_the_file(zeus):
+    """--job picks from a file, and what is said beside it counts more; one value serves all jobs."""
+    words = ("--jobs", "jobs.toml", "--recurrences", "5", "--json")
+    picked = zeus("simulate", *words, "--job", "pages, net, sgd", "--target", "0.6", "--default-bs", "16").json
+    assert [each["job"] for each in picked["simulations"]] == [
+        Job("pages", "net", "sgd", 0.6, 20, 16).to_dict(),
+    ]
+    both = zeus("simulate", *words, "--max-epochs", "30").json
+    assert [each["job"]["max_epochs"] for each in both["simulations"]] == [30, 30]
+    each = zeus("simulate", *words, "--max-epochs", "30", "--max-epochs", "40").json
+    assert [each["job"]["max_epochs"] for each in each["simulations"]] == [30, 40]
+
+
+def test_a_failure_is_told_and_kept(zeus, here):
+    """A default that does not converge exits 1 with one line; what ran until then is printed and written as partial."""
+    words = (*JOB[:-1], "32", "--recurrences", "5")
+    done = zeus("simulate", *words, "--output", "out.json")
+    assert done.status == 1
+    assert done.err == "Error: Job(pages,net,sgd,0.5,bs32~20): The default batch size 32 did not converge.\n"
+    assert done.out.count(" no\n") == 1
+    document = json.loads((here / "out.json").read_text())
+    assert document["partial"] is True
+    assert [run["batch_size"] for run in document["simulations"][0]["runs"]] == [32]
+    assert document["simulations"][0]["failure"] == done.err.removeprefix("Error: ").strip()
+
+
+def test_some_failures_are_counted(zeus):
+    """Where some of several fail, the others count, and a line says how many and why the first did."""
+    done = zeus("simulate", "--jobs", "jobs.toml", "--max-epochs", "3", "--max-epochs", "10", "--seeds", "2")
+    assert done.status == 1
+    assert done.err.startswith("Error: 2 of 4 simulations failed; the first: Job(pages,net,sgd,0.5,bs8~3): ")
+    assert done.out.count("(failed)") == 2
+
+
+def test_a_policy_of_your_own(zeus, here):
+    """A policy is found by module and name, for batch sizes and power limits alike."""
+    (here / "mine.py").write_text(
+        "from bftrainer.zeus.baselines import DefaultBatchSize, MaxPowerLimit\n"
+        "def sizes(context):\n    return DefaultBatchSize()\n"
+        "def limits(context):\n    return MaxPowerLimit.of(context.trace, [context.job])\n"
+    )
+    done = zeus("simulate", *JOB, "--policy", "mine:sizes", "--power-policy", "mine:limits", "--json")
+    plain = zeus("simulate", *JOB, "--policy", "default", "--power-policy", "max-power", "--json")
+    assert done.json["simulations"][0]["runs"] == plain.json["simulations"][0]["runs"]
+
+
+def test_traces_lists_jobs_and_optima(zeus):
+    """By hand: for 0.5, 16 at 200 W is cheapest; 32 reaches nothing; a recurrence takes 4 epochs of 8 s at 160 W."""
+    done = zeus("traces")
+    lines = cells(done.out)
+    assert lines[1] == ["pages,net,sgd", *["8", "16", "32"], "100", "200", "0.5", "0.6"]
+    assert lines[2] == ["words,net,adam", "16", "64", "100", "200", "0.9"]
+    optima = {line[0]: line[1:] for line in lines[5:]}
+    assert " ".join(optima["Job(pages,net,sgd,0.5~100)"]) == "2 batch sizes 16 at 200 W 5,120 32 5,760 2"
+    assert set(optima) == {"Job(pages,net,sgd,0.5~100)", "Job(pages,net,sgd,0.6~100)", "Job(words,net,adam,0.9~100)"}
+
+
+def test_traces_shows_the_front_of_a_target(zeus):
+    """Of 8 and 16 at 100 and 200 W, in 10 and 4 epochs, only 16 is worth it; both its limits are on the front."""
+    done = zeus("traces", *JOB)
+    front = cells(done.out.partition("Pareto front\n")[2])[1:]
+    assert front == [
+        ["16", "200", "5,120", "32", "5,760", "100%", "optimum"],
+        ["16", "100", "3,800", "40", "5,900", "100%"],
+    ]
+
+
+def test_traces_as_json(zeus):
+    """The same for programs, with all fronts; weights of energy shift the optimum to the lower limit."""
+    found = zeus("traces", "--job", "pages,net,sgd", "--eta", "1", "--json").json
+    assert [each["batch_sizes"] for each in found["jobs"]] == [[8, 16, 32]]
+    first = found["targets"][0]
+    assert (first["optimum"]["batch_size"], first["optimum"]["power_limit_w"]) == (16, 100)
+    assert (first["reaching"], len(first["front"])) == ([8, 16], 2)
+
+
+def test_traces_without_an_optimum(zeus):
+    """A target that nothing reaches in time has no optimum, and says so."""
+    lines = cells(zeus("traces", *JOB[:4], "--max-epochs", "2").out)
+    assert ["Job(pages,net,sgd,0.5~2)", "0", "batch", "sizes", "none", "-", "-", "-", "0"] in lines
