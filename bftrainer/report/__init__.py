@@ -1,4 +1,4 @@
-"""What a run says: numbers (`metrics`)."""
+"""What a run says: numbers (`metrics`, `intervals`) and figures (`zeus_figures`)."""
 
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 

@@ -1,0 +1,364 @@
+"""Figures of tuned recurring jobs: cumulative regret, and energy against time with the path that tuning took.
+
+What is drawn is worked out apart from drawing. Drawing needs matplotlib (extra ``report``), imported when it happens;
+figures are objects of their own, nothing of pyplot's state is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SettingsError
+from bftrainer.report.intervals import student_quantile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+__all__ = [
+    "Entry",
+    "PathStep",
+    "RegretCurve",
+    "Setting",
+    "TuningPath",
+    "pareto_figure",
+    "regret_curve",
+    "regret_figure",
+    "rendered",
+    "tuning_path",
+]
+
+FORMATS = ("png", "svg")
+CONFIDENCE = 0.95
+_SIZE_INCHES = (7.2, 4.4)
+_DOTS_PER_INCH = 150
+# Axes whose values are further apart than this are logarithmic: settings that hardly reach the target may take a
+# hundred times what good ones take, which differ by percents.
+_WIDE = 5.0
+# Longest times that are shown in seconds and in minutes.
+_SECONDS_S, _MINUTES_S = 300.0, 4 * 3600.0
+
+
+class Setting(Protocol):
+    """A batch size and power limit, and what a recurrence takes with them."""
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size."""
+
+    @property
+    def power_limit_w(self) -> float:
+        """GPU power limit in watts."""
+
+    @property
+    def energy_j(self) -> float:
+        """Energy of a recurrence."""
+
+    @property
+    def time_s(self) -> float:
+        """Time of a recurrence."""
+
+
+class Entry(Protocol):
+    """A run, as histories hold it."""
+
+    @property
+    def bs(self) -> int:
+        """Batch size."""
+
+    @property
+    def pl(self) -> int | None:
+        """GPU power limit in watts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegretCurve:
+    """Cumulative regret of a policy, over several seeds.
+
+    Parameters
+    ----------
+    label : str
+        The policy.
+    mean_j : ndarray of float64, shape (recurrences,)
+        Mean over the seeds of what the recurrences until then cost beyond the optimum.
+    low_j, high_j : ndarray of float64, shape (recurrences,)
+        Ends of the mean's confidence interval; the mean itself for a single seed.
+    seeds : int
+        How many there are.
+    """
+
+    label: str
+    mean_j: NDArray[np.float64]
+    low_j: NDArray[np.float64]
+    high_j: NDArray[np.float64]
+    seeds: int
+
+
+def regret_curve(label: str, regrets_j: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> RegretCurve:
+    """Cumulative regret from the regrets of single recurrences.
+
+    Parameters
+    ----------
+    label : str
+        What to call it.
+    regrets_j : sequence of sequence of float, shape (seeds, recurrences)
+        Regret of each recurrence, for each seed. As a mean over fewer seeds would jump where one ends early, all are
+        cut to the shortest.
+    confidence : float
+        Of the interval by Student's t.
+
+    Raises
+    ------
+    SettingsError
+        If there is no seed, or one has no recurrence.
+    """
+    seeds = len(regrets_j)
+    length = min(map(len, regrets_j), default=0)
+    if not length:
+        raise SettingsError(f"{label}: Expected regrets of at least one recurrence for each seed, got none.")
+    cumulative = np.cumsum([each[:length] for each in regrets_j], axis=1, dtype=np.float64)
+    mean = cumulative.mean(axis=0)
+    if seeds == 1:
+        return RegretCurve(label, mean, mean, mean, 1)
+    error = cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
+    half = student_quantile(seeds - 1, confidence) * error
+    return RegretCurve(label, mean, mean - half, mean + half, seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """Runs in a row with one setting.
+
+    Parameters
+    ----------
+    first_run, runs : int
+        Number of the first one in its history, from 1, and how many there are.
+    setting : Setting
+        The setting, and what a recurrence takes with it.
+    """
+
+    first_run: int
+    runs: int
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPath:
+    """The settings that a history went through.
+
+    Parameters
+    ----------
+    steps : tuple of PathStep
+        In the order of the runs.
+    unplaced_runs : int
+        Runs with settings that never reach the target, and so have no place.
+    """
+
+    steps: tuple[PathStep, ...]
+    unplaced_runs: int
+
+
+def tuning_path(settings: Iterable[Setting], history: Iterable[Entry]) -> TuningPath:
+    """Follow a history through the settings.
+
+    Parameters
+    ----------
+    settings : iterable of Setting
+        Those that reach the target, each once.
+    history : iterable of Entry
+        Runs in their order. Consecutive ones with one setting are one step, also across runs that have no place.
+    """
+    places = {(setting.batch_size, setting.power_limit_w): setting for setting in settings}
+    steps: list[PathStep] = []
+    unplaced = 0
+    for number, entry in enumerate(history, start=1):
+        setting = None if entry.pl is None else places.get((entry.bs, entry.pl))
+        if setting is None:
+            unplaced += 1
+        elif steps and steps[-1].setting is setting:
+            steps[-1] = PathStep(steps[-1].first_run, steps[-1].runs + 1, setting)
+        else:
+            steps.append(PathStep(number, 1, setting))
+    return TuningPath(tuple(steps), unplaced)
+
+
+def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | None = None) -> Axes:
+    """Draw cumulative regret over recurrences: a line for each policy, and a band where there are several seeds.
+
+    Parameters
+    ----------
+    curves : sequence of RegretCurve
+        At least one.
+    title : str
+        Above the axes.
+    ax : Axes, optional
+        Where to draw; by default on a figure of its own, ``ax.figure``.
+
+    Raises
+    ------
+    SettingsError
+        If there are no curves, or matplotlib is not installed.
+    """
+    if not curves:
+        raise SettingsError("Expected at least one curve of regret, got none.")
+    ax = _axes(ax, title)
+    for curve in curves:
+        recurrences = np.arange(1, curve.mean_j.size + 1)
+        label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
+        (line,) = ax.plot(recurrences, curve.mean_j, label=label)
+        if curve.seeds > 1:
+            ax.fill_between(recurrences, curve.low_j, curve.high_j, color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    ax.set_xlabel("recurrence")
+    ax.set_ylabel("cumulative regret")
+    _in_joules(ax)
+    ax.legend(frameon=False)
+    return ax
+
+
+def pareto_figure(
+    settings: Sequence[Setting],
+    front: Sequence[Setting],
+    *,
+    best: Setting | None = None,
+    path: TuningPath | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw energy against time of each setting, the Pareto front, and the path that a history took.
+
+    Parameters
+    ----------
+    settings, front : sequence of Setting
+        All that reach the target, at least one, and those of them that no other one beats in both; by time.
+    best : Setting, optional
+        The cheapest one, marked.
+    path : TuningPath, optional
+        Drawn from setting to setting; the number beside a place is that of the first run there.
+    title : str
+        Above the axes.
+    ax : Axes, optional
+        Where to draw; by default on a figure of its own, ``ax.figure``.
+
+    Raises
+    ------
+    SettingsError
+        If there are no settings, or matplotlib is not installed.
+    """
+    if not settings:
+        raise SettingsError("Expected at least one setting that reaches the target, got none.")
+    ax = _axes(ax, title)
+    unit_s, unit = _time_unit(max(each.time_s for each in settings))
+    ax.plot(*_places(settings, unit_s), ".", color="0.7", label="settings")
+    ax.plot(*_places(front, unit_s), "o-", color="tab:blue", markersize=4, label="Pareto front")
+    if path is not None and path.steps:
+        _draw_path(ax, path, unit_s)
+    if best is not None:
+        label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
+        ax.plot(*_places([best], unit_s), "*", color="tab:red", markersize=13, label=label)
+    ax.set_xlabel(f"time to target ({unit})")
+    ax.set_ylabel("energy to target")
+    times, energies = _places(settings, unit_s)
+    if max(times) > _WIDE * min(times):
+        ax.set_xscale("log")
+        _tick_decades(ax.xaxis)
+    if max(energies) > _WIDE * min(energies):
+        ax.set_yscale("log")
+        _tick_decades(ax.yaxis)
+    ax.xaxis.set_major_formatter("{x:g}")
+    _in_joules(ax)
+    ax.legend(frameon=False)
+    return ax
+
+
+def _tick_decades(axis: Axis) -> None:
+    """Mark 1, 2 and 5 of each decade of a logarithmic axis, and nothing between."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+
+
+def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
+    label = "path of the history"
+    if path.unplaced_runs:
+        label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
+    ax.plot(*_places([step.setting for step in path.steps], unit_s), "-", color="tab:orange", alpha=0.7, label=label)
+    named: set[tuple[int, float]] = set()
+    for step in path.steps:
+        setting = step.setting
+        if (setting.batch_size, setting.power_limit_w) not in named:
+            named.add((setting.batch_size, setting.power_limit_w))
+            ax.annotate(
+                f"{step.first_run}: {setting.batch_size}, {setting.power_limit_w:g} W",
+                (setting.time_s / unit_s, setting.energy_j),
+                xytext=(5, 5),
+                textcoords="offset points",
+                fontsize="small",
+            )
+
+
+def rendered(ax: Axes, form: str) -> bytes:
+    """The figure as a file's content, the same bytes for the same drawing.
+
+    Parameters
+    ----------
+    ax : Axes
+        What was drawn.
+    form : str
+        ``png`` or ``svg``.
+
+    Raises
+    ------
+    SettingsError
+        If it is another one.
+    """
+    if form not in FORMATS:
+        raise SettingsError(f"Expected a figure's format to be {' or '.join(FORMATS)}, got {form!r}.")
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    # Neither a time nor random names in the file.
+    with rc_context({"svg.hashsalt": "bftrainer"}):
+        metadata = {"Date": None} if form == "svg" else {"Software": None}
+        ax.figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=metadata)
+    return content.getvalue()
+
+
+def _axes(ax: Axes | None, title: str) -> Axes:
+    """Axes to draw on, on a figure of their own if there are none."""
+    if ax is None:
+        try:
+            from matplotlib.figure import Figure
+        except ModuleNotFoundError:
+            raise SettingsError(
+                "Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'."
+            ) from None
+        ax = Figure(figsize=_SIZE_INCHES, layout="constrained").add_subplot()
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_title(title)
+    return ax
+
+
+def _in_joules(ax: Axes) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    ax.yaxis.set_major_formatter(EngFormatter(unit="J"))
+
+
+def _places(settings: Sequence[Setting], unit_s: float) -> tuple[list[float], list[float]]:
+    return [each.time_s / unit_s for each in settings], [each.energy_j for each in settings]
+
+
+def _time_unit(longest_s: float) -> tuple[float, str]:
+    """Length in seconds and name of a unit that suits times up to this."""
+    if longest_s <= _SECONDS_S:
+        return 1.0, "s"
+    return (60.0, "min") if longest_s <= _MINUTES_S else (3600.0, "h")
