@@ -11,7 +11,7 @@
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
     │   ├── UnknownSolverError          a solver nobody registered
     │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
-    │   ├── TuningInputError            a job or knob that tuning cannot start with (a ValueError too)
+    │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
     │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
     │   └── OutputError                 a place that results cannot be written to
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
@@ -100,7 +100,17 @@ class TrainingTraceError(InputError, ValueError):
 
 
 class TuningInputError(InputError, ValueError):
-    """A job, a knob or a batch size that tuning cannot work with."""
+    """A job, a knob, a batch size or a power limit that tuning cannot work with.
+
+    Attributes
+    ----------
+    history : list
+        The runs until then, as the simulation would have returned them.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.history: list[object] = []
 
 
 class UnsupportedScalingError(TuningInputError, NotImplementedError):

@@ -17,7 +17,7 @@ import numpy as np
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.rewards import Statistics, statistics
 
-__all__ = ["Belief", "GaussianTS", "posterior", "reward_precision_of"]
+__all__ = ["Belief", "GaussianTS", "check_prior", "posterior", "reward_precision_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,20 @@ def reward_precision_of(rewards: Statistics) -> float:
     return 1.0 / rewards.variance if rewards.variance else math.inf
 
 
+def check_prior(mean: float, precision: float) -> None:
+    """Refuse priors that no posterior can be made of.
+
+    Raises
+    ------
+    TuningInputError
+        If the mean is not finite, or the precision is not finite and 0 or more.
+    """
+    if not math.isfinite(mean):
+        raise TuningInputError(f"Expected a finite prior mean, got {mean}.")
+    if not (precision >= 0 and math.isfinite(precision)):
+        raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {precision}.")
+
+
 class GaussianTS:
     """Thompson sampling over arms with normal rewards.
 
@@ -87,7 +101,7 @@ class GaussianTS:
     Raises
     ------
     TuningInputError
-        If there are no arms, or one twice, or the precisions do not fit them.
+        If there are no arms, or one twice, or precisions do not fit them, or the prior is not usable.
 
     References
     ----------
@@ -109,6 +123,7 @@ class GaussianTS:
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
         precisions = _each(reward_precision, len(self.arms))
+        check_prior(prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = float(prior_mean), float(prior_precision)
         self.num_exploration = num_exploration
         self.level = logging.INFO if verbose else logging.DEBUG
@@ -140,9 +155,11 @@ class GaussianTS:
             self.fit_arm(arm, own, reset=False)
 
     def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
-        """Learn from rewards of one arm, starting at its belief or, with `reset`, at the prior."""
+        """Learn from rewards of one arm, at least one, starting at its belief or, with `reset`, at the prior."""
         if arm not in self.beliefs:
             raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
+        if not len(rewards):
+            raise TuningInputError(f"Expected at least one reward of arm {arm}, got none.")
         old = self.beliefs[arm]
         start = (self.prior_mean, self.prior_precision, 0) if reset else (old.mean, old.precision, old.observations)
         summed = statistics(rewards)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError
-from bftrainer.zeus.checks import check_batch_sizes, check_known, check_told, default_first, registered
+from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_known, check_told, default_first, registered
 from bftrainer.zeus.cost import zeus_cost
 from bftrainer.zeus.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.job import Job
@@ -118,10 +118,11 @@ class GridSearch(BatchSizeOptimizer):
         Raises
         ------
         TuningInputError
-            If the batch size is not one of the job's, or `converged` is None.
+            If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
         """
         grid = registered(self._grids, job)
         check_known(job, batch_size, grid.batch_sizes)
+        check_cost(job, batch_size, cost)
         if batch_size not in grid.ahead:
             return
         if check_told(job, batch_size, converged):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.job import Job
 
-__all__ = ["check_batch_sizes", "check_known", "check_told", "default_first", "registered"]
+__all__ = ["check_batch_sizes", "check_cost", "check_known", "check_told", "default_first", "registered"]
 
 T = TypeVar("T")
 
@@ -23,6 +24,18 @@ def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
     """
     if not len(batch_sizes):
         raise TuningInputError(f"Batch size list for {job} is empty.")
+
+
+def check_cost(job: Job, batch_size: int, cost: float) -> None:
+    """Refuse costs that nothing can be learned from.
+
+    Raises
+    ------
+    TuningInputError
+        If the cost is not finite.
+    """
+    if not math.isfinite(cost):
+        raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
 
 
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:

@@ -84,11 +84,18 @@ def read_groups(source: Any) -> dict[str, Group]:
 
 
 def group_jobs(group: Any) -> list[GroupJob]:
-    """The jobs of a group given as a `Group`, a data frame or a sequence of jobs, in the order given."""
+    """The jobs of a group given as a `Group`, a data frame or a sequence of jobs, in the order given.
+
+    Raises
+    ------
+    TrainingTraceError
+        If a job ends before it starts, or a number is not usable.
+    """
     if isinstance(group, Group):
-        return list(group.jobs)
-    if isinstance(group, Sequence):
-        return [GroupJob(*job) for job in group]
+        group = group.jobs
+    if isinstance(group, Sequence) and not isinstance(group, str):
+        columns = zip(*(GroupJob(*job) for job in group), strict=True)
+        return _jobs(Table("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
     return _jobs(read_table(group, TIMES, "group_df"))
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, nearest
-from bftrainer.zeus.bandit import GaussianTS
-from bftrainer.zeus.checks import check_batch_sizes, check_told, registered
+from bftrainer.zeus.bandit import GaussianTS, check_prior
+from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_told, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
 from bftrainer.zeus.pruning import PruningExploreManager
@@ -70,8 +70,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     ) -> None:
         if window_size < 0 or window_size == 1:
             raise TuningInputError(f"Expected a window of 0 (all) or at least 2 runs, got {window_size}.")
-        if not prior_precision >= 0:
-            raise TuningInputError(f"Expected a prior precision of 0 or more, got {prior_precision}.")
+        check_prior(prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.window_size, self.concurrency = window_size, concurrency
         self.seed, self.verbose = seed, verbose
@@ -123,25 +122,31 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningProtocolError
             If the job is not registered, or a run of another batch size was asked for and runs don't overlap.
         TuningInputError
-            If `converged` is None while batch sizes are being pruned.
+            If the cost is not finite, or `converged` is None while batch sizes are being pruned.
         """
         tuned = registered(self._jobs, job)
+        check_cost(job, batch_size, cost)
         rewards = tuned.rewards.get(batch_size)
         if rewards is None:
-            rewards = tuned.rewards[batch_size] = RewardLog()
-        if tuned.bandit is not None:
-            rewards.append(-cost)
-            tuned.bandit.learn(batch_size, rewards.statistics(self.window_size))
-            return
-        converged = check_told(job, batch_size, converged)
+            batch_size = int(batch_size)
+            rewards = RewardLog()
+        if tuned.bandit is None:
+            # First, so that what is refused leaves no trace.
+            self._prune(job, tuned, batch_size, cost, converged)
+        tuned.rewards[batch_size] = rewards
         rewards.append(-cost)
-        if tuned.manager.expecting == batch_size or not self.concurrency:
-            tuned.manager.report_batch_size_result(batch_size, cost, converged)
-            logger.log(self.level, "%s: batch size %s %s.", job, batch_size, "reached" if converged else "pruned")
+        if tuned.bandit is not None:
+            tuned.bandit.learn(batch_size, rewards.statistics(self.window_size))
 
     def bandit(self, job: Job) -> GaussianTS | None:
         """The bandit that plays for a job; None while its batch sizes are being pruned."""
         return registered(self._jobs, job).bandit
+
+    def _prune(self, job: Job, tuned: _Tuned, batch_size: int, cost: float, converged: bool | None) -> None:
+        converged = check_told(job, batch_size, converged)
+        if tuned.manager.expecting == batch_size or not self.concurrency:
+            tuned.manager.report_batch_size_result(batch_size, cost, converged)
+            logger.log(self.level, "%s: batch size %s %s.", job, batch_size, "reached" if converged else "pruned")
 
     def _start_bandit(self, job: Job, tuned: _Tuned) -> GaussianTS:
         survivors = tuned.manager.batch_sizes
@@ -202,6 +207,11 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         One over the variance of rewards, if it is not learned.
     prior_mean, prior_precision, num_exploration, seed, verbose
         As for `GaussianTS`.
+
+    Raises
+    ------
+    TuningInputError
+        If the prior is not usable.
     """
 
     def __init__(
@@ -214,6 +224,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         seed: int = 123456,
         verbose: bool = True,
     ) -> None:
+        check_prior(prior_mean, prior_precision)
         self.learn_reward_precision = learn_reward_precision
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
@@ -253,9 +264,10 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         Raises
         ------
         TuningInputError
-            If the batch size is not one of the job's.
+            If the batch size is not one of the job's, or the cost is not finite.
         """
         bandit = registered(self._bandits, job)
+        check_cost(job, batch_size, cost)
         rewards = self._rewards[job].get(batch_size)
         if rewards is None:
             close = nearest(batch_size, self._rewards[job])

@@ -96,7 +96,7 @@ class PruningExploreManager:
             raise TuningProtocolError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
         self.expecting = None
         if reached:
-            self._reached[batch_size] = cost
+            self._reached[int(batch_size)] = float(cost)
             self._ahead = self._ahead[1:]
         else:
             self._ahead = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -96,24 +97,25 @@ class Simulator:
         Raises
         ------
         TuningInputError
-            If the job is not in the traces, its default batch size is missing or not in them, or a knob is out of
-            range.
+            If the job is not in the traces, its default batch size is missing or not in them, or a number is out of
+            range; or if a policy chooses what was not measured.
         NotConvergedError
             If the default batch size, or any in 20 tries, does not reach the target.
         AllPrunedError
-            If the policy has no batch size left. All three errors of tuning hold the `history` so far.
+            If the policy has no batch size left.
+        TuningProtocolError
+            If a policy does not take calls in this order. These errors hold the `history` so far.
         """
-        return [run.entry() for run in self.job_runs(job, num_recurrence, beta_knob, eta_knob) if run.outcome.started]
+        return _history(self.job_runs(job, num_recurrence, beta_knob, eta_knob))
 
     def job_runs(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[Run]:
         """As `simulate_one_job`, with all that is known of each run, also of those that never started."""
+        if num_recurrence < 0:
+            raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
         tuning = self._start(job, beta_knob, eta_knob)
-        try:
+        with _keeping_history(tuning):
             for recurrence in range(num_recurrence):
                 tuning.recur(recurrence)
-        except TuningError as error:
-            error.history = [run.entry() for run in tuning.runs if run.outcome.started]
-            raise
         return tuning.runs
 
     def simulate_one_alibaba_group(
@@ -144,19 +146,18 @@ class Simulator:
             As for `simulate_one_job`.
         TuningProtocolError
             If the policy is not made for runs that overlap.
+        TrainingTraceError
+            If a job of the group ends before it starts, or a number of it is not finite.
         """
-        return [run.entry() for run in self.group_runs(job, group_df, beta_knob, eta_knob) if run.outcome.started]
+        return _history(self.group_runs(job, group_df, beta_knob, eta_knob))
 
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
         """As `simulate_one_alibaba_group`, with all that is known of each run, also of those that never started."""
         jobs = group_jobs(group_df)
         tuning = self._start(job, beta_knob, eta_knob)
         group = GroupTuning(tuning, self.corrections, self.max_group_retries)
-        try:
+        with _keeping_history(tuning):
             group.simulate(jobs)
-        except TuningError as error:
-            error.history = [run.entry() for run in tuning.runs if run.outcome.started]
-            raise
         return tuning.runs
 
     def _start(self, job: Job, beta_knob: float, eta_knob: float) -> Tuning:
@@ -168,6 +169,20 @@ class Simulator:
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
         return Tuning(training, sizes, limits, beta_knob, self.observers, self.level)
+
+
+def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
+    return [run.entry() for run in runs if run.outcome.started]
+
+
+@contextmanager
+def _keeping_history(tuning: Tuning) -> Iterator[None]:
+    """Leave the runs so far with an error that ends a simulation."""
+    try:
+        yield
+    except (TuningError, TuningInputError) as error:
+        error.history = [*_history(tuning.runs)]
+        raise
 
 
 def _check_default(job: Job, trace: JobTrace) -> None:

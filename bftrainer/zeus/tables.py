@@ -7,6 +7,7 @@ import csv
 import gzip
 import lzma
 import math
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ _OPENERS: dict[bytes, Callable[..., IO[str]]] = {
     b"\xfd7zXZ\x00": cast(Callable[..., IO[str]], lzma.open),
     b"BZh": cast(Callable[..., IO[str]], bz2.open),
 }
-_MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
+_MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,20 +35,20 @@ class Table:
         File name, or what stands for it.
     columns : dict of str to list
         Cells as they were found: text from a file, values from a data frame.
-    first_line : int
-        Line of the first row in its file; 0 if there is no file.
+    lines : list of int
+        Line of each row in its file; empty if there is no file.
     """
 
     name: str
     columns: dict[str, list[Any]]
-    first_line: int
+    lines: list[int]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
         """File and line of a row, to start a message with."""
-        return f"{self.name}:{self.first_line + row}" if self.first_line else f"{self.name}, row {row}"
+        return f"{self.name}:{self.lines[row]}" if self.lines else f"{self.name}, row {row}"
 
     def texts(self, column: str) -> list[str]:
         """A column of names.
@@ -57,11 +58,14 @@ class Table:
         TrainingTraceError
             If a cell is empty.
         """
-        cells = [str(cell).strip() for cell in self.columns[column]]
-        for row, cell in enumerate(cells):
-            if not cell:
+        names = []
+        for row, cell in enumerate(self.columns[column]):
+            name = str(cell).strip()
+            # A frame marks missing cells by values that are no text; as text, "nan" may be a name.
+            if not name or (not isinstance(cell, str) and name.lower() in _MISSING):
                 raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected a name, got nothing.")
-        return cells
+            names.append(name)
+        return names
 
     def numbers(self, column: str, expected: str, fits: Callable[[float], bool], missing: bool = False) -> list[float]:
         """A column of numbers, parsed correctly rounded.
@@ -86,7 +90,7 @@ class Table:
         for row, cell in enumerate(self.columns[column]):
             number = _number(cell)
             if not (number is not None and (missing if math.isnan(number) else fits(number))):
-                found = "nothing" if str(cell).strip() == "" else repr(str(cell))
+                found = "nothing" if str(cell).strip() == "" else repr(str(cell)[:80])
                 raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected {expected}, got {found}.")
             numbers.append(number)
         return numbers
@@ -98,6 +102,9 @@ class Table:
 
 def _number(cell: object) -> float | None:
     """A cell's number, NaN if it is missing, None if it is neither."""
+    if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
+        # Python takes True and 1_000 for numbers; tables don't.
+        return None
     try:
         number = float(cast(str, cell))
     except (TypeError, ValueError):
@@ -121,8 +128,8 @@ def read_table(source: Any, required: Sequence[str], what: str) -> Table:
     Raises
     ------
     TrainingTraceError
-        If the file cannot be read as CSV, a row has too few or too many cells, a column is missing, or there are no
-        rows.
+        If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
+        or stands there twice, or there are no rows.
     """
     table = _read_csv(Path(source)) if isinstance(source, str | Path) else _from_frame(source, what)
     for column in required:
@@ -136,8 +143,17 @@ def read_table(source: Any, required: Sequence[str], what: str) -> Table:
 
 
 def _from_frame(frame: Any, what: str) -> Table:
-    columns = {str(column): frame[column].tolist() for column in frame.columns}
-    return Table(what, columns, 0)
+    if not hasattr(frame, "columns"):
+        raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(frame).__name__}.")
+    header = [str(column) for column in frame.columns]
+    _check_header(what, header)
+    return Table(what, {name: frame[column].tolist() for name, column in zip(header, frame.columns, strict=True)}, [])
+
+
+def _check_header(name: str, header: Sequence[str]) -> None:
+    twice = next((column for column in header if header.count(column) > 1), None)
+    if twice is not None:
+        raise TrainingTraceError(f"{name}: Expected each column once, found {twice!r} twice.")
 
 
 def _read_csv(path: Path) -> Table:
@@ -153,7 +169,7 @@ def _read_csv(path: Path) -> Table:
         raise TrainingTraceError(f"{path}: Expected CSV text in UTF-8, got other bytes.") from None
     except csv.Error as error:
         raise TrainingTraceError(f"{path}: Expected CSV, got {error}.") from None
-    except (EOFError, lzma.LZMAError, OSError) as error:
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrainingTraceError(f"{path}: cannot be read ({reason}).") from None
 
@@ -163,14 +179,13 @@ def _parse_csv(name: str, lines: Iterable[str]) -> Table:
     header = [cell.strip() for cell in next(rows, [])]
     if not header:
         raise TrainingTraceError(f"{name}: Expected a header and rows, got an empty file.")
-    if len(set(header)) < len(header):
-        twice = next(cell for cell in header if header.count(cell) > 1)
-        raise TrainingTraceError(f"{name}: Expected each column once, found {twice!r} twice.")
-    body = []
+    _check_header(name, header)
+    body, places = [], []
     for row in rows:
         if row and len(row) != len(header):
             raise TrainingTraceError(f"{name}:{rows.line_num}: Expected {len(header)} cells, got {len(row)}.")
         if row:
             body.append(row)
+            places.append(rows.line_num)
     columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
-    return Table(name, dict(zip(header, columns, strict=True)), 2)
+    return Table(name, dict(zip(header, columns, strict=True)), places)

@@ -26,13 +26,13 @@ class PowerPoint:
 
     Parameters
     ----------
-    limit_w : int or float
+    limit_w : int
         GPU power limit in watts.
     time_per_epoch_s, average_power_w : float
         Measured time of an epoch, and power while it ran.
     """
 
-    limit_w: float
+    limit_w: int
     time_per_epoch_s: float
     average_power_w: float
 
@@ -64,7 +64,7 @@ class BatchSizeTrace:
     profiling_order: tuple[PowerPoint, ...]
 
     @cached_property
-    def max_power_w(self) -> float:
+    def max_power_w(self) -> int:
         """Highest power limit that was measured."""
         return self.points[0].limit_w
 
@@ -109,7 +109,7 @@ class JobTrace:
 
     name: str
     batch_sizes: dict[int, BatchSizeTrace]
-    max_power_w: float
+    max_power_w: int
 
     def at(self, batch_size: int) -> BatchSizeTrace:
         """What was measured at a batch size.
@@ -148,7 +148,7 @@ class TrainingTrace:
     ------
     TrainingTraceError
         If a column is missing, a cell is no number or out of range, a power limit of a batch size stands there twice,
-        or the tables have nothing in common.
+        the tables have nothing in common, or what they have in common tells apart measurements that jobs don't.
     """
 
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
@@ -173,8 +173,14 @@ class TrainingTrace:
         return sorted((key[0], key[1], key[2]) for key in self._points)
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
-        """Target metrics that a job's runs aim at, increasing."""
-        return sorted(self._runs[dataset, network, optimizer])
+        """Target metrics that a job's runs aim at, increasing.
+
+        Raises
+        ------
+        TuningInputError
+            If the trace has no such job.
+        """
+        return sorted(self._runs_of((dataset, network, optimizer)))
 
     def of(self, job: Job) -> JobTrace:
         """What was measured of a job.
@@ -192,12 +198,10 @@ class TrainingTrace:
 
     def _select(self, job: Job) -> JobTrace:
         key = (job.dataset, job.network, job.optimizer)
-        if key not in self._points:
-            known = (",".join(each) for each in self.jobs)
-            raise TuningInputError(f"The trace of {','.join(key)} is empty.{suggestion(','.join(key), known)}")
-        runs = self._runs[key].get(job.target_metric)
+        every = self._runs_of(key)
+        runs = every.get(job.target_metric)
         if runs is None:
-            close = nearest(job.target_metric, self._runs[key])
+            close = nearest(job.target_metric, every)
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
         sizes = self._points[key]
         batch_sizes = {}
@@ -206,20 +210,30 @@ class TrainingTrace:
             batch_sizes[size] = BatchSizeTrace(size, highest_first, tuple(runs.get(size, ())), sizes[size])
         return JobTrace(str(job), batch_sizes, self.max_power_w)
 
+    def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
+        if key not in self._runs:
+            known = (",".join(each) for each in self.jobs)
+            raise TuningInputError(f"The trace of {','.join(key)} is empty.{suggestion(','.join(key), known)}")
+        return self._runs[key]
+
     def _join(self, train: Table, shared: list[str], measured: dict[tuple[Any, ...], list[PowerPoint]]) -> None:
         """Keep what stands in both tables, runs in the order of their file."""
         datasets, networks, optimizers = (train.texts(column) for column in ("dataset", "network", "optimizer"))
         batch_sizes = train.integers("batch_size")
         targets = train.numbers("target_metric", "a finite number", math.isfinite)
         epochs = train.numbers(
-            "target_epoch", "a number of epochs, or nothing if never reached", lambda x: 0 <= x < math.inf, missing=True
+            "target_epoch", "at least 1 epoch, or nothing if never reached", lambda x: 1 <= x < math.inf, missing=True
         )
         for row, key in enumerate(_keys(train, shared)):
             points = measured.get(key)
             if points is None:
                 continue
             job, size = (datasets[row], networks[row], optimizers[row]), batch_sizes[row]
-            self._points.setdefault(job, {})[size] = tuple(points)
+            if self._points.setdefault(job, {}).setdefault(size, tuple(points)) != tuple(points):
+                raise TrainingTraceError(
+                    f"{train.where(row)}: Expected one set of power measurements of {','.join(job)} at batch size "
+                    f"{size}, found several; the tables are joined by {', '.join(shared)}."
+                )
             runs = self._runs.setdefault(job, {}).setdefault(targets[row], {})
             runs.setdefault(size, []).append(epochs[row])
 
@@ -229,14 +243,14 @@ def _power_points(power: Table, shared: list[str]) -> dict[tuple[Any, ...], list
     for column in ("dataset", "network", "optimizer"):
         power.texts(column)
     sizes = power.integers("batch_size")
-    above = "a finite number above 0"
-    limits, times, watts = (
-        power.numbers(column, above, lambda x: 0 < x < math.inf)
-        for column in ("power_limit", "time_per_epoch", "average_power")
+    limits = power.integers("power_limit", "a whole number of watts above 0")
+    times, watts = (
+        power.numbers(column, "a finite number above 0", lambda x: 0 < x < math.inf)
+        for column in ("time_per_epoch", "average_power")
     )
     found: dict[tuple[Any, ...], list[PowerPoint]] = {}
     for row, key in enumerate(_keys(power, shared)):
-        limit = int(limits[row]) if limits[row].is_integer() else limits[row]
+        limit = limits[row]
         points = found.setdefault(key, [])
         if any(point.limit_w == limit for point in points):
             raise TrainingTraceError(
@@ -254,7 +268,9 @@ def _keys(table: Table, shared: Iterable[str]) -> list[tuple[Any, ...]]:
 
 def _comparable(cell: object) -> object:
     try:
-        return float(cell)  # type: ignore[arg-type]
+        number = float(cell)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         # Not a number: names are compared as text.
         return str(cell).strip()
+    # NaN differs from itself; missing cells of both tables belong together, as in any join of frames.
+    return "nan" if math.isnan(number) else number

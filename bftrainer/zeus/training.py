@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bftrainer.errors import TuningProtocolError
 from bftrainer.zeus.cost import zeus_cost
 from bftrainer.zeus.interfaces import PowerLimitOptimizer
 from bftrainer.zeus.job import Job
@@ -65,27 +66,35 @@ class Training:
 
     def __init__(self, job: Job, trace: JobTrace, eta_knob: float, rng: np.random.Generator) -> None:
         self.job, self.trace, self.eta_knob, self.rng = job, trace, eta_knob, rng
-        self._plans: dict[tuple[int, float], _Plan] = {}
+        self._plans: dict[tuple[int, int], _Plan] = {}
 
     def cost(self, outcome: Outcome) -> float:
         """A run's cost, time converted with the highest power limit of the whole trace."""
         return zeus_cost(outcome.energy_j, outcome.time_s, self.eta_knob, self.trace.max_power_w)
 
-    def power_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[float, bool]:
-        """The limit to use, and whether this run's first epoch profiles all of them to find it."""
+    def power_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
+        """The limit to use, and whether this run's first epoch profiles all of them to find it.
+
+        Raises
+        ------
+        TuningProtocolError
+            If the optimizer has no answer after it observed all limits.
+        """
         limit = optimizer.predict(self.job, batch_size)
         if limit is not None:
             return limit, False
         sized = self.trace.at(batch_size)
         for point in sized.points:
             power = self.eta_knob * point.average_power_w + (1.0 - self.eta_knob) * sized.max_power_w
-            optimizer.observe(self.job, batch_size, int(point.limit_w), power * point.time_per_epoch_s)
+            optimizer.observe(self.job, batch_size, point.limit_w, power * point.time_per_epoch_s)
         limit = optimizer.predict(self.job, batch_size)
         if limit is None:
-            raise ValueError(f"Expected a power limit from {optimizer.name} after it observed all of them, got None.")
+            raise TuningProtocolError(
+                f"Expected a power limit from {optimizer.name} after it observed all of them, got None."
+            )
         return limit, True
 
-    def run(self, batch_size: int, power_limit: float, cost_bound: float, profile: bool) -> Outcome:
+    def run(self, batch_size: int, power_limit: int, cost_bound: float, profile: bool) -> Outcome:
         """Train once.
 
         Parameters
@@ -114,7 +123,7 @@ class Training:
         energy += plan.energy_per_epoch_j * (epochs - 1)
         return Outcome(energy, time + plan.time_per_epoch_s * (epochs - 1), reached, epochs)
 
-    def _plan(self, batch_size: int, power_limit: float) -> _Plan:
+    def _plan(self, batch_size: int, power_limit: int) -> _Plan:
         sized = self.trace.at(batch_size)
         point = sized.point(power_limit)
         energy, time = point.energy_per_epoch_j, point.time_per_epoch_s

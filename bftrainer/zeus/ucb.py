@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bftrainer.errors import AllPrunedError
-from bftrainer.zeus.checks import check_known, check_told, default_first, registered
+from bftrainer.zeus.checks import check_cost, check_known, check_told, default_first, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
 
@@ -97,10 +97,11 @@ class UCB(BatchSizeOptimizer):
         Raises
         ------
         TuningInputError
-            If the batch size is not one of the job's, or `converged` is None.
+            If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
         """
         played = registered(self._jobs, job)
         check_known(job, batch_size, played.arms)
+        check_cost(job, batch_size, cost)
         converged = check_told(job, batch_size, converged)
         arm = played.arms[batch_size]
         arm.plays += 1

@@ -1,0 +1,48 @@
+"""The cost of energy and time, and the knobs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bftrainer.errors import TuningInputError
+from bftrainer.zeus import zeus_cost
+from bftrainer.zeus.cost import check_knobs
+from tests.zeus.golden import units
+
+
+def test_by_hand():
+    """Half of 1,000 J and half of 200 W for 7 s."""
+    assert zeus_cost(1000.0, 7.0, 0.5, 200) == 500.0 + 700.0
+
+
+def test_published_costs():
+    """All recorded costs to the bit: the order of the operations is the published one."""
+    rows = units()["zeus_cost"]
+    assert len(rows) == 108
+    for *arguments, cost in rows:
+        assert zeus_cost(*arguments) == cost
+
+
+@pytest.mark.parametrize(("eta", "beta"), [(0.0, 1e-9), (1.0, math.inf), (0.5, 1.0)])
+def test_usable_knobs(eta, beta):
+    """Both ends of eta, and any beta above 0."""
+    check_knobs(eta, beta)
+
+
+@pytest.mark.parametrize(
+    ("eta", "beta", "message"),
+    [
+        (-0.1, 2.0, r"eta from 0 \(time\) to 1 \(energy\), got -0.1"),
+        (1.5, 2.0, "got 1.5"),
+        (math.nan, 2.0, "eta .* got nan"),
+        (0.5, 0.0, r"beta above 0 \(inf: never stop early\), got 0.0"),
+        (0.5, -1.0, "got -1.0"),
+        (0.5, math.nan, "beta .* got nan"),
+    ],
+)
+def test_meaningless_knobs(eta, beta, message):
+    """What the published simulator takes without a word, and gives nonsense for, is refused."""
+    with pytest.raises(TuningInputError, match=message):
+        check_knobs(eta, beta)

@@ -1,0 +1,83 @@
+"""Jobs: identity, names, commands, learning rates."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from bftrainer.errors import TuningInputError, UnsupportedScalingError
+from bftrainer.zeus import Job
+from tests.zeus.golden import units
+
+JOB = Job("d", "n", "adam", 0.5, 3, 8, 0.1)
+
+
+def test_published_texts():
+    """The text of a job, its log directory and a generated command are the published ones."""
+    golden = units()["job"]
+    bare = Job("d", "n", "adam", 0.5, 3)
+    assert (str(JOB), str(bare)) == (golden["str"], golden["str_no_bs"])
+    assert (JOB.to_logdir(), bare.to_logdir()) == (golden["logdir"], golden["logdir_none"])
+    job = replace(JOB, command=golden["template"])
+    assert job.gen_command(64, 0.0125, 7, 3) == golden["command"]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "Adadelta", "AdamW", "sgd", "SGD"])
+def test_published_learning_rates(optimizer):
+    """Learning rates to the bit, whatever the case of the optimizer's name."""
+    job = replace(JOB, optimizer=optimizer)
+    for batch_size, rate in units()["job"]["scale"][optimizer]:
+        assert job.scale_lr(batch_size) == rate
+
+
+def test_learning_rates_by_hand():
+    """Four times the batch size: twice the rate for Adam, four times for SGD."""
+    assert JOB.scale_lr(32) == 0.2
+    assert replace(JOB, optimizer="sgd").scale_lr(32) == 0.4
+
+
+def test_command_counts_for_nothing():
+    """Jobs that differ in the command alone are one job, to policies too."""
+    other = replace(JOB, command=["python"])
+    assert other == JOB
+    assert hash(JOB) == hash(other)
+    assert len({JOB, other, replace(JOB, default_bs=16)}) == 2
+
+
+def test_copies_are_equal():
+    """Copies by pickle, deep copy and JSON are equal, command included."""
+    job = replace(JOB, command=["python", "{bs}"], workdir="/here")
+    for copy in (pickle.loads(pickle.dumps(job)), deepcopy(job), Job(**json.loads(json.dumps(job.to_dict())))):
+        assert copy == job
+        assert hash(copy) == hash(job)
+        assert copy.command == ["python", "{bs}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_metric": math.nan}, "finite target metric, got nan"),
+        ({"max_epochs": 0}, "max_epochs above 0, got 0"),
+        ({"default_bs": -8}, "default_bs above 0, got -8"),
+        ({"default_lr": math.inf}, "default_lr above 0, got inf"),
+    ],
+)
+def test_impossible_jobs(changes, message):
+    """Numbers that no training can have are refused when the job is made."""
+    with pytest.raises(TuningInputError, match=message):
+        replace(JOB, **changes)
+
+
+def test_what_is_missing_is_named():
+    """No command, no rate to scale from, an optimizer without a rule: each is said, the last with those known."""
+    with pytest.raises(TuningInputError, match="Expected a command"):
+        JOB.gen_command(8, 0.1, 1, 1)
+    with pytest.raises(TuningInputError, match="default batch size and learning rate"):
+        replace(JOB, default_lr=None).scale_lr(8)
+    with pytest.raises(UnsupportedScalingError, match=r"'lamb' is not supported. Known: adadelta, adam, adamw, sgd"):
+        replace(JOB, optimizer="lamb").scale_lr(8)

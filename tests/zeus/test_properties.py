@@ -1,0 +1,185 @@
+"""What holds in every simulation, whatever the traces, the knobs and the seeds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import BftrainerError
+from bftrainer.zeus import (
+    BatchSizeOptimizer,
+    GTSBatchSizeOptimizer,
+    JITPowerLimitOptimizer,
+    PowerLimitOptimizer,
+    PruningGTSBatchSizeOptimizer,
+    Simulator,
+)
+from bftrainer.zeus.registry import (
+    PolicyContext,
+    batch_size_optimizer,
+    batch_size_optimizer_names,
+    power_limit_optimizer,
+    power_limit_optimizer_names,
+)
+from tests.zeus.golden import WatchedSimulator
+from tests.zeus.worlds import betas, etas, groups, seeds, usual_world, worlds
+
+many = settings(max_examples=40, deadline=None)
+OPTIONS = {
+    "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
+    "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
+}
+every_policy = pytest.mark.parametrize("name", [*batch_size_optimizer_names(), *OPTIONS])
+
+
+def context(world, seed):
+    """What policies are made for; the oracle needs a target that is reached at all."""
+    assume(any(epochs <= world.job.max_epochs for _, epochs in world.paths))
+    return PolicyContext(world.trace(), world.job, 0.5, 2.0, seed, concurrency=True)
+
+
+def made(name, world, seed):
+    """A registered policy, or one with options of its own."""
+    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context(world, seed))
+
+
+class ReadAgain(BatchSizeOptimizer, PowerLimitOptimizer):
+    """A policy that is written as JSON and read again before each call."""
+
+    name = "read again"
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def again(self):
+        self.policy = type(self.policy).from_dict(json.loads(json.dumps(self.policy.to_dict())))
+        return self.policy
+
+    def register_job(self, *arguments):
+        self.again().register_job(*arguments)
+
+    def predict(self, *arguments):
+        return self.again().predict(*arguments)
+
+    def observe(self, *arguments):
+        self.again().observe(*arguments)
+
+
+def simulator(world, policy, seed=1, limits=None):
+    """A simulator that gives up on a group's job soon."""
+    limits = limits or JITPowerLimitOptimizer(False)
+    return Simulator(world.trace(), None, policy, limits, seed, verbose=False, max_group_retries=5)
+
+
+def ended(simulate, *arguments):
+    """The history and the exception's text, if there is one."""
+    try:
+        return simulate(*arguments), None
+    except BftrainerError as error:
+        return error.history, str(error)
+
+
+@every_policy
+@settings(max_examples=15, deadline=None)
+@given(world=worlds, seed=seeds, beta=betas, jobs=groups)
+def test_state_goes_through_json_at_any_step(name, world, seed, beta, jobs):
+    """Policies written and read again before every call lead to the same history, alone and in groups."""
+    names = power_limit_optimizer_names()
+    limits = power_limit_optimizer(names[seed % len(names)], context(world, seed))
+    plain = simulator(world, made(name, world, seed), limits=limits)
+    again = simulator(world, ReadAgain(made(name, world, seed)), limits=ReadAgain(limits))
+    assert ended(plain.simulate_one_job, world.job, 25, beta, 0.5) == (
+        ended(again.simulate_one_job, world.job, 25, beta, 0.5)
+    )
+    assert ended(plain.simulate_one_alibaba_group, world.job, jobs, beta, 0.5) == (
+        ended(again.simulate_one_alibaba_group, world.job, jobs, beta, 0.5)
+    )
+
+
+@many
+@given(worlds, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
+def test_a_shorter_history_is_the_beginning_of_a_longer_one(world, seed, beta, eta, first, more):
+    """What a recurrence does depends on those before it, never on how many there are to be."""
+    simulated = simulator(world, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
+    short, _ = ended(simulated.simulate_one_job, world.job, first, beta, eta)
+    long, _ = ended(simulated.simulate_one_job, world.job, first + more, beta, eta)
+    assert long[: len(short)] == short
+    assert len(long) >= len(short) >= 0
+
+
+@every_policy
+@settings(max_examples=8, deadline=None)
+@given(world=worlds, seed=seeds, beta=betas, jobs=groups)
+def test_calls_repeat_and_leave_policies_alone(name, world, seed, beta, jobs):
+    """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
+    sizes, limits = made(name, world, seed), JITPowerLimitOptimizer(False)
+    used = made(name, world, seed)
+    used.register_job(world.job, world.sizes())
+    used.observe(world.job, used.predict(world.job), 100.0, True)
+    limits.observe(world.job, world.sizes()[0], 50, 1.0)
+    for passed in (sizes, used):
+        before = passed.to_dict(), limits.to_dict()
+        simulated = simulator(world, passed, seed, limits if passed is sizes else None)
+        first = ended(simulated.simulate_one_job, world.job, 10, beta, 0.5)
+        overlapping = ended(simulated.simulate_one_alibaba_group, world.job, jobs, beta, 0.5)
+        assert ended(simulated.simulate_one_job, world.job, 10, beta, 0.5) == first
+        assert ended(simulated.simulate_one_alibaba_group, world.job, jobs, beta, 0.5) == overlapping
+        assert (passed.to_dict(), limits.to_dict()) == before
+
+
+@many
+@given(worlds, seeds, betas, etas, groups, st.integers(-20, 20), st.integers(0, 10))
+def test_units_do_not_matter(world, seed, beta, eta, jobs, time_power, power_power):
+    """Times and powers in units that are powers of two apart: the same choices, energies and times in those units."""
+    time, power = 2.0**time_power, 2.0**power_power
+    scaled = world.scaled(time, power)
+    policy = PruningGTSBatchSizeOptimizer(concurrency=True, seed=seed, verbose=False)
+    for call, arguments in (("simulate_one_job", (20,)), ("simulate_one_alibaba_group", (jobs,))):
+        histories = [
+            ended(getattr(simulator(each, policy, seed), call), world.job, *arguments, beta, eta)[0]
+            for each in (world, scaled)
+        ]
+        assert [
+            replace(entry, pl=entry.pl * int(power), energy=entry.energy * time * power, time=entry.time * time)
+            for entry in histories[0]
+        ] == histories[1]
+
+
+class Pruned(PruningGTSBatchSizeOptimizer):
+    """Writes down each run: batch size, and whether it missed the target before the bandit played."""
+
+    def __init__(self, seed):
+        super().__init__(seed=seed, verbose=False)
+        self.runs = []
+
+    def observe(self, job, batch_size, cost, converged=None):
+        self.runs.append((batch_size, self.bandit(job) is None and not converged))
+        super().observe(job, batch_size, cost, converged)
+
+
+@many
+@given(worlds, seeds, betas, etas)
+def test_what_missed_while_pruning_is_never_tried_again(world, seed, beta, eta):
+    """Until the bandit plays, a run that misses the target is the last one of its batch size, for ever."""
+    simulated = WatchedSimulator(world.trace(), None, Pruned(seed), JITPowerLimitOptimizer(False), seed, verbose=False)
+    ended(simulated.simulate_one_job, world.job, 40, beta, eta)
+    runs = simulated.tuning.batch_sizes.runs
+    for number, (size, missed) in enumerate(runs):
+        assert not missed or size not in [other for other, _ in runs[number + 1 :]]
+
+
+def test_seeds_matter():
+    """Other seeds of paths, or of the bandit, lead to other histories: the draws are used."""
+    world = usual_world(0)
+    policies = [PruningGTSBatchSizeOptimizer(seed=seed, verbose=False) for seed in (1, 1, 2)]
+    histories = [
+        simulator(world, policy, seed).simulate_one_job(world.job, 60, 2.0, 0.5)
+        for policy, seed in zip(policies, (1, 2, 1), strict=True)
+    ]
+    assert histories[0] != histories[1]
+    assert [entry.bs for entry in histories[0]] != [entry.bs for entry in histories[2]]

@@ -1,0 +1,136 @@
+"""The automaton that explores batch sizes outward from the default."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
+from bftrainer.zeus import PruningExploreManager
+from tests.zeus.golden import units
+
+
+def explore(manager, answers):
+    """Answer each question until all rounds are over; what was asked."""
+    asked = []
+    while not manager.done:
+        size = manager.next_batch_size()
+        asked.append(size)
+        manager.report_batch_size_result(size, *answers(size))
+    return asked
+
+
+def test_published_explorations():
+    """200 explorations: what is asked for, who survives, where the next round would start, and when it breaks down."""
+    cases = units()["pruning"]
+    assert len(cases) == 200
+    for case in cases:
+        manager = PruningExploreManager(case["batch_sizes"], case["default"], case["num_pruning_rounds"])
+        for size, cost, reached in case["trace_bs_cost_reached"]:
+            assert manager.next_batch_size() == size
+            manager.report_batch_size_result(size, cost, reached)
+        assert manager.default == case["default_after"]
+        if case["error"] is None:
+            assert manager.batch_sizes == case["survivors"]
+            with pytest.raises(StopIteration) as over:
+                manager.next_batch_size()
+            assert over.value.value == case["survivors"]
+        else:
+            with pytest.raises(AllPrunedError, match="none did in the first round"):
+                manager.next_batch_size()
+
+
+def test_by_hand():
+    """Down from 32 until 8 misses, up until 128 does; the second round starts at 16, the cheapest."""
+    cost = {16: 1.0, 32: 2.0, 64: 3.0}
+    manager = PruningExploreManager([128, 64, 32, 16, 8, 256, 4], 32)
+    asked = explore(manager, lambda size: (cost.get(size, 9.0), size in cost))
+    assert asked == [32, 16, 8, 64, 128, 16, 32, 64]
+    assert manager.batch_sizes == [16, 32, 64]
+
+
+def test_the_first_of_equally_cheap_ones_is_the_next_default():
+    """Of 32, 16 and 64, all of equal cost, the second round starts at 32, which was tried first."""
+    manager = PruningExploreManager([16, 32, 64], 32)
+    assert explore(manager, lambda _: (1.0, True)) == [32, 16, 64, 32, 16, 64]
+
+
+def test_without_rounds_all_survive():
+    """With no round to go nothing is asked for."""
+    manager = PruningExploreManager([16, 8], 8, 0)
+    assert manager.done
+    assert manager.batch_sizes == [8, 16]
+
+
+sizes = st.sets(st.integers(1, 100), min_size=1, max_size=10).map(sorted)
+
+
+@given(sizes, st.data(), st.integers(1, 4))
+def test_a_cut_direction_is_never_tried_again(batch_sizes, data, rounds):
+    """Beyond a batch size that missed, away from where its round started, nothing is tried in that round or later."""
+    default = data.draw(st.sampled_from(batch_sizes))
+    manager = PruningExploreManager(batch_sizes, default, rounds)
+    below, above = 0, max(batch_sizes) + 1
+    while not manager.done and manager.batch_sizes:
+        start = manager.default
+        size = manager.next_batch_size()
+        assert below < size < above
+        cost, reached = data.draw(st.floats(1.0, 10.0)), data.draw(st.booleans())
+        if not reached and size <= start:
+            below = size
+        elif not reached:
+            above = size
+        manager.report_batch_size_result(size, cost, reached)
+    assert all(below < size < above for size in manager.batch_sizes)
+
+
+@given(sizes, st.data(), st.integers(0, 3))
+def test_it_goes_on_after_json_at_any_step(batch_sizes, data, rounds):
+    """Written as JSON and read again before every call, it asks for the same."""
+    manager = PruningExploreManager(batch_sizes, data.draw(st.sampled_from(batch_sizes)), rounds)
+
+    def again():
+        return PruningExploreManager.from_dict(json.loads(json.dumps(manager.to_dict())))
+
+    twin = again()
+    while not manager.done and manager.batch_sizes:
+        size = manager.next_batch_size()
+        assert twin.next_batch_size() == size
+        twin = again()
+        cost, reached = data.draw(st.floats(1.0, 10.0)), data.draw(st.booleans())
+        for one in (manager, twin):
+            one.report_batch_size_result(size, cost, reached)
+        twin = again()
+    assert twin.to_dict() == manager.to_dict()
+
+
+def test_calls_out_of_order_change_nothing():
+    """A report on another batch size, before a question, or twice, and a second question are refused; it goes on."""
+    manager = PruningExploreManager([8, 16], 8)
+    with pytest.raises(TuningProtocolError, match="no report before a batch size is asked for, got one on 8"):
+        manager.report_batch_size_result(8, 1.0, True)
+    assert manager.next_batch_size() == 8
+    with pytest.raises(TuningProtocolError, match="report on batch size 8 before the next one"):
+        manager.next_batch_size()
+    with pytest.raises(TuningProtocolError, match="report on batch size 8, got one on 16"):
+        manager.report_batch_size_result(16, 1.0, True)
+    manager.report_batch_size_result(8, 1.0, True)
+    with pytest.raises(TuningProtocolError, match="no report before"):
+        manager.report_batch_size_result(8, 1.0, True)
+    assert explore(manager, lambda _: (1.0, True)) == [16, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([8, 16, 64], 4), r"Expected the default batch size among \[8, 16, 64\], got 4. Closest: 8, 16, 64"),
+        (([8], 8, -1), "0 or more rounds of pruning, got -1"),
+    ],
+)
+def test_impossible_explorations(arguments, message):
+    """A default that is not there, and a negative number of rounds, are refused."""
+    with pytest.raises(TuningInputError, match=message):
+        PruningExploreManager(*arguments)

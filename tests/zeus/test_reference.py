@@ -1,0 +1,125 @@
+"""On random traces, seeds and knobs, ours does what a second simulator does that was written from the description."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import BftrainerError
+from bftrainer.zeus import Corrections, JITPowerLimitOptimizer, Job
+from tests.zeus.golden import Watched, WatchedSampling, WatchedSimulator, close
+from tests.zeus.reference import Pruning, Reference, Sampling
+from tests.zeus.worlds import NEVER, World, betas, etas, groups, seeds, worlds
+
+counts = st.sampled_from([0, 1, 10, 40, 80])
+windows = st.sampled_from([0, 0, 2, 3, 7])
+priors = st.one_of(st.just((0.0, 0.0)), st.tuples(st.floats(-1e5, 0.0), st.floats(1e-10, 1.0)))
+precisions = st.one_of(st.none(), st.floats(1e-12, 1.0))
+
+
+def simulating(world, policy, seed, **options):
+    """A simulator of ours, watched."""
+    return WatchedSimulator(world.trace(), None, policy, JITPowerLimitOptimizer(False), seed, verbose=False, **options)
+
+
+def compare(simulator: WatchedSimulator, ours, reference: Reference, theirs) -> None:
+    """Both end alike: history, exception, what the policy was asked and told, and the generators' states."""
+    errors: list[BaseException | None] = [None, None]
+    history = None
+    try:
+        history = ours()
+    except BftrainerError as error:
+        errors[0], history = error, error.history
+    try:
+        theirs()
+    except (ValueError, RuntimeError) as error:
+        errors[1] = error
+    assert (errors[0] is None) == (errors[1] is None), errors
+    assert errors[1] is None or isinstance(errors[0], type(errors[1])), errors
+    policy = simulator.tuning.batch_sizes
+    assert policy.predictions == reference.predictions
+    assert [(row[0], row[2]) for row in policy.observations] == [(row[0], row[2]) for row in reference.observations]
+    assert all(close(a[1], b[1]) for a, b in zip(policy.observations, reference.observations, strict=True))
+    assert [(e.bs, e.pl, e.reached) for e in history] == [(row[0], row[1], row[3]) for row in reference.history]
+    for entry, row in zip(history, reference.history, strict=True):
+        assert close(entry.energy, row[2])
+        assert close(entry.time, row[4])
+    assert simulator.tuning.training.rng.bit_generator.state == reference.rng.bit_generator.state
+    bandit = policy.bandit(simulator.tuning.job)
+    drawn = reference.policy.rng
+    assert (bandit is None) == (drawn is None)
+    assert bandit is None or bandit.rng.bit_generator.state == drawn.bit_generator.state
+
+
+RECURRENCES = (worlds, betas, etas, seeds, seeds, windows, priors, counts)
+SAMPLING = (worlds, betas, etas, seeds, seeds, precisions, priors, st.integers(1, 3))
+GROUPS = (worlds, groups, betas, etas, seeds, seeds, windows, st.builds(Corrections, st.booleans(), st.booleans()))
+
+
+def recurrences(world, beta, eta, seed, policy_seed, window, prior, count):
+    """Recurrences of one job, pruned and then sampled."""
+    watched = Watched(window_size=window, prior_mean=prior[0], prior_precision=prior[1], seed=policy_seed)
+    simulator = simulating(world, watched, seed)
+    policy = Pruning(world.job.default_bs, world.sizes(), policy_seed, window, prior)
+    reference = Reference(world, policy, beta, eta, seed)
+    compare(
+        simulator,
+        lambda: simulator.simulate_one_job(world.job, count, beta, eta),
+        reference,
+        lambda: reference.job(count),
+    )
+
+
+def sampling(world, beta, eta, seed, policy_seed, precision, prior, explorations):
+    """Recurrences of one job, sampled from the start, with a reward precision that is learned or given."""
+    watched = WatchedSampling(precision is None, precision or 0.0, *prior, explorations, policy_seed)
+    simulator = simulating(world, watched, seed)
+    reference = Reference(world, Sampling(world.sizes(), policy_seed, precision, explorations, prior), beta, eta, seed)
+    compare(
+        simulator, lambda: simulator.simulate_one_job(world.job, 30, beta, eta), reference, lambda: reference.job(30)
+    )
+
+
+def overlapping(world, jobs, beta, eta, seed, policy_seed, window, corrections):
+    """Jobs of a group, corrected and not."""
+    watched = Watched(concurrency=True, window_size=window, seed=policy_seed)
+    simulator = simulating(world, watched, seed, corrections=corrections)
+    policy = Pruning(world.job.default_bs, world.sizes(), policy_seed, window)
+    corrected = (corrections.group_never_ran_cost, corrections.group_min_cost_accumulates)
+    reference = Reference(world, policy, beta, eta, seed, *corrected)
+    compare(
+        simulator,
+        lambda: simulator.simulate_one_alibaba_group(world.job, jobs, beta, eta),
+        reference,
+        lambda: reference.group(jobs),
+    )
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("check", "inputs"),
+    [(recurrences, RECURRENCES), (sampling, SAMPLING), (overlapping, GROUPS)],
+    ids=["recurrences", "sampling", "groups"],
+)
+def test_ours_is_the_reference(check, inputs, examples):
+    """Choices, exceptions and draws are equal, energies, times and costs agree to 1e-9."""
+    settings(max_examples=examples, deadline=None)(given(*inputs)(check))()
+
+
+def test_the_reference_itself():
+    """By hand: one batch size, two power limits; the first run profiles, the second is bound by 1.5 times its cost."""
+    job = Job("d", "n", "sgd", 0.9, 12, 8)
+    powers = ((8, 100, 2.0, 50.0), (8, 200, 1.0, 100.0))
+    reference = Reference(World(job, ((8, 2.0),), powers), Pruning(8, [8], 1), 1.5, 0.5, 0)
+    reference.job(2)
+    # Both limits take 100 J an epoch; 200 W takes 1 s rather than 2, and the profiling epoch 1.5 s.
+    assert reference.history == [(8, 200, 200.0, True, 2.5), (8, 200, 200.0, True, 2.0)]
+    assert [cost for _, cost, _ in reference.observations] == [350.0, 300.0]
+    hopeless = Reference(World(job, ((8, NEVER),), powers), Pruning(8, [8], 1), math.inf, 0.5, 0)
+    with pytest.raises(RuntimeError, match="default did not converge"):
+        hopeless.job(1)
+    # 12 epochs at 200 W, of which the first profiles.
+    assert hopeless.history == [(8, 200, 1200.0, False, 12.5)]

@@ -1,0 +1,272 @@
+"""Simulations of single jobs and of groups: by hand, and what they refuse."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from bftrainer.errors import NotConvergedError, TuningInputError, TuningProtocolError
+from bftrainer.zeus import (
+    BatchSizeOptimizer,
+    Corrections,
+    GroupJob,
+    HistoryEntry,
+    JITPowerLimitOptimizer,
+    PruningGTSBatchSizeOptimizer,
+    SimulationObserver,
+    Simulator,
+)
+from tests.zeus.golden import DATA, frame
+from tests.zeus.worlds import NEVER, world
+
+
+def simulator(made, policy=None, **options):
+    """A simulator of a world with the published policies."""
+    concurrency = options.pop("concurrency", False)
+    policy = policy or PruningGTSBatchSizeOptimizer(concurrency=concurrency, verbose=False)
+    return Simulator(made.trace(), None, policy, JITPowerLimitOptimizer(False), verbose=False, **options)
+
+
+class Scripted(BatchSizeOptimizer):
+    """Plays given batch sizes in turn, the last one for ever, and writes down what it is told."""
+
+    name = "scripted"
+
+    def __init__(self, *sizes):
+        self.sizes, self.told = list(sizes), []
+
+    def register_job(self, *_):
+        pass
+
+    def predict(self, _):
+        return self.sizes.pop(0) if len(self.sizes) > 1 else self.sizes[0]
+
+    def observe(self, _, batch_size, cost, converged=None):
+        self.told.append((batch_size, cost, converged))
+
+
+class Runs(SimulationObserver):
+    """Keeps the runs."""
+
+    def __init__(self):
+        self.runs = []
+
+    def ran(self, run):
+        self.runs.append(run)
+
+
+def test_recurrences_by_hand():
+    """Pruning down and up, twice, in a world of round figures: eta 1, so 100 W; the first use of a size profiles."""
+    made = world({8: [4.0], 16: [4.0], 32: [NEVER]}, default_bs=16)
+    history = simulator(made).simulate_one_job(made.job, 5, math.inf, 1.0)
+    # An epoch at batch size 16 takes 10 s and 750 J at 100 W; the profiling one 8.125 s and 843.75 J.
+    assert history[0] == HistoryEntry(16, 100, 843.75 + 3 * 750.0, True, 8.125 + 30.0)
+    assert [(entry.bs, entry.reached) for entry in history] == [
+        (16, True),
+        (8, True),
+        (32, False),  # the next batch size is tried in the same recurrence
+        (16, True),  # the second round starts at the cheaper one
+        (8, True),
+        (16, True),  # and the bandit plays it
+    ]
+    assert history[3] == HistoryEntry(16, 100, 3000.0, True, 40.0)
+
+
+def test_early_stopping_by_hand():
+    """A run stops when it has cost beta times the cheapest recurrence; retries add up to what that cost."""
+    made = world({8: [4.0], 16: [9.0]}, default_bs=8)
+    policy = Scripted(8, 16, 8, 16, 8)
+    runs = simulator(made, policy).job_runs(made.job, 3, 1.0, 0.0)
+    # Eta 0: 200 W times the time. At batch size 8 an epoch takes 12.5 s, profiled 16.25 s; at 16 half of it.
+    costs = [200 * (16.25 + 37.5), 200 * (8.125 + 7 * 6.25), 200 * 50.0, 200 * 8 * 6.25, 200 * 50.0]
+    assert [run.cost_j for run in runs] == costs
+    assert [(run.recurrence, run.attempt, run.outcome.reached) for run in runs] == [
+        (0, 0, True),
+        (1, 0, False),
+        (1, 1, True),
+        (2, 0, False),
+        (2, 1, True),
+    ]
+    # 10,750 allow for 8 epochs of 1,250. The second recurrence cost more, so the bound stays.
+    assert [run.outcome.epochs for run in runs] == [4, 8, 4, 8, 4]
+
+
+def test_a_run_that_never_starts():
+    """It is observed at 100 times the bound, books nothing, and counts as a try."""
+    made = world({8: [4.0], 1: [4.0]}, default_bs=8)
+    policy = Scripted(8, 1)
+    with pytest.raises(NotConvergedError, match="Did not reach the target metric in 20 tries") as failed:
+        # An epoch at batch size 1 costs 20,000, more than half of what batch size 8 does.
+        simulator(made, policy).simulate_one_job(made.job, 2, 0.5, 0.0)
+    assert len(failed.value.history) == 1
+    runs = Runs()
+    with pytest.raises(NotConvergedError):
+        simulator(made, policy, observers=[runs]).simulate_one_job(made.job, 2, 0.5, 0.0)
+    assert [run.outcome.started for run in runs.runs] == [True] + [False] * 20
+    assert {run.cost_j for run in runs.runs[1:]} == {100 * 0.5 * 10_750.0}
+
+
+def test_the_first_recurrence_must_reach_its_target():
+    """If the default batch size does not, that ends it; the error holds the run."""
+    made = world({8: [NEVER], 16: [4.0]})
+    with pytest.raises(NotConvergedError, match="The default batch size 8 did not converge") as failed:
+        simulator(made).simulate_one_job(made.job, 2, 2.0, 0.5)
+    assert [(entry.bs, entry.reached) for entry in failed.value.history] == [(8, False)]
+
+
+def test_groups_by_hand():
+    """A job that starts while others run takes the best known batch size, at first the default; entries are by end."""
+    made = world({8: [4.0], 16: [4.0]}, default_bs=8)
+    jobs = [GroupJob(0.0, 10.0, 2.0), GroupJob(5.0, 7.0, 1.0), GroupJob(20.0, 30.0, 1.0), GroupJob(25.0, 26.0, 0.5)]
+    policy = Scripted(8, 16)
+    history = simulator(made, policy).simulate_one_alibaba_group(made.job, jobs, math.inf, 0.0)
+    # Eta 0: 200 W. The first job profiles batch size 8, the second takes the default with the limit now known;
+    # the third is the policy's, 16; the fourth finds 8 still the best, as the third has not ended.
+    assert history == [
+        HistoryEntry(8, 200, 7500.0, True, 50.0),
+        HistoryEntry(8, 200, 2 * (1687.5 + 3 * 1875.0), True, 2 * (16.25 + 37.5)),
+        HistoryEntry(8, 200, 3750.0, True, 25.0),
+        HistoryEntry(16, 200, 843.75 + 3 * 937.5, True, 8.125 + 18.75),
+    ]
+
+
+def test_retries_of_a_group():
+    """A job that misses is run again as long as it took; what it costs is not added up, unless corrected."""
+    made = world({8: [NEVER], 16: [4.0]}, default_bs=8, max_epochs=6)
+    jobs = [GroupJob(0.0, 10.0, 1.0), GroupJob(100.0, 101.0, 1.0)]
+    for accumulate in (False, True):
+        simulated = simulator(made, Scripted(8, 16, 8), corrections=Corrections(group_min_cost_accumulates=accumulate))
+        runs = Runs()
+        simulated.observers = (runs,)
+        with pytest.raises(NotConvergedError, match="Job 1 of the group did not reach the target metric in 101 tries"):
+            simulated.simulate_one_alibaba_group(made.job, jobs, 1.0, 0.0)
+        assert [(run.recurrence, run.attempt, run.batch_size) for run in runs.runs[:3]] == [
+            (0, 0, 8),
+            (0, 1, 16),
+            (1, 0, 8),
+        ]
+        failed, reached = runs.runs[0].cost_j, runs.runs[1].cost_j
+        assert (failed, reached) == (200 * (16.25 + 62.5), 200 * (8.125 + 18.75))
+        # The bound of the third run is 5,375, which allows for 2 epochs of 2,500, or 21,125 for all 6.
+        assert runs.runs[2].outcome.epochs == (6 if accumulate else 2)
+
+
+def test_never_ran_in_a_group():
+    """As published it costs nothing, so that it looks like the best there is; corrected, 100 times its bound."""
+    made = world({8: [4.0], 1: [4.0]}, default_bs=8)
+    jobs = [GroupJob(0.0, 10.0, 1.0), GroupJob(20.0, 30.0, 1.0)]
+    for corrected, cost in ((False, 0.0), (True, 100 * 0.5 * 10_750.0)):
+        policy = Scripted(8, 1, 8)
+        runs = Runs()
+        simulated = simulator(made, policy, corrections=Corrections(corrected), observers=[runs], max_group_retries=1)
+        with pytest.raises(NotConvergedError, match="in 2 tries") as failed:
+            simulated.simulate_one_alibaba_group(made.job, jobs, 0.5, 0.0)
+        assert (runs.runs[1].batch_size, runs.runs[1].outcome.started, runs.runs[1].cost_j) == (1, False, cost)
+        assert [entry.bs for entry in failed.value.history] == [8, 8]
+
+
+def test_groups_as_frames():
+    """A frame with the published columns is as good as a list."""
+    made = world({8: [4.0, 5.0], 16: [4.0]})
+    jobs = [GroupJob(0.0, 10.0, 2.0), GroupJob(5.0, 7.0, 1.0)]
+    table = pd.DataFrame(jobs, columns=["start_time", "end_time", "runtime_ratio"])
+    simulated = simulator(made, concurrency=True)
+    assert simulated.simulate_one_alibaba_group(made.job, table, 2.0, 0.5) == (
+        simulated.simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
+    )
+
+
+def test_published_call_order():
+    """Paths or frames, and positional arguments in the published order; entries hold plain Python values."""
+    from bftrainer.zeus import Job
+
+    job = Job("tiny", "net", "sgd", 0.9, 12, 8)
+    policies = (PruningGTSBatchSizeOptimizer(), JITPowerLimitOptimizer())
+    paths = (DATA / "tiny_train.csv", DATA / "tiny_power.csv")
+    histories = [
+        Simulator(*tables, *policies, 1, False).simulate_one_job(job, 10, 2.0, 0.5)
+        for tables in (paths, map(str, paths), map(frame, paths))
+    ]
+    assert histories[0] == histories[1] == histories[2]
+    for entry in histories[0]:
+        assert [type(getattr(entry, name)) for name in ("bs", "pl", "energy", "reached", "time")] == [
+            int,
+            int,
+            float,
+            bool,
+            float,
+        ]
+    assert eval(repr(histories[0]), {"HistoryEntry": HistoryEntry}) == histories[0]
+
+
+def test_nothing_to_simulate():
+    """No recurrences and no jobs: an empty history."""
+    made = world({8: [4.0]})
+    assert simulator(made).simulate_one_job(made.job, 0, 2.0, 0.5) == []
+    assert simulator(made, concurrency=True).simulate_one_alibaba_group(made.job, [], 2.0, 0.5) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "knobs", "message"),
+    [
+        ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size, got none. Known: 8, 16\."),
+        ({"default_bs": 12}, (2.0, 0.5), r"default batch size to be in the trace. Closest: 8, 16\."),
+        ({"dataset": "e"}, (2.0, 0.5), r"The trace of e,n,sgd is empty. Did you mean 'd,n,sgd'\?"),
+        ({"target_metric": 0.8}, (2.0, 0.5), r"target metric 0.8. Closest: 0.9\."),
+        ({}, (0.0, 0.5), "beta above 0"),
+        ({}, (2.0, 1.1), "eta from 0"),
+        ({}, (math.nan, 0.5), "beta above 0"),
+    ],
+)
+def test_what_cannot_be_simulated(changes, knobs, message):
+    """Said before anything runs, for jobs and for groups, with the closest values there are."""
+    made = world({8: [4.0], 16: [4.0]})
+    job = replace(made.job, **changes)
+    with pytest.raises(TuningInputError, match=message):
+        simulator(made).simulate_one_job(job, 3, *knobs)
+    with pytest.raises(TuningInputError, match=message):
+        simulator(made).simulate_one_alibaba_group(job, [(0.0, 1.0, 1.0)], *knobs)
+
+
+def test_a_negative_number_of_recurrences():
+    """Refused, rather than taken for none."""
+    made = world({8: [4.0]})
+    with pytest.raises(TuningInputError, match="0 or more recurrences, got -1"):
+        simulator(made).simulate_one_job(made.job, -1, 2.0, 0.5)
+
+
+def test_a_policy_that_makes_up_a_batch_size():
+    """The error names the closest ones, and holds the runs before it."""
+    made = world({8: [4.0], 16: [4.0]})
+    with pytest.raises(TuningInputError, match=r"got 12. Closest: 8, 16\.") as failed:
+        simulator(made, Scripted(8, 12)).simulate_one_job(made.job, 3, 2.0, 0.5)
+    assert [entry.bs for entry in failed.value.history] == [8]
+
+
+def test_a_group_without_concurrency():
+    """A policy that is not made for runs that overlap refuses them, and the error holds the runs before it."""
+    made = world({8: [4.0], 16: [4.0]})
+    jobs = [(0.0, 10.0, 1.0), (5.0, 12.0, 1.0)]
+    with pytest.raises(TuningProtocolError, match="got one on 8") as failed:
+        simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
+    assert [entry.bs for entry in failed.value.history] == [8]
+
+
+def test_observers_and_logs(caplog, capsys):
+    """Observers see each run as it ends, those that never started too; `verbose` is a level; nothing is printed."""
+    made = world({8: [4.0], 16: [4.0]})
+    for verbose, level in ((True, "INFO"), (False, "DEBUG")):
+        caplog.clear()
+        runs = Runs()
+        simulated = Simulator(
+            made.trace(), None, Scripted(8), JITPowerLimitOptimizer(False), verbose=verbose, observers=[runs]
+        )
+        with caplog.at_level(logging.DEBUG, "bftrainer.zeus.tuning"):
+            history = simulated.simulate_one_job(made.job, 3, 2.0, 0.5)
+        assert [run.entry() for run in runs.runs] == history
+        assert [record.levelname for record in caplog.records if record.name.endswith("tuning")] == [level] * 3
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,183 @@
+"""Traces: how the two tables are joined, what a job finds in them, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from bftrainer.errors import TrainingTraceError, TuningInputError
+from bftrainer.zeus import Job, PowerPoint, TrainingTrace
+from tests.zeus.golden import DATA, frame
+
+JOB = Job("tiny", "net", "sgd", 0.9, 12, 8)
+PATHS = (DATA / "tiny_train.csv", DATA / "tiny_power.csv")
+
+
+@pytest.fixture
+def tiny():
+    """The traces made by hand."""
+    return TrainingTrace(*PATHS)
+
+
+@pytest.fixture
+def frames():
+    """The same as frames, to be changed."""
+    return [frame(path) for path in PATHS]
+
+
+def test_what_a_job_finds(tiny):
+    """Batch sizes increase, limits decrease, paths stand in file order; the other job raises the highest limit."""
+    found = tiny.of(JOB)
+    assert list(found.batch_sizes) == [4, 8, 16, 32, 64]
+    assert found.max_power_w == tiny.max_power_w == 300
+    size = found.at(8)
+    assert size.points == (
+        PowerPoint(200, 1.0, 80.0),
+        PowerPoint(150, 1.1500000000000001, 68.0),
+        PowerPoint(100, 1.3, 56.0),
+    )
+    assert size.profiling_order == size.points[::-1]
+    assert size.target_epochs == (10.0, 1.0)
+    assert size.max_power_w == 200
+    energy, time = size.profiling_epoch
+    assert energy == pytest.approx((80.0 + 78.2 + 72.8) / 3, rel=1e-15)
+    assert time == pytest.approx((1.0 + 1.15 + 1.3) / 3, rel=1e-15)
+    assert size.point(100).energy_per_epoch_j == 1.3 * 56.0
+    assert [math.isnan(epochs) for epochs in found.at(32).target_epochs] == [False, False, True]
+
+
+def test_what_a_trace_lists(tiny):
+    """Jobs with both tables, sorted, and the targets of each."""
+    assert tiny.jobs == [("other", "net", "sgd"), ("tiny", "net", "sgd")]
+    assert tiny.targets("tiny", "net", "sgd") == [0.9]
+
+
+def test_frames_are_as_good_as_paths(tiny, frames):
+    """The same trace from frames, whatever the types of their columns, and the frames stay as they were."""
+    train, power = frames
+    nullable = [each.convert_dtypes() for each in frames]
+    text = [each.astype(object) for each in frames]
+    kept = [each.copy() for each in frames]
+    for given in (frames, nullable, text):
+        assert repr(TrainingTrace(*given).of(JOB)) == repr(tiny.of(JOB))
+    for before, after in zip(kept, (train, power), strict=True):
+        pd.testing.assert_frame_equal(before, after)
+
+
+def test_only_rows_of_both_tables_count(frames):
+    """A batch size exists only if it stands in both; a limit of a batch size that does not counts for nothing."""
+    train, power = frames
+    trace = TrainingTrace(train[train.batch_size != 16], power[power.batch_size != 64])
+    assert list(trace.of(JOB).batch_sizes) == [4, 8, 32]
+    without_other = TrainingTrace(train[train.dataset == "tiny"], power)
+    assert without_other.max_power_w == 200
+
+
+def test_batch_sizes_of_other_targets_are_feasible(frames):
+    """A batch size without a run towards the target is one of the job's, and cannot be run."""
+    train, power = frames
+    train.loc[train.batch_size == 16, "target_metric"] = 0.8
+    trace = TrainingTrace(train, power)
+    assert trace.targets("tiny", "net", "sgd") == [0.8, 0.9]
+    assert list(trace.of(JOB).batch_sizes) == [4, 8, 16, 32, 64]
+    with pytest.raises(TuningInputError, match="Expected runs towards the target metric") as refused:
+        trace.of(JOB).at(16)
+    assert "batch size 16, found none. Closest: 4, 8, 32." in str(refused.value)
+
+
+def test_more_columns_in_common(frames):
+    """Further columns of both tables are joined by; if they tell apart measurements of one batch size, that is said."""
+    train, power = (each.assign(gpu="v100") for each in frames)
+    both_power = pd.concat([power, power.assign(gpu="a40", average_power=power.average_power * 1.5)])
+    assert repr(TrainingTrace(train, both_power).of(JOB)) == repr(TrainingTrace(*frames).of(JOB))
+    both_train = pd.concat([train, train.assign(gpu="a40")])
+    with pytest.raises(
+        TrainingTraceError, match=r"one set of power measurements of tiny,net,sgd at batch size .*, gpu"
+    ):
+        TrainingTrace(both_train, both_power)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (Job("tniy", "net", "sgd", 0.9, 12, 8), r"trace of tniy,net,sgd is empty. Did you mean 'tiny,net,sgd'\?"),
+        (Job("tiny", "net", "sgd", 0.91, 12, 8), r"No run of the trace aims at the target metric 0.91. Closest: 0.9\."),
+    ],
+)
+def test_unknown_jobs(tiny, job, message):
+    """A job or a target metric that is not there: the closest ones are named."""
+    with pytest.raises(TuningInputError, match=message):
+        tiny.of(job)
+
+
+def test_unknown_settings(tiny):
+    """A batch size or a power limit that was not measured, and the targets of an unknown job."""
+    with pytest.raises(TuningInputError, match=r"batch size of the trace, got 12. Closest: 4, 8, 16\."):
+        tiny.of(JOB).at(12)
+    with pytest.raises(TuningInputError, match=r"Batch size 8: .* got 175 W. Closest: 100, 150, 200\."):
+        tiny.of(JOB).at(8).point(175)
+    with pytest.raises(TuningInputError, match="trace of a,b,c is empty"):
+        tiny.targets("a", "b", "c")
+
+
+def test_nothing_in_common(frames):
+    """Tables whose rows don't meet."""
+    train, power = frames
+    with pytest.raises(
+        TrainingTraceError,
+        match="summary_train and summary_power: Expected rows with equal dataset, network, batch_size, optimizer",
+    ):
+        TrainingTrace(train, power.assign(optimizer="adam"))
+
+
+@pytest.mark.parametrize("column", ["dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch"])
+def test_missing_columns_of_runs(frames, column):
+    """Each column that is needed."""
+    train, power = frames
+    with pytest.raises(TrainingTraceError, match=f"summary_train: Expected a column '{column}', found none"):
+        TrainingTrace(train.drop(columns=column), power)
+
+
+@pytest.mark.parametrize("column", ["batch_size", "power_limit", "time_per_epoch", "average_power"])
+def test_missing_columns_of_measurements(frames, column):
+    """Each column that is needed."""
+    train, power = frames
+    with pytest.raises(TrainingTraceError, match=f"summary_power: Expected a column '{column}', found none"):
+        TrainingTrace(train, power.drop(columns=column))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "cell", "message"),
+    [
+        (0, "batch_size", 8.5, "whole number above 0, got '8.5'"),
+        (0, "batch_size", "eight", "whole number above 0, got 'eight'"),
+        (0, "target_metric", None, "finite number, got"),
+        (0, "target_epoch", -1.0, "at least 1 epoch, or nothing if never reached, got '-1.0'"),
+        (0, "target_epoch", 0.0, "at least 1 epoch, or nothing if never reached, got '0.0'"),
+        (0, "dataset", None, "a name, got nothing"),
+        (1, "power_limit", 112.5, "whole number of watts above 0, got '112.5'"),
+        (1, "time_per_epoch", -1.3, "finite number above 0, got '-1.3'"),
+        (1, "time_per_epoch", 0.0, "finite number above 0, got '0.0'"),
+        (1, "average_power", math.inf, "finite number above 0, got 'inf'"),
+        (1, "average_power", math.nan, "finite number above 0, got 'nan'"),
+        (1, "average_power", "", "finite number above 0, got nothing"),
+        (1, "network", "", "a name, got nothing"),
+    ],
+)
+def test_cells_that_mean_nothing(frames, table, column, cell, message):
+    """Refused with the row, the column, what was expected and what stands there."""
+    frames[table] = frames[table].astype(object)
+    frames[table].loc[2, column] = cell
+    with pytest.raises(TrainingTraceError) as refused:
+        TrainingTrace(*frames)
+    assert f"row 2, column {column}: Expected a" in str(refused.value)
+    assert message in str(refused.value)
+
+
+def test_a_power_limit_twice(frames):
+    """The same limit of the same batch size again, even with the same figures, even if no run meets it."""
+    train, power = frames
+    with pytest.raises(TrainingTraceError, match=r"row 16: .* found 150 W of batch size 8 again"):
+        TrainingTrace(train[train.batch_size != 8], pd.concat([power, power.iloc[[1]]]))
