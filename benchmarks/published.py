@@ -1,4 +1,4 @@
-"""The published Summit log and task set, where somebody has put them."""
+"""The published Summit log, task set and training traces, where somebody has put them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Published", "published"]
+__all__ = ["ROOT", "Published", "published", "published_traces"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,10 +35,20 @@ class Published:
 
 def published() -> Published | None:
     """The files below ``BFTRAINER_SHARED_DATA``, or ``../shared/data`` of the repository; None without them."""
-    folder = Path(os.environ.get("BFTRAINER_SHARED_DATA", ROOT.parent / "shared" / "data")) / "bftrainer"
+    folder = _data() / "bftrainer"
     found = Published(
         folder / "ndstat-10sdn6-evt.tar.gz",
         folder / "hps-shufflenet-Jbnd-1000J.pkl",
         folder / "hps-shufflenet-JNPs-1000J.pkl",
     )
     return found if all(path.is_file() for path in (found.node_log, found.bounds, found.scalability)) else None
+
+
+def published_traces() -> tuple[Path, Path] | None:
+    """Training runs and power measurements published with Zeus, looked for likewise; None without them."""
+    found = (_data() / "zeus" / "summary_train.csv", _data() / "zeus" / "summary_power_v100.csv")
+    return found if all(path.is_file() for path in found) else None
+
+
+def _data() -> Path:
+    return Path(os.environ.get("BFTRAINER_SHARED_DATA", ROOT.parent / "shared" / "data"))

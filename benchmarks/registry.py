@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
+from benchmarks.tuning import DRAWS, zeus_cases
 from benchmarks.workload import Workload
 
 __all__ = ["WORKLOADS"]
@@ -34,6 +35,13 @@ WORKLOADS = {
         ),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
+        Workload(
+            "zeus",
+            "Simulated tuning: a run, over 100 recurrences of each job, median of jobs; a process, start to end.",
+            zeus_cases,
+            runs=50,
+            baselines=(DRAWS,),
+        ),
         Workload(
             "start-up", "Until a process has answered that does nothing.", start_up_cases, 10, ("python -c pass",)
         ),

@@ -141,7 +141,8 @@ class Tuning:
                 self.min_cost = min(self.min_cost, spent)
                 return
             if recurrence == 0:
-                raise NotConvergedError(f"{job}: The default batch size {job.default_bs} did not converge.")
+                which = "default" if batch_size == job.default_bs else "first"
+                raise NotConvergedError(f"{job}: The {which} batch size {batch_size} did not converge.")
         raise NotConvergedError(f"{job}: Did not reach the target metric in {MAX_TRIES} tries.")
 
     def ended(self, run: Run) -> None:

@@ -171,7 +171,7 @@ TABLES = {
     ),
     "text for epochs": (
         ("train.csv", TRAIN.replace("0.5,10", "0.5,ten")),
-        "train.csv:2, column target_epoch: Expected a number of epochs, or nothing if never reached, got 'ten'.",
+        "train.csv:2, column target_epoch: Expected at least 1 epoch, or nothing if never reached, got 'ten'.",
     ),
     "negative time": (
         ("power.csv", POWER.replace("12.0", "-12.0", 1)),
