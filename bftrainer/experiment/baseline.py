@@ -150,7 +150,7 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
     @cache
     def offer(number: int) -> solvers.TaskOptions:
         spec = tasks[number]
-        counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         return solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
 
     @cache
