@@ -146,6 +146,7 @@ def _interruptible() -> Iterator[list[int]]:
     received: list[int] = []
 
     def on_signal(number: int, frame: Any) -> None:
+        """Remember the first signal; stop at once at the second."""
         if received:
             signal.default_int_handler(number, frame)
         received.append(number)

@@ -139,9 +139,11 @@ class _Chunked(io.RawIOBase):
         self._stream = cast(BinaryIO, stream)
 
     def readable(self) -> bool:
+        """Always: that is all it is for."""
         return True
 
     def readinto(self, buffer: object) -> int:
+        """Fill the buffer, at most a chunk of it; 0 at the end."""
         view = memoryview(cast(bytearray, buffer))
         data = self._stream.read(min(len(view), _CHUNK))
         view[: len(data)] = data
