@@ -39,6 +39,7 @@ OPTIONS = {
     "--until 0": "--until after the window's start",
     "--until 2021-02-09T00:00:00": "--until after the window's start",
     "--until nan": "--until after the window's start",
+    "--until 3000-01-01": "between the years 1678 and 2262, got 3000-01-01",
     "--until soon": "ISO time or seconds, got 'soon'",
     "--max-events 0": "max_events >= 1, got 0",
     "--large-idle 0": "large_idle >= 1, got 0",
