@@ -34,7 +34,7 @@ NODE_LOGS = {
     "two": (lambda f: at(f, 1, "c", 2, "int8"), "0 or 1, got 2 .*row 2.*node c"),
     "half": (lambda f: at(f, 4, "a", 0.5), r"0 or 1, got 0\.5 .*row 5.*node a"),
     "minus one": (lambda f: at(f, 0, "d", -1, "int8"), "0 or 1, got -1 .*row 1.*node d"),
-    "text": (lambda f: at(f, 0, "d", "x", "object"), "0 or 1, got .*row 1.*node d"),
+    "text": (lambda f: at(f, 0, "d", "x", "object"), "0 or 1, got 'x' .*row 1.*node d"),
     "no rows": (lambda f: f.iloc[:0], "rows of node states, got an empty frame"),
     "no nodes": (lambda f: f.iloc[:, :0], "rows of node states, got an empty frame"),
     "no times": (lambda f: f.reset_index(drop=True), "an index of datetimes"),
