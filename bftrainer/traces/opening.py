@@ -161,5 +161,7 @@ def _translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: Expected a file, got a directory.") from None
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
+    except io.UnsupportedOperation:
+        raise error(f"{path}: Expected a file, got a stream that can be read but once.") from None
     except OSError as cause:
         raise error(f"{path}: {cause.strerror or cause}.") from None

@@ -24,6 +24,16 @@ def test_directory_for_a_file(refused, here):
     assert refused("-ndmap", "folder") == "Error: folder: Expected a file, got a directory.\n"
 
 
+def test_pipe_for_a_file(refused):
+    """A pipe cannot be read twice, once to tell its form; that is what is said."""
+    reader, writer = os.pipe()
+    os.close(writer)
+    for option in ("-ndmap", "-bdfn", "-scfn"):
+        path = f"/dev/fd/{reader}"
+        assert refused(option, path) == f"Error: {path}: Expected a file, got a stream that can be read but once.\n"
+    os.close(reader)
+
+
 @pytest.mark.parametrize("name", ["empty.pkl", "empty.parquet", "empty.csv", "empty.toml", "empty"])
 def test_empty_file(refused, here, name):
     """An empty file is said to be empty, whatever its name promises."""
