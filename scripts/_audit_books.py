@@ -66,6 +66,7 @@ class Books:
         self.holder: dict[str, str] = {}
         self.idle: set[str] = set()
         self.now = settings.start_ns
+        self.opening_ns: int | None = None  # the first instant with both tasks and nodes: the initial allocation
         self.idle_node_ns = 0
         self.last_booked = 0.0  # work of the last interval, which may end without an event
         self.events = Check("decisions and moves fall on events of the run")
@@ -109,6 +110,8 @@ class Books:
                 break
             freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
             admitted = self.queue.admit(time)
+            if self.opening_ns is None and time < end and self.queue.active and self.idle:
+                self.opening_ns = time
             if time < end and (time in rows or time in done or admitted):
                 self._due(time, time in decisions)
             self._decisions(time, [row[1] for row in decisions.get(time, ())])
@@ -168,8 +171,8 @@ class Books:
         return freed
 
     def _decisions(self, time: int, rows: Sequence[dict]) -> None:
-        if self.settings.initial == "random" and time == self.settings.start_ns:
-            self._draw(rows)
+        if self.settings.initial == "random" and time == self.opening_ns:
+            self._draw(time, rows)
         for row in rows:
             names, where = list(self.queue.active), f"event {row['event']}"
             self.active.expect(
@@ -181,14 +184,13 @@ class Books:
                 account.adopt(int(after), self.settings.full_start, time)
 
     def _due(self, time: int, decided: bool) -> None:
-        """A decision is due while there are tasks and nodes, but at the start only if that is solved for."""
-        opening = time == self.settings.start_ns and self.settings.initial != "solve"
+        """A decision is due while there are tasks and nodes, but for the initial allocation only if that is solved."""
+        opening = time == self.opening_ns and self.settings.initial != "solve"
         due = bool(self.queue.active and self.idle) and not opening
         self.due.expect(decided or not due, "{}: {} idle nodes, no decision", _iso(time), len(self.idle))
 
-    def _draw(self, rows: Sequence[dict]) -> None:
+    def _draw(self, start: int, rows: Sequence[dict]) -> None:
         """A random initial allocation is no decision; it costs a start-up each."""
-        start = self.settings.start_ns
         counts = Counter(task for time, _, task in self.records.moves if time == start and task is not None)
         if rows:
             counts = Counter(dict(zip(rows[0]["tasks"], map(int, rows[0]["before"]), strict=True)))

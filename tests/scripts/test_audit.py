@@ -11,6 +11,7 @@ import pytest
 
 from bftrainer.experiment import run_replay, write_run
 from tests.scripts.conftest import SCRIPTS
+from tests.scripts.handmade import TASKS
 
 
 def findings(audit, folder: Path) -> dict[str, list[str]]:
@@ -185,3 +186,20 @@ def test_runs_that_stop_before_an_event_are_clean(audit, run, tmp_path, events, 
     stopped.mkdir()
     write_run(result, stopped)
     assert findings(audit, stopped) == {}
+
+
+@pytest.mark.parametrize("startup_cost", ["none", "full"])
+@pytest.mark.parametrize("initial", ["solve", "empty", "random"])
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+def test_an_initial_allocation_need_not_be_the_start(audit, run, tmp_path, decide_on, initial, startup_cost):
+    """Where the first task comes after the window's start, the initial allocation does, too."""
+    run.write()
+    (tmp_path / "late.toml").write_text(TASKS.replace('name = "A"', 'name = "A"\nsubmit = 5'))
+    inputs = {"node_log": tmp_path / "idle.parquet", "tasks": tmp_path / "late.toml"}
+    chosen = {"decide_on": decide_on, "initial": initial, "startup_cost": startup_cost}
+    result = run_replay(**inputs, **chosen, solver="dp", baseline=False)
+    assert result.recording.tasks[0].node_s > 0
+    late = tmp_path / "late"
+    late.mkdir()
+    write_run(result, late)
+    assert findings(audit, late) == {}
