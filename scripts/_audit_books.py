@@ -106,9 +106,13 @@ class Books:
             before = self._progress()
             self._advance(time)
             self.last_booked = self._progress() - before
-            if time == end and self.settings.stopped:
+            is_stop = time == end and self.settings.stopped
+            if is_stop and self.settings.decide_on == "all":
                 break
-            freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
+            # Of what is due where a run was stopped, only completions that waited to be noticed have happened.
+            changes = () if is_stop else rows.get(time, ())
+            freed = self._changes(changes) | self._completions(time, {row[1] for row in done.get(time, ())})
+            self.last_booked = self._progress() - before
             admitted = self.queue.admit(time)
             if self.opening_ns is None and time < end and self.queue.active and self.idle:
                 self.opening_ns = time
@@ -123,11 +127,15 @@ class Books:
         return sum(account.progress for account in self.accounts.values())
 
     def _event_times(self, rows: set[int], done: set[int]) -> set[int]:
-        known = {time for time in rows if time >= self.settings.start_ns} | {self.settings.start_ns}
-        if self.settings.decide_on == "all":
-            submitted = {account.task.submit_ns for account in self.accounts.values()}
-            known |= done | {time for time in submitted if time > self.settings.start_ns}
-        return known
+        """Rows of the log, and unless these alone count, submissions (the early ones at the start) and completions.
+
+        Where rows alone count, a completion may still be noticed by the end of the run.
+        """
+        start, end = self.settings.start_ns, self.settings.end_ns
+        known = {time for time in rows if time >= start}
+        if self.settings.decide_on == "nodes":
+            return known | (done & {end})
+        return known | done | {max(account.task.submit_ns, start) for account in self.accounts.values()}
 
     def _advance(self, time: int) -> None:
         elapsed = time - self.now
@@ -196,7 +204,7 @@ class Books:
             counts = Counter(dict(zip(rows[0]["tasks"], map(int, rows[0]["before"]), strict=True)))
         for name, count in (+counts).items():
             account = self.accounts[name]
-            account.count, account.started_ns = count, start
+            account.hold(count, start)
             account.pending = float(account.task.rate[count]) * account.task.grow_s
 
     def _moves(self, time: int, rows: Sequence[tuple], freed: set[str], decisions: Sequence[tuple]) -> None:
