@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.zeus_options import (
+    figure_options,
     job_choice,
     job_options,
     knob_options,
@@ -47,6 +48,7 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
 )
 @knob_options
 @seed_options(10)
+@figure_options
 @output_options
 def compare(
     train: Path | None,
@@ -55,6 +57,8 @@ def compare(
     recurrences: int,
     seeds: int,
     workers: int | None,
+    figures: Path | None,
+    figure_format: str,
     output: Path | None,
     force: bool,
     as_json: bool,
@@ -69,6 +73,7 @@ def compare(
     from bftrainer.cli.zeus_output import check_output, finish, finite, write_output
     from bftrainer.experiment.zeus_campaign import simulate_all
     from bftrainer.experiment.zeus_compare import PolicyPair, compared, comparison_of_all, simulations_of
+    from bftrainer.experiment.zeus_drawing import plan_figures
     from bftrainer.experiment.zeus_inputs import choose_jobs, load_traces
 
     check_output(output, force=force)
@@ -76,9 +81,12 @@ def compare(
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
+    plan = plan_figures(figures, figure_format, simulations, fronts=False, force=force)
     with counting("Comparing", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, workers, count)
     write_output(output, results, inputs)
+    if plan is not None:
+        plan.draw(inputs.trace, results)
     rows = compared(inputs.trace, results)
     if len(jobs) > 1:
         rows += comparison_of_all(results)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE",
     "eta_option",
+    "figure_options",
     "job_choice",
     "job_options",
     "knob_options",
@@ -143,6 +144,16 @@ output_options = with_options(
     click.option("--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
     click.option("--force", is_flag=True, help="Replace existing files."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+)
+figure_options = with_options(
+    click.option("--figures", type=FILE, metavar="DIR", help="Draw figures into this directory (extra: report)."),
+    click.option(
+        "--figure-format",
+        type=click.Choice(["svg", "png"]),
+        default="svg",
+        show_default=True,
+        help="Format of the figures.",
+    ),
 )
 
 

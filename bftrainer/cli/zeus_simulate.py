@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.zeus_options import (
+    figure_options,
     job_choice,
     job_options,
     knob_options,
@@ -37,6 +38,7 @@ __all__ = ["simulate"]
 @knob_options
 @policy_options
 @seed_options(1)
+@figure_options
 @output_options
 def simulate(
     train: Path | None,
@@ -44,6 +46,8 @@ def simulate(
     recurrences: int,
     seeds: int,
     workers: int | None,
+    figures: Path | None,
+    figure_format: str,
     output: Path | None,
     force: bool,
     as_json: bool,
@@ -59,6 +63,7 @@ def simulate(
     from bftrainer.cli.zeus_output import check_output, finish, write_output
     from bftrainer.cli.zeus_text import print_runs, print_simulations, print_summary
     from bftrainer.experiment.zeus_campaign import Simulation, simulate_all, with_seeds
+    from bftrainer.experiment.zeus_drawing import plan_figures
     from bftrainer.experiment.zeus_inputs import choose_jobs, load_traces
     from bftrainer.experiment.zeus_summary import summarise
 
@@ -70,9 +75,12 @@ def simulate(
         for job in jobs
     ]
     simulations = [each for simulation in first for each in with_seeds(simulation, seeds)]
+    plan = plan_figures(figures, figure_format, simulations, fronts=True, force=force)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, workers, count)
     write_output(output, results, inputs)
+    if plan is not None:
+        plan.draw(inputs.trace, results)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         _print_json(results, summaries, inputs)

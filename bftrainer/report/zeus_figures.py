@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "regret_curve",
     "regret_figure",
     "rendered",
+    "require_matplotlib",
     "tuning_path",
 ]
 
@@ -332,15 +334,24 @@ def rendered(ax: Axes, form: str) -> bytes:
     return content.getvalue()
 
 
+def require_matplotlib() -> None:
+    """Find out whether anything can be drawn, without importing what draws.
+
+    Raises
+    ------
+    SettingsError
+        If matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise SettingsError("Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'.")
+
+
 def _axes(ax: Axes | None, title: str) -> Axes:
     """Axes to draw on, on a figure of their own if there are none."""
     if ax is None:
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError:
-            raise SettingsError(
-                "Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'."
-            ) from None
+        require_matplotlib()
+        from matplotlib.figure import Figure
+
         ax = Figure(figsize=_SIZE_INCHES, layout="constrained").add_subplot()
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title)

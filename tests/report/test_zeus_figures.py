@@ -162,7 +162,7 @@ def test_nothing_to_draw():
 
 def test_without_matplotlib(monkeypatch):
     """Drawing says what to install; working out what would be drawn goes on."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     curve = regret_curve("zeus", [[1.0]])
     with pytest.raises(SettingsError, match=r"Expected matplotlib for figures, found none; try pip install"):
         regret_figure([curve])
