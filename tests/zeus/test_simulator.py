@@ -239,6 +239,12 @@ def test_a_negative_number_of_recurrences():
         simulator(made).simulate_one_job(made.job, -1, 2.0, 0.5)
 
 
+def test_a_seed_that_is_none():
+    """Refused when the simulator is made."""
+    with pytest.raises(TuningInputError, match="seed of 0 or more, got -5"):
+        simulator(world({8: [4.0]}), seed=-5)
+
+
 def test_a_policy_that_makes_up_a_batch_size():
     """The error names the closest ones, and holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})
