@@ -74,7 +74,7 @@ def _traces() -> Iterator[_Traces]:
 
 
 def _run_cases(traces: _Traces, plan: Plan) -> Iterator[Case]:
-    group = f"a run, {traces.name}"
+    group = f"{traces.name}, a run"
     trace = TrainingTrace(traces.train, traces.power)
     # No two simulations of a plan have the same job and seed.
     seeds = partial(_seeds, plan.seed, len(traces.jobs))
@@ -118,7 +118,7 @@ def _many_cases(traces: _Traces, plan: Plan) -> Iterator[Case]:
     job = traces.jobs[0]
     for recurrences in (1, QUICK_MANY if plan.quick else MANY):
         name = f"{recurrences:,} recurrence{'s' if recurrences > 1 else ''}"
-        yield Case(f"process, {job.dataset}", name, partial(_process, traces, job, recurrences, plan), most_runs=5)
+        yield Case(f"{traces.name}, process", name, partial(_process, traces, job, recurrences, plan), most_runs=5)
 
 
 def _process(traces: _Traces, job: Job, recurrences: int, plan: Plan, run: int) -> Sample:

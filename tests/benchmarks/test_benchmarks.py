@@ -109,7 +109,7 @@ def test_fresh_instances(tmp_path):
 
 def test_simulations_are_never_repeated(tmp_path):
     """No two runs of the tuning workload simulate a job with one seed, and its cases draw for the same seeds."""
-    cases = [case for case in WORKLOADS["zeus"].cases(Plan(5, tmp_path)) if case.group == "a run, embedded"]
+    cases = [case for case in WORKLOADS["zeus"].cases(Plan(5, tmp_path)) if case.group == "embedded, a run"]
     seeds = [[seed for run in range(50) for seed in case.draw(run)] for case in cases]
     assert len(seeds[0]) == len(set(seeds[0])) == 200
     assert seeds[0] == seeds[1]
