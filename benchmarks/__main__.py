@@ -22,7 +22,7 @@ WIDTH = 110
 @click.argument("names", nargs=-1, type=click.Choice(list(WORKLOADS)), metavar="[NAME]...")
 @click.option("--list", "listing", is_flag=True, help="List the workloads and stop.")
 @click.option("--repeat", type=click.IntRange(min=1), help="Runs per case.  [default: the workload's own]")
-@click.option("--seed", type=int, help="Of what is drawn.  [default: another one each time]")
+@click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn.  [default: another one each time]")
 @click.option("--quick", is_flag=True, help="Small inputs and one run: does everything work?")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all figures to this file too.")
 def main(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import ScalingCurve
 from bftrainer.traces.imagenet_models import IMAGENET_CURVES
-from solvers import AllocationProblem, TaskOptions
+from solvers import AllocationProblem, TaskOptions, counts_on_offer
 
 __all__ = ["SIZES", "equal_tasks", "instance", "near_ties", "problems"]
 
@@ -34,7 +34,7 @@ def options(
         Nodes held, C; below `minimum` the task does not run and r = 0, else r = O(C).
     """
     maximum = credit.size - 1
-    counts = np.concatenate(([0], np.arange(minimum, maximum + 1)))
+    counts = counts_on_offer(minimum, maximum)
     rate = credit[current] if minimum <= current <= maximum else 0.0
     values = forward_s * credit[counts] - rate * (grow_s * (counts > current) + shrink_s * (counts < current))
     return TaskOptions(counts, values, current, minimum, maximum)

@@ -42,6 +42,7 @@ def _replay_case(group: str, solver: str, options: Sequence[str | Path], plan: P
     argv = [*_REPLAY, *options, "--solver", solver, "--no-baseline", "--output-dir", target]
 
     def once(_: int) -> Sample:
+        """Replay afresh: what an earlier run left is gone."""
         shutil.rmtree(target, ignore_errors=True)
         return command_sample(argv, plan.scratch)
 
@@ -104,6 +105,7 @@ def start_up_cases(plan: Plan) -> Iterator[Case]:
 
 def _process_case(group: str, name: str, argv: Sequence[str | Path], plan: Plan) -> Case:
     def once(_: int) -> Sample:
+        """Run the command in a process of its own."""
         return command_sample(argv, plan.scratch)
 
     return Case(group, name, once, prepare=partial(once, 0), budget_s=60.0)

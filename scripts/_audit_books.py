@@ -66,6 +66,7 @@ class Books:
         self.holder: dict[str, str] = {}
         self.idle: set[str] = set()
         self.now = settings.start_ns
+        self.opening_ns: int | None = None  # the first instant with both tasks and nodes: the initial allocation
         self.idle_node_ns = 0
         self.last_booked = 0.0  # work of the last interval, which may end without an event
         self.events = Check("decisions and moves fall on events of the run")
@@ -105,10 +106,16 @@ class Books:
             before = self._progress()
             self._advance(time)
             self.last_booked = self._progress() - before
-            if time == end and self.settings.stopped:
+            is_stop = time == end and self.settings.stopped
+            if is_stop and self.settings.decide_on == "all":
                 break
-            freed = self._changes(rows.get(time, ())) | self._completions(time, {row[1] for row in done.get(time, ())})
+            # Of what is due where a run was stopped, only completions that waited to be noticed have happened.
+            changes = () if is_stop else rows.get(time, ())
+            freed = self._changes(changes) | self._completions(time, {row[1] for row in done.get(time, ())})
+            self.last_booked = self._progress() - before
             admitted = self.queue.admit(time)
+            if self.opening_ns is None and time < end and self.queue.active and self.idle:
+                self.opening_ns = time
             if time < end and (time in rows or time in done or admitted):
                 self._due(time, time in decisions)
             self._decisions(time, [row[1] for row in decisions.get(time, ())])
@@ -120,11 +127,15 @@ class Books:
         return sum(account.progress for account in self.accounts.values())
 
     def _event_times(self, rows: set[int], done: set[int]) -> set[int]:
-        known = {time for time in rows if time >= self.settings.start_ns} | {self.settings.start_ns}
-        if self.settings.decide_on == "all":
-            submitted = {account.task.submit_ns for account in self.accounts.values()}
-            known |= done | {time for time in submitted if time > self.settings.start_ns}
-        return known
+        """Rows of the log, and unless these alone count, submissions (the early ones at the start) and completions.
+
+        Where rows alone count, a completion may still be noticed by the end of the run.
+        """
+        start, end = self.settings.start_ns, self.settings.end_ns
+        known = {time for time in rows if time >= start}
+        if self.settings.decide_on == "nodes":
+            return known | (done & {end})
+        return known | done | {max(account.task.submit_ns, start) for account in self.accounts.values()}
 
     def _advance(self, time: int) -> None:
         elapsed = time - self.now
@@ -168,8 +179,8 @@ class Books:
         return freed
 
     def _decisions(self, time: int, rows: Sequence[dict]) -> None:
-        if self.settings.initial == "random" and time == self.settings.start_ns:
-            self._draw(rows)
+        if self.settings.initial == "random" and time == self.opening_ns:
+            self._draw(time, rows)
         for row in rows:
             names, where = list(self.queue.active), f"event {row['event']}"
             self.active.expect(
@@ -181,20 +192,19 @@ class Books:
                 account.adopt(int(after), self.settings.full_start, time)
 
     def _due(self, time: int, decided: bool) -> None:
-        """A decision is due while there are tasks and nodes, but at the start only if that is solved for."""
-        opening = time == self.settings.start_ns and self.settings.initial != "solve"
+        """A decision is due while there are tasks and nodes, but for the initial allocation only if that is solved."""
+        opening = time == self.opening_ns and self.settings.initial != "solve"
         due = bool(self.queue.active and self.idle) and not opening
         self.due.expect(decided or not due, "{}: {} idle nodes, no decision", _iso(time), len(self.idle))
 
-    def _draw(self, rows: Sequence[dict]) -> None:
+    def _draw(self, start: int, rows: Sequence[dict]) -> None:
         """A random initial allocation is no decision; it costs a start-up each."""
-        start = self.settings.start_ns
         counts = Counter(task for time, _, task in self.records.moves if time == start and task is not None)
         if rows:
             counts = Counter(dict(zip(rows[0]["tasks"], map(int, rows[0]["before"]), strict=True)))
         for name, count in (+counts).items():
             account = self.accounts[name]
-            account.count, account.started_ns = count, start
+            account.hold(count, start)
             account.pending = float(account.task.rate[count]) * account.task.grow_s
 
     def _moves(self, time: int, rows: Sequence[tuple], freed: set[str], decisions: Sequence[tuple]) -> None:

@@ -52,6 +52,10 @@ class Task:
     rate: np.ndarray
     credit: np.ndarray
 
+    def speed(self, count: int) -> float:
+        """Work per second on so many nodes: none on fewer than the least, no more than on the most."""
+        return float(self.rate[min(count, self.most)]) if count >= self.least else 0.0
+
 
 def read_node_log(path: Path, skip: int, first: int, count: int | None) -> Log:
     """The log without its first `skip` rows, of `count` nodes from `first` on."""

@@ -100,13 +100,17 @@ class Account:
         count = min(max(count, 0), self.task.most)
         self.pending += rescale_cost(self.task, self.count, count, full_start)
         self.rescales += count != self.count and self.count >= self.task.least  # a start is none
+        self.hold(count, time_ns)
+
+    def hold(self, count: int, time_ns: int) -> None:
+        """Have so many nodes from now on; the first time that gives any work is the start."""
         self.count = count
-        if count and self.started_ns is None:
+        if self.started_ns is None and self.task.speed(count) > 0.0:
             self.started_ns = time_ns
 
     def settle(self) -> None:
         """The rate until the next event."""
-        self.rate = float(self.task.rate[self.count]) if self.count >= self.task.least else 0.0
+        self.rate = self.task.speed(self.count)
 
 
 @dataclass

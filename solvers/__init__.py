@@ -14,6 +14,7 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
     check,
+    counts_on_offer,
     objective,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "StopReason",
     "TaskOptions",
     "check",
+    "counts_on_offer",
     "objective",
 ]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "StopReason",
     "TaskOptions",
     "check",
+    "counts_on_offer",
     "objective",
     "proves",
 ]
@@ -231,6 +233,21 @@ class Solver(Protocol):
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
         ...
+
+
+@lru_cache(maxsize=1024)
+def counts_on_offer(minimum: int, maximum: int) -> NDArray[np.int64]:
+    """Counts that a task of those bounds may get: 0 and ``minimum..maximum``.
+
+    Returns
+    -------
+    ndarray of int64, shape (maximum - minimum + 2,)
+        Read-only: tasks of the same bounds share it.
+    """
+    counts = np.arange(minimum - 1, maximum + 1)
+    counts[0] = 0
+    counts.flags.writeable = False
+    return counts
 
 
 def objective(problem: AllocationProblem, counts: Sequence[int]) -> float:

@@ -29,8 +29,6 @@ from solvers.verdict import verified
 __all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "licence", "names", "solve", "solver_class"]
 
 GROUP = "bftrainer.solvers"
-# Import name -> what installs it, for the message about a missing one.
-EXTRAS = {"gurobipy": "pip install bftrainer[gurobi]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +101,7 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = [module for module in registered.requires if not _importable(module)]
     if missing:
-        how = EXTRAS.get(missing[0], f"pip install {missing[0]}")
-        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; try: {how}")
+        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; try: pip install {missing[0]}")
     with _loading(name):
         return registered()
 

@@ -146,6 +146,7 @@ class _Builder:
     row_upper: list[float] = field(default_factory=list)
 
     def column(self, task: int, weight: int, gain: float, upper: float) -> int:
+        """Write a column of `task`, `weight` nodes a unit; return its number."""
         self.objective.append(gain)
         self.upper.append(upper)
         self.owners.append(task)
@@ -153,6 +154,7 @@ class _Builder:
         return len(self.objective) - 1
 
     def row(self, columns: Sequence[int], coefficients: Sequence[float], lower: float, upper: float) -> None:
+        """Write ``lower <= sum of coefficient x column <= upper``."""
         self.indices.extend(columns)
         self.coefficients.extend(coefficients)
         self.starts.append(len(self.indices))

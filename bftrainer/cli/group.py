@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from bftrainer import __version__
+from bftrainer.cli.streams import forget_stdout, ready_streams
 from bftrainer.errors import BftrainerError, InputError
 
 __all__ = ["LateGroup", "cli", "guarded", "main", "replay_main"]
@@ -89,10 +89,10 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         click.echo(f"Error: {_one_line(str(error))}", err=True)
         return error.exit_status
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         return 1
     except OSError as error:
-        _forget_stdout()
+        forget_stdout()
         where = "" if error.filename is None else f"{error.filename}: "
         click.echo(f"Error: {where}{_one_line(error.strerror or str(error))}.", err=True)
         return InputError.exit_status
@@ -102,17 +102,13 @@ def guarded(command: Callable[..., Any], program: str) -> int:
     return status or 0
 
 
-def _forget_stdout() -> None:
-    """Send what is still to be printed nowhere: where it should go takes no more, and exit would complain again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
 def main() -> None:
     """Entry point of `bftrainer`."""
+    ready_streams()
     sys.exit(guarded(cli, "bftrainer"))
 
 
@@ -120,4 +116,5 @@ def replay_main() -> None:
     """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
     from bftrainer.cli.replay import replay
 
+    ready_streams()
     sys.exit(guarded(replay, "bftrainer-replay"))

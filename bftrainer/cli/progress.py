@@ -34,7 +34,7 @@ class ProgressBar(Observer):
         self._decisions = 0
         self._shown = 0.0
         self._progress = Progress(
-            TextColumn("Replaying"),
+            TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:3.0f} %  {task.fields[done]} tasks done, {task.fields[decisions]} decisions"),
             TimeElapsedColumn(),
@@ -42,7 +42,7 @@ class ProgressBar(Observer):
             console=Console(stderr=True),
             transient=True,
         )
-        self._bar = self._progress.add_task("replay", total=1.0, done=0, decisions=0)
+        self._bar = self._progress.add_task("Replaying", total=1.0, done=0, decisions=0)
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()
@@ -65,5 +65,7 @@ class ProgressBar(Observer):
         self._decisions += 1
 
     def ended(self, state: ReplayState, reason: str) -> None:  # noqa: ARG002
-        """Fill the bar; what follows is the comparison with constant pools."""
-        self._progress.update(self._bar, completed=1.0, done=self._done, decisions=self._decisions)
+        """Fill the bar, and say what follows: the comparison with constant pools, which may take as long."""
+        self._progress.update(
+            self._bar, description="Comparing", completed=1.0, done=self._done, decisions=self._decisions
+        )

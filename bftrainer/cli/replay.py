@@ -118,7 +118,7 @@ def _run(
             )
         write_run(result, directory.working)
         if not printing:
-            with (directory.working / "iter-prints.log").open("w", encoding="utf-8") as log:
+            with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
                 _say(result, directory.path, as_json, log, render_summary)
     if printing:
         _say(result, directory.path, as_json, sys.stdout, render_summary)
@@ -146,6 +146,7 @@ def _interruptible() -> Iterator[list[int]]:
     received: list[int] = []
 
     def on_signal(number: int, frame: Any) -> None:
+        """Remember the first signal; stop at once at the second."""
         if received:
             signal.default_int_handler(number, frame)
         received.append(number)

@@ -25,6 +25,7 @@ class _Moment(_ParamType):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | float:
+        """Seconds if it is a number, else the time that the text names."""
         try:
             return float(value)
         except ValueError:

@@ -87,7 +87,7 @@ def groups(
     its own, made of --seed and its name.
     """
     from bftrainer.cli.counting import counting
-    from bftrainer.cli.zeus_output import check_output, finish, write_output
+    from bftrainer.cli.zeus_output import check_output, finish, finite, write_output
     from bftrainer.experiment.zeus_campaign import simulate_all
     from bftrainer.experiment.zeus_group_totals import group_totals
     from bftrainer.experiment.zeus_inputs import choose_groups, choose_jobs, load_groups, load_traces
@@ -103,8 +103,8 @@ def groups(
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
     if as_json:
-        document = {"seeds": seeds, "totals": [row.to_dict() for row in rows], **inputs.about(groups=source)}
-        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        about = {"seeds": seeds, **finite(knobs(options)), **inputs.about(groups=source)}
+        click.echo(json.dumps(about | {"totals": [row.to_dict() for row in rows]}, indent=2, allow_nan=False))
     else:
         _print(rows)
     finish(results)

@@ -12,22 +12,13 @@ from bftrainer.experiment.zeus_summary import Converged, ZeusSummary
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.optimum import Configuration
 
-__all__ = ["amount", "joules", "percent", "print_runs", "print_simulations", "print_summary", "seconds", "setting"]
+__all__ = ["amount", "number", "percent", "print_runs", "print_simulations", "print_summary", "setting"]
 
 _INDENT = 20
 
 
-def joules(value: float | None) -> str:
-    """Energy or cost, to the joule where there are thousands of them."""
-    return _number(value)
-
-
-def seconds(value: float | None) -> str:
-    """Time likewise."""
-    return _number(value)
-
-
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A number of joules or seconds, to the last one where there are thousands; a dash for none."""
     if value is None:
         return "-"
     # Differences of large amounts leave rounding noise, which is nothing.
@@ -38,7 +29,7 @@ def amount(found: Estimate | None) -> str:
     """A mean of energies, costs, times or counts, and its interval."""
     if found is None:
         return "-"
-    return _number(found.mean) + ("" if found.half_width is None else f" ± {_number(found.half_width)}")
+    return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
 
 
 def percent(value: float | None) -> str:
@@ -63,7 +54,7 @@ def print_runs(result: SimulationResult) -> None:
         reached = ("yes" if outcome.reached else "no") if outcome.started else "never ran"
         click.echo(
             f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {outcome.epochs:9g}"
-            f"  {joules(entry.energy):>15} {seconds(entry.time):>15}  {reached}"
+            f"  {number(entry.energy):>15} {number(entry.time):>15}  {reached}"
         )
     if any(run.profiled for run in result.runs):
         click.echo("* after profiling all power limits in its first epoch")
@@ -75,12 +66,12 @@ def print_summary(summary: ZeusSummary) -> None:
     used = summary.used
     lines = [
         ("runs", f"{used.runs:,}, {used.recurrences:,} reached the target"),
-        ("energy", f"{joules(used.energy_j)} J"),
-        ("time", f"{seconds(used.time_s)} s"),
-        ("cost", f"{joules(used.cost_j)} J"),
+        ("energy", f"{number(used.energy_j)} J"),
+        ("time", f"{number(used.time_s)} s"),
+        ("cost", f"{number(used.cost_j)} J"),
         ("converged to", _converged(summary.converged)),
         ("optimum", _configuration(summary.optimum)),
-        ("regret, cumulative", f"{joules(summary.cumulative_regret_j)} J"),
+        ("regret, cumulative", "-" if summary.optimum is None else f"{number(summary.cumulative_regret_j)} J"),
         ("regret, final", _final(summary)),
     ]
     for label, text in lines:
@@ -90,14 +81,14 @@ def print_summary(summary: ZeusSummary) -> None:
 def _converged(found: Converged | None) -> str:
     if found is None:
         return "-"
-    cost = "" if found.expected is None else f", {joules(found.expected.cost_j)} J a recurrence"
+    cost = "" if found.expected is None else f", {number(found.expected.cost_j)} J a recurrence"
     return f"batch size {setting(found.batch_size, found.power_limit_w)} ({found.share:.0%} of the last runs){cost}"
 
 
 def _configuration(best: Configuration | None) -> str:
     if best is None:
         return "none: nothing in the traces reaches the target"
-    return f"batch size {setting(best.batch_size, best.power_limit_w)}, {joules(best.cost_j)} J a recurrence"
+    return f"batch size {setting(best.batch_size, best.power_limit_w)}, {number(best.cost_j)} J a recurrence"
 
 
 def _final(summary: ZeusSummary) -> str:
@@ -105,7 +96,7 @@ def _final(summary: ZeusSummary) -> str:
     if final is None or best is None:
         return "-"
     share = f" ({percent(final / best.cost_j)})" if best.cost_j else ""
-    return f"{joules(final)} J a recurrence{share}"
+    return f"{number(final)} J a recurrence{share}"
 
 
 def print_simulations(results: Sequence[SimulationResult], summaries: Sequence[ZeusSummary]) -> None:
@@ -123,11 +114,11 @@ def _line(result: SimulationResult, summary: ZeusSummary) -> tuple[str, ...]:
         str(result.simulation.job),
         f"{result.simulation.seed}{' (failed)' if result.is_partial else ''}",
         f"{used.runs:,}",
-        joules(used.energy_j),
-        seconds(used.time_s),
-        joules(used.cost_j),
+        number(used.energy_j),
+        number(used.time_s),
+        number(used.cost_j),
         "-" if found is None else setting(found.batch_size, found.power_limit_w),
         percent(summary.excess),
-        joules(summary.cumulative_regret_j),
-        joules(summary.final_regret_j),
+        number(summary.cumulative_regret_j),
+        number(summary.final_regret_j),
     )

@@ -39,7 +39,7 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     facts = [target_facts(inputs.trace, job, eta) for job in jobs]
     if as_json:
         document = {"jobs": [asdict(each) for each in traced], "targets": [each.to_dict() for each in facts]}
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(document | inputs.about(), indent=2, allow_nan=False))
         return
     _print_jobs(traced)
     click.echo()
@@ -64,7 +64,7 @@ def _print_jobs(traced: Sequence[TracedJob]) -> None:
 
 def _print_optima(facts: Sequence[TargetFacts]) -> None:
     from bftrainer.cli.tables import print_table
-    from bftrainer.cli.zeus_text import joules, seconds, setting
+    from bftrainer.cli.zeus_text import number, setting
 
     headings = ("job", "reaching", "optimum", "energy (J)", "time (s)", "cost (J)", "settings on the front")
     rows = []
@@ -72,7 +72,7 @@ def _print_optima(facts: Sequence[TargetFacts]) -> None:
         best = each.optimum
         figures = ("none", "-", "-", "-")
         if best is not None:
-            costs = (joules(best.energy_j), seconds(best.time_s), joules(best.cost_j))
+            costs = (number(best.energy_j), number(best.time_s), number(best.cost_j))
             figures = (setting(best.batch_size, best.power_limit_w), *costs)
         reaching = f"{len(each.reaching)} batch sizes"
         rows.append((str(each.job), reaching, *figures, str(len(each.front))))
@@ -81,16 +81,16 @@ def _print_optima(facts: Sequence[TargetFacts]) -> None:
 
 def _print_front(facts: TargetFacts) -> None:
     from bftrainer.cli.tables import print_table
-    from bftrainer.cli.zeus_text import joules, seconds
+    from bftrainer.cli.zeus_text import number
 
     click.echo(f"{facts.job}, eta {facts.eta_knob:g}: energy-time Pareto front")
     rows = [
         (
             f"{each.batch_size}",
             f"{each.power_limit_w:g}",
-            joules(each.energy_j),
-            seconds(each.time_s),
-            joules(each.cost_j),
+            number(each.energy_j),
+            number(each.time_s),
+            number(each.cost_j),
             f"{each.success_share:.0%}",
             "optimum" if each == facts.optimum else "",
         )

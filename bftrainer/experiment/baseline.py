@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -86,23 +86,27 @@ def efficiency(
     Liu et al., arXiv:2106.12091, section 4.1.
     """
     end_s = recording.end_s
-    submissions = [max(0.0, task.submitted_after_s(start_ns)) for task in tasks]
-    begin_s = min(submissions, default=0.0)
-    harvested = Intervals.of(recording)
-    horizon_s = end_s
+    begin_s = min((max(0.0, task.submitted_after_s(start_ns)) for task in tasks), default=0.0)
     if end_s <= begin_s:
-        return Efficiency(None, horizon_s, 0.0, None, None, None)
-    eq_nodes = _idle_between(harvested, begin_s, end_s) / (end_s - begin_s)
-    low = math.floor(eq_nodes)
+        return Efficiency(None, end_s, 0.0, None, None, None)
+    eq_nodes = _idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s)
     pools = {}
-    for size in sorted({low, math.ceil(eq_nodes)}):
+    for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
         pools[size] = _static_run(size, begin_s, end_s, tasks, settings, start_ns, interrupted)
         if interrupted():
             return None
+    return _compared(recording, tasks, eq_nodes, pools)
+
+
+def _compared(
+    recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, pools: Mapping[int, Recording | None]
+) -> Efficiency:
+    """The harvested run against those on the constant pools next to `eq_nodes`, by size."""
+    harvested = Intervals.of(recording)
     finished = [run.end_s for run in (recording, *pools.values()) if run is not None and run.reason == "finished"]
-    horizon_s = min([*finished, end_s])
+    horizon_s = min([*finished, recording.end_s])
     work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in pools.items()}
-    static = work[low] + (eq_nodes - low) * (work[math.ceil(eq_nodes)] - work[low])
+    static = _interpolated(eq_nodes, work.__getitem__)
     if not static > 0:
         return Efficiency(None, horizon_s, eq_nodes, None, None, None)
     ideal, best = _best_work(recording, tasks, eq_nodes)
@@ -114,6 +118,13 @@ def efficiency(
         loss_variability_share=(ideal - best) / ideal if ideal else None,
         loss_horizon_share=(best - math.fsum(harvested.gross)) / ideal if ideal else None,
     )
+
+
+def _interpolated(eq_nodes: float, value: Callable[[int], float]) -> float:
+    """Value between the whole pools next to `eq_nodes`."""
+    low = math.floor(eq_nodes)
+    least = value(low)
+    return least + (eq_nodes - low) * (value(math.ceil(eq_nodes)) - least)
 
 
 def _static_run(
@@ -145,16 +156,17 @@ def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
 def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float) -> tuple[float, float]:
     """Work of the best allocation for each instant, if rescaling cost nothing: on `eq_nodes` nodes, and on the pool."""
     exact = get_solver("dp")
-    low, high = math.floor(eq_nodes), math.ceil(eq_nodes)
 
     @cache
     def offer(number: int) -> solvers.TaskOptions:
+        """What a task's throughput is at the counts it may have."""
         spec = tasks[number]
-        counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         return solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
 
     @cache
     def best_rate(active: tuple[int, ...], nodes: int) -> float:
+        """Most work per second of those tasks on so many nodes."""
         if not (active and nodes):
             return 0.0
         problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
@@ -162,7 +174,6 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
 
     ideal, best = [], []
     for event, after in itertools.pairwise(recording.timeline):
-        rate = best_rate(event.tasks, low)
-        ideal.append(after.elapsed_s * (rate + (eq_nodes - low) * (best_rate(event.tasks, high) - rate)))
+        ideal.append(after.elapsed_s * _interpolated(eq_nodes, partial(best_rate, event.tasks)))
         best.append(after.elapsed_s * best_rate(event.tasks, event.idle))
     return math.fsum(ideal), math.fsum(best)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 
 __all__ = ["ReplayConfig"]
 
@@ -111,13 +111,16 @@ class ReplayConfig:
         Raises
         ------
         SettingsError
-            If that is not after the window's start.
+            If that is not after the window's start, or a date that no log reaches.
         """
         if self.until is None:
             return math.inf
         if isinstance(self.until, datetime):
-            moment = self.until if self.until.tzinfo else self.until.replace(tzinfo=UTC)
-            seconds = moment.timestamp() - start_ns / 1e9
+            try:
+                # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
+                seconds = (instant_ns(self.until) - start_ns) / NS_PER_S
+            except OverflowError as error:
+                raise SettingsError(f"--until: {error}") from None
         else:
             seconds = float(self.until)
         if not seconds > 0:

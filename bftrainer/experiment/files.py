@@ -41,7 +41,9 @@ def write_run(result: RunResult, directory: Path) -> None:
     import pyarrow.parquet as pq
 
     for name, table in tables.items():
-        pq.write_table(table(result), directory / f"{name}.parquet", compression="zstd")
+        # Opened here: pyarrow cannot spell every name that a directory may have.
+        with (directory / f"{name}.parquet").open("wb") as file:
+            pq.write_table(table(result), file, compression="zstd")
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.result import RunResult, Timings
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, Recorder, Settings, log_rows, replay
 from bftrainer.traces import read_node_log, read_task_set
@@ -27,6 +28,8 @@ from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
 __all__ = ["Inputs", "file_source", "load_inputs", "run_replay", "versions"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,50 +188,63 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
+    given = _loaded(config, inputs, options)
+    recording, replay_s = _timed(lambda: _recorded(given, observers, interrupted))
+    compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+    return RunResult(
+        config=given.config,
+        command=command,
+        sources=given.sources,
+        assumed_scaling=given.assumed_scaling,
+        notes=given.notes,
+        versions=versions(),
+        nodes=given.log.nodes,
+        start_ns=given.log.start_ns,
+        recording=recording,
+        efficiency=compared,
+        timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
+        is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
+    )
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What `work` gives, and the wall-clock seconds it took."""
+    began = time.perf_counter()
+    done = work()
+    return done, time.perf_counter() - began
+
+
+def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
+    """What a run is given, read unless it has been already."""
     if inputs is None:
-        inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
-    elif config not in (None, inputs.config) or options:
+        return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
+    if config not in (None, inputs.config) or options:
         raise SettingsError("Expected either inputs or another configuration, got both.")
-    config = inputs.config
-    log, settings = inputs.log, inputs.settings
-    replaying = time.perf_counter()
-    allocator = Allocator(inputs.tasks, settings, log.nodes, log.start_ns)
+    return inputs
+
+
+def _recorded(inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]) -> Recording:
+    """Replay the inputs and keep all that happens."""
+    config, log = inputs.config, inputs.log
     recorder = Recorder()
     replay(
         log_rows(log),
         log.window_s,
-        allocator,
+        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns),
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
         observers=[recorder, *observers],
         interrupted=interrupted,
     )
-    recording = recorder.recording
-    replayed = time.perf_counter()
-    compared: Efficiency | None = None
-    if config.baseline and recording.reason != "interrupted":
-        compared = efficiency(recording, inputs.tasks, settings, log.start_ns, interrupted)
-    finished = time.perf_counter()
-    return RunResult(
-        config=config,
-        command=command,
-        sources=inputs.sources,
-        assumed_scaling=inputs.assumed_scaling,
-        notes=inputs.notes,
-        versions=versions(),
-        nodes=log.nodes,
-        start_ns=log.start_ns,
-        recording=recording,
-        efficiency=compared,
-        timings=Timings(
-            load_s=inputs.load_s,
-            replay_s=replayed - replaying,
-            baseline_s=finished - replayed,
-            wall_s=inputs.load_s + finished - replaying,
-        ),
-        is_partial=recording.reason == "interrupted" or (config.baseline and compared is None),
-    )
+    return recorder.recording
+
+
+def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:
+    """The efficiency, where it is wanted and nobody is in a hurry."""
+    if not inputs.config.baseline or recording.reason == "interrupted":
+        return None
+    return efficiency(recording, inputs.tasks, inputs.settings, inputs.log.start_ns, interrupted)
 
 
 def versions() -> dict[str, str]:

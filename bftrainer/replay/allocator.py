@@ -66,7 +66,6 @@ class Allocator:
         self._rng = np.random.default_rng(settings.seed)
         self._fallback = None if settings.fallback is None else get_solver(settings.fallback)
         self._solver = self._first_usable()
-        self._options = [_option_counts(task) for task in tasks]
         self._known_options: dict[tuple[int, int], solvers.TaskOptions] = {}
         self._is_static = is_static(settings.objective)
         self._is_first = True
@@ -185,7 +184,6 @@ class Allocator:
         """Append new tasks to the roster."""
         for spec in specs:
             self._task_number[spec.name] = len(self._task_number)
-            self._options.append(_option_counts(spec))
             state = self.state
             self.state = replace(
                 state,
@@ -235,7 +233,8 @@ class Allocator:
             return known
         state, settings = self.state, self.settings
         spec = state.specs[number]
-        all_counts, on_offer = self._options[number]
+        all_counts = solvers.counts_on_offer(1, spec.max_nodes)
+        on_offer = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         task = TaskState(spec, held, float(state.progress[slot]), float(state.submit_s[number]))
         credit = self._credit(task, all_counts, state.time_s)
         values = settings.forward_time_s * credit
@@ -244,7 +243,7 @@ class Allocator:
             values[held + 1 :] -= credit[held] * spec.grow_cost_s
         elif settings.startup_cost == "full":
             values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
-        if on_offer is not all_counts:
+        if spec.min_nodes > 1:
             values = values[on_offer]
         options = solvers.TaskOptions(on_offer, values, held, spec.min_nodes, spec.max_nodes)
         if self._is_static:
@@ -272,6 +271,7 @@ class Allocator:
         specs = before.specs
 
         def named(pairs: Sequence[tuple[int, NDArray[np.int32]]]) -> dict[str, tuple[str, ...]]:
+            """Moves by the names of tasks and nodes."""
             return {specs[task].name: tuple(names[node] for node in nodes) for task, nodes in pairs}
 
         return Decision(
@@ -284,17 +284,6 @@ class Allocator:
             removed=named(moves.removed) if moves else {},
             result=result,
         )
-
-
-def _option_counts(spec: TaskSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All counts 0..max, and those on offer: 0 and min..max (the same array if they coincide)."""
-    everything = np.arange(spec.max_nodes + 1)
-    on_offer = everything
-    if spec.min_nodes > 1:
-        on_offer = np.concatenate((everything[:1], everything[spec.min_nodes :]))
-    for counts in (everything, on_offer):
-        counts.flags.writeable = False  # objectives see them, and they are used again
-    return everything, on_offer
 
 
 def _kept(state: ReplayState) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bftrainer.model import Event, NodeLog
 from bftrainer.replay.allocator import Allocator
-from bftrainer.replay.observers import Observer
+from bftrainer.replay.observers import Observer, Observers
 
 __all__ = ["DecideOn", "EndReason", "Row", "log_rows", "replay"]
 
@@ -77,6 +77,31 @@ class _Timeline:
         return events
 
 
+@dataclass(frozen=True, slots=True)
+class _Stops:
+    """What ends a replay although there is more to do."""
+
+    end_s: float
+    until_s: float
+    max_events: int | None
+    interrupted: Callable[[], bool]
+
+    @property
+    def stop_s(self) -> float:
+        """Where it ends at the latest."""
+        return min(self.end_s, self.until_s)
+
+    def reached(self, time_s: float, events: int) -> EndReason | None:
+        """Why what is due at `time_s`, after so many events, is not replayed as one more; None if it is."""
+        if self.interrupted():
+            return "interrupted"
+        if self.max_events is not None and events >= self.max_events:
+            return "max_events"
+        if time_s >= self.stop_s:
+            return "until" if self.until_s < self.end_s else "window_end"
+        return None
+
+
 def replay(
     rows: Iterable[Row],
     end_s: float,
@@ -114,34 +139,25 @@ def replay(
     -------
     EndReason
     """
-    stop_s = min(end_s, until_s)
-    at_stop: EndReason = "until" if until_s < end_s else "window_end"
+    stops = _Stops(end_s, until_s, max_events, interrupted)
     submissions = sorted(max(0.0, time) for time in allocator.state.submit_s.tolist())
-    timeline = _Timeline(iter(rows), submissions, stop_s, by_rows_only=decide_on == "nodes")
+    timeline = _Timeline(iter(rows), submissions, stops.stop_s, by_rows_only=decide_on == "nodes")
+    watching = Observers(observers)
     reason: EndReason | None = None
     count = 0
     while reason is None:
         time_s = timeline.peek(allocator)
-        if interrupted():
-            reason = "interrupted"
-        elif max_events is not None and count >= max_events:
-            reason = "max_events"
-        elif time_s >= stop_s:
-            reason = at_stop
+        reason = stops.reached(time_s, count)
         # At the end time is booked and what happens is recorded, yet nothing is decided any more.
-        events = timeline.pop(time_s) if reason in (None, at_stop) else []
+        events = timeline.pop(time_s) if reason in (None, "until", "window_end") else []
+        count += bool(events)
         effects = allocator.apply(events, time_s)
-        is_event = bool(events)
-        count += is_event
-        for observer in observers:
-            observer.applied(allocator.state, effects, is_event=is_event)
+        watching.applied(allocator.state, effects, is_event=bool(events))
         if reason is None and allocator.state.is_finished:
             reason = "finished"
         if reason is None:
             decision, moves = allocator.decide()
             if moves is not None:
-                for observer in observers:
-                    observer.decided(allocator.state, decision, moves)
-    for observer in observers:
-        observer.ended(allocator.state, reason)
+                watching.decided(allocator.state, decision, moves)
+    watching.ended(allocator.state, reason)
     return reason

@@ -1,6 +1,8 @@
-"""What watches a replay: base class with no-ops, and the recorder."""
+"""What watches a replay: base class with no-ops, many as one, and the recorder."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecor
 from bftrainer.replay.effects import Effects, Moves
 from bftrainer.replay.state import ReplayState
 
-__all__ = ["Observer", "Recorder"]
+__all__ = ["Observer", "Observers", "Recorder"]
 
 
 # The window counts from its start, whatever happens first in it.
@@ -28,6 +30,33 @@ class Observer:
 
     def ended(self, state: ReplayState, reason: str) -> None:
         """The replay is over."""
+
+
+class Observers(Observer):
+    """Many observers as one, told in order.
+
+    Parameters
+    ----------
+    each : sequence of Observer
+    """
+
+    def __init__(self, each: Sequence[Observer]) -> None:
+        self._each = tuple(each)
+
+    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
+        """Tell each of an instant."""
+        for observer in self._each:
+            observer.applied(state, effects, is_event=is_event)
+
+    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
+        """Tell each of a decision."""
+        for observer in self._each:
+            observer.decided(state, decision, moves)
+
+    def ended(self, state: ReplayState, reason: str) -> None:
+        """Tell each of the end."""
+        for observer in self._each:
+            observer.ended(state, reason)
 
 
 class Recorder(Observer):
@@ -134,6 +163,7 @@ class _TaskBooks:
                 setattr(self, name, np.concatenate((array, np.full(missing, fill, dtype=array.dtype))))
 
     def applied(self, state: ReplayState, effects: Effects, before: ReplayState | None) -> None:
+        """Book node-seconds, work and costs since the instant before, and completions."""
         self._reach(len(state.specs))
         tasks = effects.tasks
         if before is not None:
@@ -147,6 +177,7 @@ class _TaskBooks:
             self.work[task] = state.specs[task].work  # exactly: sums of increments carry rounding
 
     def decided(self, before: ReplayState, after: ReplayState) -> None:
+        """Book first starts, and changes of running tasks' counts."""
         tasks = after.active
         running = after.rate > 0
         fresh = tasks[running & np.isnan(self.started_s[tasks])]
@@ -154,6 +185,7 @@ class _TaskBooks:
         self.rescales[tasks] += _rescaled(before, after)
 
     def records(self, state: ReplayState) -> tuple[TaskRecord, ...]:
+        """What the books say of every task, in file order."""
         self._reach(len(state.specs))
         self.work[state.active] = state.progress
         return tuple(

@@ -120,17 +120,7 @@ class ReplayState:
             Active tasks that are complete by the event itself.
         """
         elapsed = time_s - self.time_s
-        work = self.work
-        done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
-        progress = self.progress + elapsed * self.rate - self.pending
-        if done is not None:
-            progress[done] = work[done]
-        lost, preemption = self._losses(left, done)
-        progress -= preemption
-        if self.rules.completions_noticed:
-            reached = progress >= work
-            done = reached if done is None else done | reached
-            np.minimum(progress, work, out=progress)
+        progress, lost, preemption, done = self._booked(elapsed, left, completed)
         owner, released = self._vacated(left, done)
         if joined.size:
             owner = owner if owner is not self.owner else owner.copy()
@@ -148,7 +138,7 @@ class ReplayState:
             pool=self.pool + joined.size - left.size,
             active=active,
             counts=(self.counts - lost)[survivors],
-            work=work[survivors],
+            work=self.work[survivors],
             progress=progress[survivors],
             rate=np.zeros(active.size),
             pending=np.zeros(active.size),
@@ -167,6 +157,22 @@ class ReplayState:
             left=int(left.size),
             released=released,
         )
+
+    def _booked(
+        self, elapsed: float, left: Indices, completed: Sequence[int]
+    ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
+        """Progress after `elapsed` seconds, nodes lost, the work that costs, and which active tasks are done."""
+        done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
+        progress = self.progress + elapsed * self.rate - self.pending
+        if done is not None:
+            progress[done] = self.work[done]
+        lost, preemption = self._losses(left, done)
+        progress -= preemption
+        if self.rules.completions_noticed:
+            reached = progress >= self.work
+            done = reached if done is None else done | reached
+            np.minimum(progress, self.work, out=progress)
+        return progress, lost, preemption, done
 
     def _losses(self, left: Indices, done: NDArray[np.bool_] | None) -> tuple[NDArray[np.int64], Floats]:
         """Nodes lost per active task and the work that costs: once per event, however many nodes."""

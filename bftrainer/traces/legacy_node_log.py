@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog, iso
 from bftrainer.traces.opening import one_line, open_pickle
-from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame
+from bftrainer.traces.pickled_frame import Frame, plain, read_pickled_frame, shortened
 from bftrainer.traces.writing import replacing
 
 __all__ = ["read_legacy_node_log", "write_legacy_node_log"]
@@ -119,7 +119,7 @@ def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np
 
 def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Frame, name: str) -> NDArray[np.bool_]:
     """The same cells as a C-contiguous matrix of bool."""
-    cells = np.ascontiguousarray(cells)
+    given = cells = np.ascontiguousarray(cells)
     if cells.dtype.kind == "O":
         cells = _numbers(cells)
     if cells.dtype.kind not in "biuf":
@@ -136,9 +136,8 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
         one_line(frame.columns[int(columns[column])]),
         iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
     )
-    raise NodeLogError(
-        f"{name}: Expected node states to be 0 or 1, got {cells[column, row]} (row {row + 1}, {time}, node {node})."
-    )
+    found = shortened(plain(given[column, row]))
+    raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {found} (row {row + 1}, {time}, node {node}).")
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:

@@ -139,9 +139,11 @@ class _Chunked(io.RawIOBase):
         self._stream = cast(BinaryIO, stream)
 
     def readable(self) -> bool:
+        """Always: that is all it is for."""
         return True
 
     def readinto(self, buffer: object) -> int:
+        """Fill the buffer, at most a chunk of it; 0 at the end."""
         view = memoryview(cast(bytearray, buffer))
         data = self._stream.read(min(len(view), _CHUNK))
         view[: len(data)] = data
@@ -159,5 +161,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: Expected a file, got a directory.") from None
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
+    except io.UnsupportedOperation:
+        raise error(f"{path}: Expected a file, got a stream that can be read but once.") from None
     except OSError as cause:
         raise error(f"{path}: {cause.strerror or cause}.") from None

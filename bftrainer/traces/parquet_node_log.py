@@ -47,7 +47,8 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(path, read_dictionary=["node"]).read()
+        with path.open("rb") as file:  # pyarrow cannot spell every name that a file may have
+            table = pq.ParquetFile(file, read_dictionary=["node"]).read()
     except (pa.ArrowException, OSError) as fault:
         detail = str(fault).split("\n", 1)[0]
         raise NodeLogError(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None

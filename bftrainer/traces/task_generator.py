@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from bftrainer.errors import SettingsError, suggestion
-from bftrainer.model import TaskSpec
+from bftrainer.model import NS_PER_S, TaskSpec
 from bftrainer.traces.imagenet_models import IMAGENET_CURVES
 
 __all__ = ["DEFAULT_WORK", "generate_tasks"]
@@ -63,32 +64,33 @@ def generate_tasks(
     ----------
     Liu et al., arXiv:2106.12091, section 5.
     """
-    if count < 1:
-        raise SettingsError(f"Expected at least one task, got {count}.")
-    if not 0 <= interval_s < math.inf:
-        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
-    if start_ns is not None and start_ns + (count - 1) * interval_s * 1e9 >= _LAST_NS:
-        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
+    _check_schedule(count, interval_s, start_ns)
     models, group = _models(scenario, count, rng, model)
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
+    alike = partial(TaskSpec, min_nodes=min_nodes, max_nodes=max_nodes, work=work, group=group, user=user)
     return tuple(
-        TaskSpec(
+        alike(
             name=f"J{i:05d}-{models[i]}",
-            min_nodes=min_nodes,
-            max_nodes=max_nodes,
-            work=work,
             scaling=IMAGENET_CURVES[models[i]],
             grow_cost_s=float(grow[i]),
             shrink_cost_s=float(shrink[i]),
             submit_s=i * interval_s if start_ns is None else 0.0,
-            submit_ns=None if start_ns is None else start_ns + round(i * interval_s * 1e9),
+            submit_ns=None if start_ns is None else start_ns + round(i * interval_s * NS_PER_S),
             gpus_per_node=_SUMMIT_GPUS_PER_NODE,
-            group=group,
-            user=user,
         )
         for i in range(count)
     )
+
+
+def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None:
+    """Refuse what makes no submissions, or some that no instant can name."""
+    if count < 1:
+        raise SettingsError(f"Expected at least one task, got {count}.")
+    if not 0 <= interval_s < math.inf:
+        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
+    if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
+        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
 
 
 def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:

@@ -8,7 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.__main__ import main
 from benchmarks.instances import instance
 from benchmarks.published import ROOT
 from benchmarks.reference import reference_optimum
@@ -38,6 +40,15 @@ def test_every_workload_runs(name, tmp_path):
 def test_lists_workloads():
     """`--list` names all workloads, one a line."""
     assert [line.split()[0] for line in driver("--list").splitlines()] == list(WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["pruing"], "'pruing' is not one of"), (["--seed", "-1"], "-1 is not in the range")]
+)
+def test_bad_arguments_are_refused(arguments, said):
+    """What cannot be meant is said before anything is measured."""
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, said in done.output) == (2, True)
 
 
 @pytest.mark.parametrize("seed", range(20))

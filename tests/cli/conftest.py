@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrainer.cli.group import cli, guarded
 from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
-from tests.tiny import Done, write_inputs
+from tests.tiny import Done, contents, write_inputs
 
 Call = Callable[..., Done]
+
+
+def check_refusal(done: Done) -> None:
+    """One line on stderr and status 2."""
+    assert done.status == 2, done
+    assert done.out == ""
+    assert done.err.startswith("Error: ")
+    assert done.err.count("\n") == 1
+    assert "Traceback" not in done.err
+
+
+def assert_matches(pattern: str, text: str) -> None:
+    """The text contains the pattern."""
+    assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
 
 
 @pytest.fixture
@@ -50,6 +66,20 @@ def replay(call: Call) -> Call:
         chosen = [pair for pair in inputs.items() if pair[0] not in (*words, *without)]
         options = [part for pair in chosen for part in pair]
         return call("replay", *options, *(() if solver is None else ("--solver", solver)), *words)
+
+    return run
+
+
+@pytest.fixture
+def refused(replay: Call, here: Path) -> Callable[..., str]:
+    """Run a replay that must be refused; give what it said."""
+
+    def run(*words: object, **options: Any) -> str:
+        before = contents(here)
+        done = replay(*words, **options)
+        check_refusal(done)
+        assert contents(here) == before, "something was written"
+        return done.err
 
     return run
 

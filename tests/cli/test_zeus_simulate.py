@@ -106,6 +106,14 @@ def test_a_failure_is_told_and_kept(zeus, here):
     assert document["simulations"][0]["failure"] == done.err.removeprefix("Error: ").strip()
 
 
+def test_a_target_out_of_reach(zeus):
+    """Where nothing in the traces reaches the target, there is no optimum to be far from, and that is said."""
+    done = zeus("simulate", *JOB[:4], "--max-epochs", "2", "--default-bs", "8")
+    assert done.status == 1
+    assert "optimum             none: nothing in the traces reaches the target\n" in done.out
+    assert "regret, cumulative  -\nregret, final       -\n" in done.out
+
+
 def test_some_failures_are_counted(zeus):
     """Where some of several fail, the others count, and a line says how many and why the first did."""
     done = zeus("simulate", "--jobs", "jobs.toml", "--max-epochs", "3", "--max-epochs", "10", "--seeds", "2")

@@ -7,7 +7,7 @@ import pytest
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Observer, Recorder, Settings, replay
 
 
 def run(
@@ -123,3 +123,26 @@ def test_completion_does_not_depend_on_the_size_of_the_clock(offset_s: float):
     recording = run([task(work=1000.1, submit_s=offset_s)], rows, end_s=offset_s + 1000.0)
     assert recording.reason == "finished"
     assert recording.tasks[0].work_done == 1000.1
+
+
+def test_observers_are_told_in_order():
+    """Each observer hears of all that happens, one after the other, and of the end once."""
+    heard = []
+
+    class Witness(Observer):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def applied(self, state, effects, *, is_event):  # noqa: ARG002
+            heard.append((self.name, effects.time_s, is_event))
+
+        def decided(self, state, decision, moves):  # noqa: ARG002
+            heard.append((self.name, decision.after))
+
+        def ended(self, state, reason):  # noqa: ARG002
+            heard.append((self.name, reason))
+
+    allocator = Allocator([task()], Settings(objective=as_given, solver="dp"))
+    assert replay([FOUR], 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
+    one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
+    assert heard == [(name, *said) for said in one for name in "AB"]

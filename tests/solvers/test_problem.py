@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 import solvers
-from solvers import AllocationProblem, Held, LinearRow, SolveResult, StopReason, TaskOptions, check, objective
+from solvers import (
+    AllocationProblem,
+    Held,
+    LinearRow,
+    SolveResult,
+    StopReason,
+    TaskOptions,
+    check,
+    counts_on_offer,
+    objective,
+)
 from tests.solvers.known_optima import linear, problem, task
 
 
@@ -35,6 +45,19 @@ def test_malformed_problems_are_refused() -> None:
         problem(nodes=-1)
     with pytest.raises(ValueError, match="Expected 1 coefficients"):
         AllocationProblem((linear(1.0, 2),), 2, (LinearRow(np.ones(2)),))
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "counts"),
+    [(1, 3, [0, 1, 2, 3]), (2, 4, [0, 2, 3, 4]), (5, 5, [0, 5]), (1, 1, [0, 1])],
+)
+def test_counts_on_offer(minimum: int, maximum: int, counts: list[int]) -> None:
+    """A task gets nothing, or what its bounds allow; nobody can change the counts that others share."""
+    offered = counts_on_offer(minimum, maximum)
+    assert offered.dtype == np.int64
+    assert offered.tolist() == counts
+    with pytest.raises(ValueError, match="read-only"):
+        offered[0] = 1
 
 
 def test_objective_is_the_correctly_rounded_sum() -> None:

@@ -147,9 +147,7 @@ def test_an_unknown_solver_is_suggested_a_known_one():
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     """Not installed is an error of its own, which names the extra."""
     monkeypatch.setattr(registry, "_importable", lambda module: module != "gurobipy")
-    with pytest.raises(
-        SolverUnavailableError, match=r"gurobi: gurobipy is not installed; try: pip install bftrainer\[gurobi\]"
-    ):
+    with pytest.raises(SolverUnavailableError, match=r"gurobi: gurobipy is not installed; try: pip install gurobipy"):
         registry.get_solver("gurobi")
     rows = {row.name: row for row in registry.catalogue()}
     assert (rows["gurobi"].installed, rows["gurobi"].version) == (False, "")

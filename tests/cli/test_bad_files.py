@@ -1,0 +1,107 @@
+"""Files that are not what they should be, and pickles that are worse, are refused by name; nothing is executed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import check_refusal
+from tests.tiny import bounds_frame, contents, spawn
+
+
+def test_missing_file(refused):
+    """A file that is not there is named."""
+    for option in ("-ndmap", "-bdfn", "-scfn"):
+        assert refused(option, "absent.pkl") == "Error: absent.pkl: No such file.\n"
+
+
+def test_directory_for_a_file(refused, here):
+    """So is a directory in its place."""
+    (here / "folder").mkdir()
+    assert refused("-ndmap", "folder") == "Error: folder: Expected a file, got a directory.\n"
+
+
+def test_pipe_for_a_file(refused):
+    """A pipe cannot be read twice, once to tell its form; that is what is said."""
+    reader, writer = os.pipe()
+    os.close(writer)
+    for option in ("-ndmap", "-bdfn", "-scfn"):
+        path = f"/dev/fd/{reader}"
+        assert refused(option, path) == f"Error: {path}: Expected a file, got a stream that can be read but once.\n"
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["empty.pkl", "empty.parquet", "empty.csv", "empty.toml", "empty"])
+def test_empty_file(refused, here, name):
+    """An empty file is said to be empty, whatever its name promises."""
+    (here / name).touch()
+    for option in ("-ndmap", "-bdfn"):
+        assert f"{name}: Expected data, got an empty file." in refused(option, name)
+
+
+@pytest.mark.parametrize("name", ["junk.pkl", "junk.parquet", "junk.csv", "junk.toml", "junk.tar.gz", "junk"])
+def test_not_what_its_name_says(refused, here, name):
+    """Noise is refused by its name in every form."""
+    (here / name).write_bytes(b"\x00\x01 no data at all\n\xff")
+    for option in ("-ndmap", "-bdfn"):
+        assert f"{name}" in refused(option, name)
+
+
+def test_truncated_pickle(refused, here):
+    """A pickle that was cut off is refused by its name."""
+    for option, name in (("-ndmap", "evt.pkl"), ("-bdfn", "Jbnd.pkl"), ("-scfn", "JNPs.pkl")):
+        (here / "cut.pkl").write_bytes((here / name).read_bytes()[:-200])
+        assert "cut.pkl" in refused(option, "cut.pkl")
+
+
+def test_pickle_of_something_else(refused, here):
+    """A harmless pickle that holds no frame is refused by its name."""
+    (here / "list.pkl").write_bytes(pickle.dumps([1, 2, 3]))
+    for option in ("-ndmap", "-bdfn", "-scfn"):
+        assert "list.pkl: Expected" in refused(option, "list.pkl")
+
+
+def test_inputs_that_changed_places(refused):
+    """Bounds given as the log, and the log given as bounds, are refused by their names."""
+    assert "Jbnd.pkl: Expected" in refused("-ndmap", "Jbnd.pkl")
+    assert "evt.pkl: Expected columns Tcup" in refused("-bdfn", "evt.pkl")
+    assert "Jbnd.pkl: Expected columns Ns" in refused("-scfn", "Jbnd.pkl")
+
+
+# --- hostile pickles -------------------------------------------------------------------------------------------------
+
+
+class Hostile:
+    """Executes a command when it is unpickled by an ordinary reader."""
+
+    def __reduce__(self):
+        return os.system, ("touch pwned",)
+
+
+def nested() -> pd.DataFrame:
+    """A frame that is what it should be, but for one cell."""
+    frame = bounds_frame()
+    frame["Tcup"] = pd.Series([1.0, Hostile()], index=frame.index, dtype=object)
+    return frame
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("payload", [Hostile, lambda: {"a": [(Hostile(),)]}, nested], ids=["bare", "nested", "cell"])
+def test_hostile_pickle(refused, here, payload, protocol):
+    """A pickle that asks for os.system is refused by that name and not executed, in each protocol and at any depth."""
+    (here / "hostile.pkl").write_bytes(pickle.dumps(payload(), protocol))
+    for option in ("-ndmap", "-bdfn", "-scfn"):
+        assert refused(option, "hostile.pkl").startswith("Error: hostile.pkl: refused to load posix.system ")
+    assert not (here / "pwned").exists()
+
+
+def test_hostile_pickle_end_to_end(here):
+    """The same through the installed command."""
+    (here / "hostile.pkl").write_bytes(pickle.dumps(Hostile(), 4))
+    before = contents(here)
+    done = spawn("bftrainer-replay", "-ndmap", "hostile.pkl", "-bdfn", "Jbnd.pkl", cwd=here)
+    check_refusal(done)
+    assert contents(here) == before

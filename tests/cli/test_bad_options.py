@@ -1,0 +1,176 @@
+"""Options, objectives and licences that cannot be used are told before anything is replayed."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import assert_matches, check_refusal
+from tests.tiny import contents, log_frame, spawn
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "-Tfwd 0": "forward_time_s > 0, got 0.0",
+    "-Tfwd nan": "forward_time_s > 0, got nan",
+    "-Tfwd inf": "forward_time_s > 0, got inf",
+    "-Tfwd 1e308": "product is finite",
+    "-Tfwd ten": "'ten' is not a valid float",
+    "-maxJ 0": "max_tasks >= 1, got 0",
+    "-maxJ 1.5": "'1.5' is not a valid integer",
+    "-optTL 0": "time limit > 0 s, got 0.0",
+    "-optTL -1": "time limit > 0 s, got -1.0",
+    "-optTL inf": "finite time limit",
+    "--mip-gap -1": "0 <= MIP gap < 1, got -1.0",
+    "--mip-gap nan": "0 <= MIP gap < 1, got nan",
+    "--mip-gap 1": "0 <= MIP gap < 1, got 1.0",
+    "--threads 0": "threads >= 1, got 0",
+    "--seed -1": "seed >= 0, got -1",
+    "-nN 0": "node_count >= 1, got 0",
+    "-nN 5": "the log's 4 nodes, got 5 nodes from 0",
+    "-nis 3 -nN 2": "the log's 4 nodes, got 2 nodes from 3",
+    "-nis 4": "the log's 4 nodes",
+    "-nis -1": "first_node >= 0, got -1",
+    "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
+    "--skip-events -1": "skip_events >= 0, got -1",
+    "--until 0": "--until after the window's start",
+    "--until 2021-02-09T00:00:00": "--until after the window's start",
+    "--until nan": "--until after the window's start",
+    "--until 3000-01-01": "between the years 1678 and 2262, got 3000-01-01",
+    "--until soon": "ISO time or seconds, got 'soon'",
+    "--max-events 0": "max_events >= 1, got 0",
+    "--large-idle 0": "large_idle >= 1, got 0",
+    "--decide-on rows": "'rows' is not one of 'all', 'nodes'",
+    "--initial some": "'some' is not one of",
+    "--startup-cost half": "'half' is not one of",
+    "-print perhaps": "'perhaps' is not a valid boolean",
+    "-mip perhaps": "'perhaps' is not a valid boolean",
+    "-mip true": "either -mip or --solver, got both",
+    "-mip false": "either -mip or --solver, got both",
+    "--strict-published": "--strict-published with --solver equal-share, got dp",
+    "--scaling cubic": "scaling linear or amdahl:F, got 'cubic'",
+    "--scaling amdahl:2": "F from 0 to 1",
+    "--fallback cbcc": "Did you mean 'cbc'?",
+    "--objective throughputs": "Did you mean 'throughput'?",
+    "--objective nonsense": "Known: as-given, priority, scaling-efficiency, throughput.",
+    "--objective absent:credit": "importable module, got ModuleNotFoundError",
+    "--objective math:pi": "a callable, got float",
+    "--objective math:sinn": "math to define 'sinn'. Did you mean 'sin'?",
+    "--objective :x": "known objective or module:callable, got ':x'",
+    "--objective .a:x": "known objective or module:callable, got '.a:x'",
+    "--objective math:": "known objective or module:callable, got 'math:'",
+    "--slover dp": "Did you mean '--solver'?",
+    "surplus": "unexpected extra argument",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), OPTIONS.items(), ids=OPTIONS.keys())
+def test_option(refused, words, said):
+    """An option out of range says what was expected; a misspelt one gets a suggestion."""
+    assert said in refused(*words.split())
+
+
+def test_unknown_solver(refused):
+    """An unknown solver gets a suggestion, also where a fallback would stand in for a missing one."""
+    assert "Unknown solver 'gorubi'. Did you mean 'gurobi'?" in refused("--solver", "gorubi", solver=None)
+    assert "Unknown solver 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
+    words = ("--solver", "zzz", "--fallback", "dp", "--output-dir", "deep/er")
+    assert "Unknown solver 'zzz'." in refused(*words, solver=None)
+
+
+def test_options_end_to_end(here):
+    """The same through the installed commands."""
+    before = contents(here)
+    for program, *words in (("bftrainer-replay", "-maxJ", 0), ("bftrainer", "replay", "--solver", "nope")):
+        check_refusal(spawn(program, *words, cwd=here))
+    assert contents(here) == before
+
+
+def test_unknown_command(call):
+    """An unknown command is one line as well."""
+    check_refusal(call("replya"))
+
+
+# --- objectives ------------------------------------------------------------------------------------------------------
+
+OBJECTIVES = {
+    "NaN": ("return counts * float('nan')", "objective credit, task J0: Expected finite credit, got nan for 0 nodes"),
+    "infinite": ("return counts / 0.0", "Expected finite credit"),
+    "late NaN": (
+        "return counts * (float('nan') if now_s > 0 else 1.0)",
+        "objective credit, task J0: Expected finite credit",
+    ),
+    "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
+    "scalar": ("return 1.0", r"Expected credit of shape \(5,\), got \(\)"),
+    "nothing": ("return None", "Expected "),
+    "text": ("return 'much'", "objective credit, task J0: Expected an answer, got ValueError"),
+    "raises": ("return task.speed", "Expected an answer, got AttributeError"),
+    "divides": ("1 / 0", "Expected an answer, got ZeroDivisionError: division by zero"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_objective(refused, here, monkeypatch, body, said, request):
+    """An objective that answers nonsense, at once or later, is told by name and task."""
+    name = f"goal_{abs(hash(request.node.name))}"
+    (here / f"{name}.py").write_text(f"def credit(task, counts, now_s):\n    {body}\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        assert_matches(said, refused("--objective", f"{name}:credit"))
+
+
+def test_objective_that_cannot_be_compiled(refused, here):
+    """A syntax error in an objective's module is one line."""
+    (here / "broken_goal.py").write_text("def credit(:\n")
+    assert "objective broken_goal:credit: Expected an importable module, got SyntaxError" in refused(
+        "--objective", "broken_goal:credit"
+    )
+
+
+# --- Gurobi ----------------------------------------------------------------------------------------------------------
+
+EXPIRED = "TYPE=NODE\nVERSION=9\nHOSTNAME=x\nHOSTID=1\nUSERNAME=x\nEXPIRATION=2020-01-01\nKEY=AB12\nCKEY=AB12\n"
+
+
+@pytest.mark.parametrize("text", [None, "", "no licence\n", "TYPE=x\n", EXPIRED])
+def test_gurobi_without_a_licence(refused, replay, here, monkeypatch, text):
+    """A licence that is missing, damaged or expired is said at once, with an alternative; a fallback rescues."""
+    pytest.importorskip("gurobipy")
+    path = here / "gurobi.lic"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(path))
+    error = refused("--solver", "gurobi", solver=None)
+    assert error.startswith("Error: gurobi: no valid licence (")
+    assert error.endswith("; try --solver cbc.\n")
+    error = refused("--solver", "gurobi", "--fallback", "mip-gurobi", solver=None)
+    assert error.startswith("Error: mip-gurobi: Gurobi did not start")
+    done = replay("--solver", "gurobi", "--fallback", "dp", "--json", "--no-prune", solver=None)
+    assert done.status == 0
+    assert list(done.json["solvers"]) == ["dp"]
+
+
+def test_gurobi_beyond_its_size(refused, replay, here, monkeypatch):
+    """A model too large for the licence in the wheel is said to be, with an alternative; a fallback rescues."""
+    pytest.importorskip("gurobipy")
+    monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
+    size = 128
+    frame = pd.DataFrame(
+        np.ones((2, size), dtype=np.int8),
+        index=log_frame().index[:2],
+        columns=pd.Index([f"n{number}" for number in range(size)], dtype=object),
+    )
+    frame.to_pickle(here / "large.pkl")
+    zigzag = [0.0, *(float(count + 3 * (count % 2)) for count in range(1, size + 1))]
+    table = f"nodes = {list(range(size + 1))}\nthroughput = {zigzag}\n"
+    rows = (f'[[task]]\nname = "J{n}"\nmin_nodes = 1\nmax_nodes = {size}\nwork = 1e6\n' for n in range(20))
+    (here / "large.toml").write_text("schema = 1\n" + "".join(f"{row}[task.scaling]\n{table}" for row in rows))
+    words = ("-ndmap", "large.pkl", "-bdfn", "large.toml", "-maxJ", 20, "--solver", "gurobi", "--no-prune")
+    error = refused(*words, solver=None, without=("-scfn",))
+    assert_matches(r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver", error)
+    done = replay(*words, "--fallback", "dp", "--no-baseline", "--json", solver=None, without=("-scfn",))
+    assert done.status == 0
+    assert list(done.json["solvers"]) == ["dp"]

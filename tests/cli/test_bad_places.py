@@ -1,0 +1,133 @@
+"""Places where nothing can be written are refused; earlier results stand, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from tests.cli.conftest import check_refusal
+from tests.tiny import RESULTS, contents, spawn
+
+
+def test_existing_directory(refused, here):
+    """An existing result directory is refused, before the inputs are read."""
+    (here / "debug-itrOut").mkdir()
+    assert refused("-ndmap", "absent.pkl") == (
+        "Error: debug-itrOut: Expected no such directory yet; choose another --output-dir or give --force.\n"
+    )
+
+
+def test_force_deletes_nothing_but_results(refused, here):
+    """A directory that holds other files is not replaced, whatever is asked."""
+    (here / "debug-itrOut").mkdir()
+    (here / "debug-itrOut" / "thesis.tex").touch()
+    assert "found other files; not deleted" in refused("--force")
+    assert (here / "debug-itrOut" / "thesis.tex").exists()
+
+
+def test_file_in_the_way(refused, here):
+    """A file is not replaced by a directory, not even by force."""
+    (here / "debug-itrOut").touch()
+    assert "Expected a directory or nothing, found a file" in refused("--force")
+
+
+@pytest.mark.parametrize("place", ["tasks.toml/results", "/proc/nowhere/results", "x" * 300, "new/er/" + "x" * 300])
+def test_unwritable_place(refused, place):
+    """A place where nothing can be written is refused, and the directories on the way to it are taken back."""
+    assert place in refused("--output-dir", place)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_directory(refused, here):
+    """So is one without permission."""
+    (here / "locked").mkdir(mode=0o500)
+    assert "Permission denied" in refused("--output-dir", "locked/results")
+
+
+def test_disk_full(here):
+    """When the disk fills while results are written, an earlier result stays intact and no litter remains."""
+    words = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
+    assert spawn("bftrainer-replay", *words, cwd=here).status == 0
+    before = contents(here)
+    assert {path.name for path in (here / "debug-itrOut").iterdir()} == RESULTS
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    for directory in ("debug-itrOut", "new/results"):
+        done = spawn("bftrainer-replay", *words, "--force", "--output-dir", directory, cwd=here, preexec_fn=fill)
+        check_refusal(done)
+        assert done.err.startswith(f"Error: {directory}: Expected to write results, got: ")
+        assert contents(here) == before
+
+
+def test_stdout_full(here):
+    """A full disk behind standard output is one line, and the results stand."""
+    with open("/dev/full", "w") as full:
+        done = spawn("bftrainer-replay", "--solver", "dp", "--max-events", 5, cwd=here, stdout=full)
+    check_refusal(done)
+    assert {path.name for path in (here / "sample-1-itrOut").iterdir()} == RESULTS
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_closed_streams(here, number):
+    """Without standard output or error there is nothing to complain about: the results stand, and hold no prints."""
+    words = ("--solver", "dp", "--max-events", 5, "--no-baseline")
+    done = spawn("bftrainer-replay", *words, cwd=here, preexec_fn=lambda: os.close(number))
+    assert (done.status, "Traceback" in done.err) == (0, False)
+    results = here / "sample-1-itrOut"
+    assert {path.name for path in results.iterdir()} == RESULTS
+    assert (results / "step-logs.csv").read_text().count("\n") == 6
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("ergebnis-ü", "ascii"), (os.fsdecode(b"\xff"), "utf-8")])
+def test_names_that_cannot_be_printed(here, name, encoding):
+    """A name that standard output cannot spell, or that is no text at all, is printed by its codes."""
+    (here / "evt.pkl").rename(here / f"{name}.pkl")
+    env = {"PYTHONIOENCODING": encoding}
+    done = spawn("bftrainer", "convert", f"{name}.pkl", f"{name}.parquet", cwd=here, env=env)
+    assert (done.status, done.err) == (0, "")
+    words = ("-bdfn", "tasks.toml", "--solver", "dp", "--no-baseline", "--output-dir", name)
+    done = spawn("bftrainer-replay", "-ndmap", f"{name}.parquet", *words, cwd=here, env=env)
+    assert (done.status, done.err) == (0, "")
+    shown = name.encode("ascii", "backslashreplace").decode()
+    assert done.out.endswith(f"Results: {shown}\n")
+    assert {path.name for path in (here / name).iterdir()} == RESULTS
+
+
+def test_a_reader_that_leaves(here):
+    """When nobody reads standard output any more, the command ends silently."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = spawn("bftrainer", "solvers", cwd=here, stdout=writer)
+    os.close(writer)
+    assert (done.status, done.err) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "evt.pkl", "tasks.toml"),
+        ("convert", "evt.pkl", "log.txt"),
+        ("convert", "absent.pkl", "log.parquet"),
+        ("convert", "Jbnd.pkl", "nowhere/tasks.csv"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "0", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--model", "resnet", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--seed", "-1", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "-o", "tasks.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--start", "1500-01-01", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--interval", "nan", "-o", "new.toml"),
+        ("tasks", "generate", "--scenario", "xyz", "--count", "2", "-o", "new.toml"),
+        ("tasks", "fit", "absent.csv"),
+        ("tasks", "fit", "tasks.toml"),
+        ("completion", "tcsh"),
+    ],
+    ids=" ".join,
+)
+def test_other_commands(call, here, words):
+    """The other commands keep the same manners."""
+    before = contents(here)
+    check_refusal(call(*words))
+    assert contents(here) == before

@@ -1,0 +1,58 @@
+"""How the code is cut: no function and no module grows beyond what one takes in at a time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FUNCTION_LINES, MODULE_LINES = 60, 400
+
+
+def sources() -> Iterator[Path]:
+    """All our Python: modules, and scripts that have no suffix."""
+    for folder in ("bftrainer", "solvers", "benchmarks", "tests"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+    for path in sorted((ROOT / "scripts").iterdir()):
+        if path.is_file() and path.read_bytes().startswith((b"#!/usr/bin/env python3", b'"""')):
+            yield path
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All functions of a file, also methods and inner ones."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+SOURCES = list(sources())
+CODE = [path for path in SOURCES if ROOT / "tests" not in path.parents]
+
+
+def named(path: Path) -> str:
+    """A file's name within the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_nothing_grows_too_long(path):
+    """Functions have at most 60 lines with their docstrings, modules 400."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES
+    lengths = [(function.name, function.end_lineno - function.lineno + 1) for function in functions(path)]
+    assert [(name, length) for name, length in lengths if length > FUNCTION_LINES] == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=named)
+def test_what_has_a_plain_name_says_what_it_is_for(path):
+    """Each function without a leading underscore has a docstring, wherever it stands."""
+    plain = [function for function in functions(path) if not function.name.startswith("_")]
+    assert [function.name for function in plain if not ast.get_docstring(function)] == []
+
+
+def test_all_kinds_of_source_are_looked_at():
+    """Packages, tests and scripts with and without a suffix are among them."""
+    found = set(map(named, SOURCES))
+    assert {"bftrainer/replay/engine.py", "scripts/audit", "scripts/_audit_books.py", "tests/test_shape.py"} <= found
