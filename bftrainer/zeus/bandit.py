@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import TuningInputError, nearest
+from bftrainer.zeus.checks import check_seed
 from bftrainer.zeus.rewards import Statistics, statistics
 
 __all__ = ["Belief", "GaussianTS", "check_prior", "posterior", "reward_precision_of"]
@@ -101,7 +102,7 @@ class GaussianTS:
     Raises
     ------
     TuningInputError
-        If there are no arms, or one twice, or precisions do not fit them, or the prior is not usable.
+        If there are no arms, or one twice, or precisions do not fit them, or the prior or the seed is not usable.
 
     References
     ----------
@@ -127,7 +128,7 @@ class GaussianTS:
         self.prior_mean, self.prior_precision = float(prior_mean), float(prior_precision)
         self.num_exploration = num_exploration
         self.level = logging.INFO if verbose else logging.DEBUG
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(check_seed(seed))
         self.beliefs = {
             arm: Belief(self.prior_mean, self.prior_precision, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
@@ -144,27 +145,40 @@ class GaussianTS:
             What each gave.
         reset : bool
             Forget all arms' earlier rewards first.
+
+        Raises
+        ------
+        TuningInputError
+            If an arm is unknown, a reward is not finite, or there are not as many of both; nothing is learned then.
         """
+        arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
+        if len(arms) != len(amounts):
+            raise TuningInputError(f"Expected a reward for each of {len(arms)} decisions, got {len(amounts)}.")
+        by_arm: dict[int, list[float]] = {}
+        for arm, reward in zip(arms, amounts, strict=True):
+            by_arm.setdefault(arm, []).append(reward)
+        for arm, own in by_arm.items():
+            self._check_rewards(arm, own)
         if reset:
             for arm, belief in self.beliefs.items():
                 self.beliefs[arm] = Belief(self.prior_mean, self.prior_precision, belief.reward_precision, 0)
-        by_arm: dict[int, list[float]] = {}
-        for arm, reward in zip(decisions, rewards, strict=True):
-            by_arm.setdefault(int(arm), []).append(float(reward))
         for arm, own in by_arm.items():
             self.fit_arm(arm, own, reset=False)
 
     def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
         """Learn from rewards of one arm, at least one, starting at its belief or, with `reset`, at the prior."""
-        if arm not in self.beliefs:
-            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
-        if not len(rewards):
-            raise TuningInputError(f"Expected at least one reward of arm {arm}, got none.")
+        self._check_rewards(arm, rewards)
         old = self.beliefs[arm]
         start = (self.prior_mean, self.prior_precision, 0) if reset else (old.mean, old.precision, old.observations)
         summed = statistics(rewards)
         mean, precision = posterior(start[0], start[1], old.reward_precision, summed)
         self.beliefs[arm] = Belief(mean, precision, old.reward_precision, start[2] + summed.number)
+
+    def _check_rewards(self, arm: int, rewards: Sequence[float]) -> None:
+        if arm not in self.beliefs:
+            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
+        if not len(rewards) or not all(map(math.isfinite, rewards)):
+            raise TuningInputError(f"Expected finite rewards of arm {arm}, at least one, got {list(rewards)}.")
 
     def learn(self, arm: int, rewards: Statistics) -> None:
         """Believe what all rewards of `arm` say, their variance included, and nothing else.

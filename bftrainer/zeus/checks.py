@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral
 from typing import TypeVar
 
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.job import Job
 
-__all__ = ["check_batch_sizes", "check_cost", "check_known", "check_told", "default_first", "registered"]
+__all__ = ["check_batch_sizes", "check_cost", "check_known", "check_seed", "check_told", "default_first", "registered"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,19 @@ def check_cost(job: Job, batch_size: int, cost: float) -> None:
     """
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
+
+
+def check_seed(seed: int) -> int:
+    """A seed as a plain number.
+
+    Raises
+    ------
+    TuningInputError
+        If it is not a whole number of 0 or more: without a seed nothing could be repeated.
+    """
+    if not isinstance(seed, Integral) or seed < 0:
+        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
+    return int(seed)
 
 
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:

@@ -36,7 +36,8 @@ class Job:
     Raises
     ------
     TuningInputError
-        If the target is not finite, or `max_epochs`, `default_bs` or `default_lr` is not above 0.
+        If the target is not finite, `max_epochs`, `default_bs` or `default_lr` is not above 0, or one of the first two
+        is not whole.
     """
 
     dataset: str
@@ -56,6 +57,11 @@ class Job:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise TuningInputError(f"{self}: Expected {name} above 0, got {value}.")
+            if value is not None and name != "default_lr":
+                if value != int(value):
+                    raise TuningInputError(f"{self}: Expected a whole {name}, got {value}.")
+                # Histories and files hold plain numbers, also where a job was made from those of a data frame.
+                object.__setattr__(self, name, int(value))
         # Policies look their state up by job, run by run: the hash is worth keeping.
         key = (self.dataset, self.network, self.optimizer, self.target_metric, self.max_epochs)
         object.__setattr__(self, "_hash", hash((*key, self.default_bs, self.default_lr, self.workdir)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, nearest
 from bftrainer.zeus.bandit import GaussianTS, check_prior
-from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_told, registered
+from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_seed, check_told, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
 from bftrainer.zeus.pruning import PruningExploreManager
@@ -52,7 +52,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     Raises
     ------
     TuningInputError
-        If `window_size` is 1 or negative, or the prior is not usable.
+        If `window_size` is 1 or negative, or the prior or the seed is not usable.
 
     References
     ----------
@@ -73,7 +73,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         check_prior(prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.window_size, self.concurrency = window_size, concurrency
-        self.seed, self.verbose = seed, verbose
+        self.seed, self.verbose = check_seed(seed), verbose
         self.level = logging.INFO if verbose else logging.DEBUG
         self._jobs: dict[Job, _Tuned] = {}
 
@@ -211,7 +211,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
     Raises
     ------
     TuningInputError
-        If the prior is not usable.
+        If the prior or the seed is not usable.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         self.learn_reward_precision = learn_reward_precision
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
-        self.num_exploration, self.seed, self.verbose = num_exploration, seed, verbose
+        self.num_exploration, self.seed, self.verbose = num_exploration, check_seed(seed), verbose
         self._bandits: dict[Job, GaussianTS] = {}
         self._rewards: dict[Job, dict[int, RewardLog]] = {}
 

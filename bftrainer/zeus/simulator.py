@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import TuningError, TuningInputError, nearest
+from bftrainer.zeus.checks import check_seed
 from bftrainer.zeus.cost import check_knobs
 from bftrainer.zeus.group_tuning import GroupTuning
 from bftrainer.zeus.groups import group_jobs
@@ -52,6 +53,8 @@ class Simulator:
     ------
     TrainingTraceError
         If the traces are not usable.
+    TuningInputError
+        If the seed is not.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Simulator:
         shared = isinstance(summary_train, TrainingTrace) and summary_power is None
         self.trace: TrainingTrace = summary_train if shared else TrainingTrace(summary_train, summary_power)
         self.batch_size_optimizer, self.power_limit_optimizer = batch_size_optimizer, power_limit_optimizer
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.level = logging.INFO if verbose else logging.DEBUG
         self.corrections, self.observers = corrections or Corrections(), tuple(observers)
         self.max_group_retries = max_group_retries

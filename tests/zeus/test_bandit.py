@@ -168,6 +168,8 @@ def test_a_bandit_goes_on_after_json(rewards, explorations):
         (([8], 1.0, math.nan), "finite prior mean"),
         (([8], 1.0, 0.0, -1.0), "prior precision of 0 or more"),
         (([8], 1.0, 0.0, math.inf), "finite prior precision"),
+        (([8], 1.0, 0.0, 0.0, 1, -1), "seed of 0 or more, got -1"),
+        (([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
     ],
 )
 def test_impossible_bandits(arguments, message):
@@ -177,12 +179,16 @@ def test_impossible_bandits(arguments, message):
 
 
 def test_unusable_rewards():
-    """An unknown arm is refused with the nearest ones, and so is an arm without a reward; nothing is learned."""
+    """An unknown arm is refused with the nearest ones, and so are rewards that are none; nothing is learned."""
     bandit = GaussianTS([8, 16, 64, 256], 1.0)
     before = bandit.to_dict()
     with pytest.raises(TuningInputError, match=r"Expected an arm of the bandit, got 20. Closest: 8, 16, 64\."):
-        bandit.fit([20], [-1.0], reset=False)
-    with pytest.raises(TuningInputError, match="at least one reward of arm 8"):
+        bandit.fit([8, 20], [-1.0, -1.0], reset=True)
+    with pytest.raises(TuningInputError, match="finite rewards of arm 8, at least one, got"):
         bandit.fit_arm(8, [], reset=False)
+    with pytest.raises(TuningInputError, match="finite rewards of arm 16"):
+        bandit.fit([8, 16], [-1.0, math.nan], reset=False)
+    with pytest.raises(TuningInputError, match="a reward for each of 2 decisions, got 1"):
+        bandit.fit([8, 16], [-1.0], reset=False)
     assert bandit.to_dict() == before
     assert np.isfinite(bandit.beliefs[8].mean)

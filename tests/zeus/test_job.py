@@ -8,6 +8,7 @@ import pickle
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bftrainer.errors import TuningInputError, UnsupportedScalingError
@@ -58,11 +59,21 @@ def test_copies_are_equal():
         assert copy.command == ["python", "{bs}"]
 
 
+def test_numbers_of_numpy_become_plain():
+    """Counts from a data frame are kept as plain numbers, which JSON can hold and histories show."""
+    job = replace(JOB, max_epochs=np.int64(3), default_bs=np.float64(8.0))
+    assert (type(job.max_epochs), type(job.default_bs)) == (int, int)
+    assert job == JOB
+    assert str(job) == str(JOB)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"target_metric": math.nan}, "finite target metric, got nan"),
         ({"max_epochs": 0}, "max_epochs above 0, got 0"),
+        ({"max_epochs": 12.5}, "whole max_epochs, got 12.5"),
+        ({"default_bs": 8.5}, "whole default_bs, got 8.5"),
         ({"default_bs": -8}, "default_bs above 0, got -8"),
         ({"default_lr": math.inf}, "default_lr above 0, got inf"),
     ],

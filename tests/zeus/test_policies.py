@@ -176,6 +176,8 @@ def test_sampling_with_a_given_precision():
         ({"window_size": -2}, "got -2"),
         ({"prior_precision": -1.0}, "prior precision of 0 or more, got -1"),
         ({"prior_mean": math.nan}, "finite prior mean, got nan"),
+        ({"seed": -1}, "seed of 0 or more, got -1"),
+        ({"seed": 1.5}, "seed of 0 or more, got 1.5"),
     ],
 )
 def test_impossible_options(options, message):

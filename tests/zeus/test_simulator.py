@@ -134,6 +134,19 @@ def test_groups_by_hand():
     ]
 
 
+def test_equally_cheap_batch_sizes_of_a_group():
+    """Of two that cost the same, the one that ended first stays the best."""
+    made = world({8: [4.0], 16: [8.0]}, default_bs=8)
+    # Twice the epochs of half the length; the second uses, which don't profile, cost the same.
+    jobs = [GroupJob(10.0 * start, 10.0 * start + 1.0, 1.0) for start in range(4)]
+    late = [GroupJob(100.0, 120.0, 1.0), GroupJob(110.0, 115.0, 1.0)]
+    for first, second in ((8, 16), (16, 8)):
+        policy = Scripted(8, 16, first, second, 8)
+        runs = simulator(made, policy).group_runs(made.job, [*jobs, *late], math.inf, 0.0)
+        assert runs[2].cost_j == runs[3].cost_j < min(runs[0].cost_j, runs[1].cost_j)
+        assert [run.batch_size for run in runs if run.recurrence == 5] == [first]
+
+
 def test_retries_of_a_group():
     """A job that misses is run again as long as it took; what it costs is not added up, unless corrected."""
     made = world({8: [NEVER], 16: [4.0]}, default_bs=8, max_epochs=6)
@@ -237,6 +250,12 @@ def test_a_negative_number_of_recurrences():
     made = world({8: [4.0]})
     with pytest.raises(TuningInputError, match="0 or more recurrences, got -1"):
         simulator(made).simulate_one_job(made.job, -1, 2.0, 0.5)
+
+
+def test_a_seed_that_is_none():
+    """Refused when the simulator is made."""
+    with pytest.raises(TuningInputError, match="seed of 0 or more, got -5"):
+        simulator(world({8: [4.0]}), seed=-5)
 
 
 def test_a_policy_that_makes_up_a_batch_size():
