@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.checks import check_seed
 from bftrainer.zeus.rewards import Statistics, statistics
 
-__all__ = ["Belief", "GaussianTS", "check_prior", "posterior", "reward_precision_of"]
+__all__ = [
+    "Belief",
+    "GaussianTS",
+    "check_exploration",
+    "check_prior",
+    "check_reward_precision",
+    "posterior",
+    "reward_precision_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +52,26 @@ class Belief:
     precision: float
     reward_precision: float
     observations: int
+
+    def to_list(self) -> list[float | None]:
+        """The fields in their order; JSON knows neither NaN nor infinity, so both are None."""
+        return [
+            None if math.isnan(self.mean) else self.mean,
+            None if math.isinf(self.precision) else self.precision,
+            None if math.isinf(self.reward_precision) else self.reward_precision,
+            self.observations,
+        ]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> Belief:
+        """The belief whose `to_list` gave `fields`."""
+        mean, precision, reward_precision, observations = fields
+        return cls(
+            math.nan if mean is None else mean,
+            math.inf if precision is None else precision,
+            math.inf if reward_precision is None else reward_precision,
+            observations,
+        )
 
 
 def posterior(
@@ -81,6 +110,30 @@ def check_prior(mean: float, precision: float) -> None:
         raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {precision}.")
 
 
+def check_reward_precision(precision: float) -> None:
+    """Refuse precisions that no reward can have.
+
+    Raises
+    ------
+    TuningInputError
+        If it is negative or NaN; infinity, that of rewards which never vary, is one.
+    """
+    if not precision >= 0:
+        raise TuningInputError(f"Expected a reward precision of 0 or more, got {precision}.")
+
+
+def check_exploration(number: int) -> None:
+    """Refuse numbers of explorations that are none.
+
+    Raises
+    ------
+    TuningInputError
+        If it is negative or not whole.
+    """
+    if not isinstance(number, Integral) or number < 0:
+        raise TuningInputError(f"Expected 0 or more explorations of each arm, got {number!r}.")
+
+
 class GaussianTS:
     """Thompson sampling over arms with normal rewards.
 
@@ -102,7 +155,8 @@ class GaussianTS:
     Raises
     ------
     TuningInputError
-        If there are no arms, or one twice, or precisions do not fit them, or the prior or the seed is not usable.
+        If there are no arms, or one twice, or precisions do not fit them, or the prior, the explorations or the seed
+        are not usable.
 
     References
     ----------
@@ -126,7 +180,8 @@ class GaussianTS:
         precisions = _each(reward_precision, len(self.arms))
         check_prior(prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = float(prior_mean), float(prior_precision)
-        self.num_exploration = num_exploration
+        check_exploration(num_exploration)
+        self.num_exploration = int(num_exploration)
         self.level = logging.INFO if verbose else logging.DEBUG
         self.rng = np.random.default_rng(check_seed(seed))
         self.beliefs = {
@@ -228,7 +283,7 @@ class GaussianTS:
             "prior_mean": self.prior_mean,
             "prior_precision": self.prior_precision,
             "num_exploration": self.num_exploration,
-            "beliefs": [[arm, *astuple(belief)] for arm, belief in self.beliefs.items()],
+            "beliefs": [[arm, *belief.to_list()] for arm, belief in self.beliefs.items()],
             "rng": self.rng.bit_generator.state,
         }
 
@@ -237,7 +292,7 @@ class GaussianTS:
         """The bandit whose `to_dict` gave `state`."""
         prior = (state["prior_mean"], state["prior_precision"])
         bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], 0, verbose)
-        bandit.beliefs = {arm: Belief(*values) for arm, *values in state["beliefs"]}
+        bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
         bandit.rng.bit_generator.state = state["rng"]
         return bandit
 
@@ -251,6 +306,6 @@ def _each(precision: float | Sequence[float], count: int) -> list[float]:
     each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
     if len(each) != count:
         raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
-    if any(one < 0 or math.isnan(one) for one in each):
-        raise TuningInputError(f"Expected reward precisions of 0 or more, got {each}.")
+    for one in each:
+        check_reward_precision(one)
     return each

@@ -126,7 +126,7 @@ class GridSearch(BatchSizeOptimizer):
         if batch_size not in grid.ahead:
             return
         if check_told(job, batch_size, converged):
-            grid.costs[batch_size] = cost
+            grid.costs[int(batch_size)] = float(cost)
         grid.ahead.remove(batch_size)
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, nearest
-from bftrainer.zeus.bandit import GaussianTS, check_prior
+from bftrainer.zeus.bandit import GaussianTS, check_exploration, check_prior, check_reward_precision
 from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_seed, check_told, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
@@ -211,7 +212,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
     Raises
     ------
     TuningInputError
-        If the prior or the seed is not usable.
+        If a precision, the prior, the explorations or the seed is not usable.
     """
 
     def __init__(
@@ -224,7 +225,9 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         seed: int = 123456,
         verbose: bool = True,
     ) -> None:
+        check_reward_precision(reward_precision)
         check_prior(prior_mean, prior_precision)
+        check_exploration(num_exploration)
         self.learn_reward_precision = learn_reward_precision
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
@@ -284,15 +287,11 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
-        names = (
-            "learn_reward_precision",
-            "reward_precision",
-            "prior_mean",
-            "prior_precision",
-            "num_exploration",
-            "seed",
-        )
+        names = ("learn_reward_precision", "prior_mean", "prior_precision", "num_exploration", "seed")
+        precision = self.reward_precision
         return {name: getattr(self, name) for name in names} | {
+            # JSON knows no infinity.
+            "reward_precision": None if math.isinf(precision) else precision,
             "jobs": [
                 {
                     "job": job.to_dict(),
@@ -300,13 +299,16 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
                     "bandit": bandit.to_dict(),
                 }
                 for job, bandit in self._bandits.items()
-            ]
+            ],
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GTSBatchSizeOptimizer:
         """The optimizer whose `to_dict` gave `state`."""
-        optimizer = cls(**{name: value for name, value in state.items() if name != "jobs"}, verbose=verbose)
+        options = {name: value for name, value in state.items() if name != "jobs"}
+        if options["reward_precision"] is None:
+            options["reward_precision"] = math.inf
+        optimizer = cls(**options, verbose=verbose)
         for entry in state["jobs"]:
             job = Job(**entry["job"])
             optimizer._bandits[job] = GaussianTS.from_dict(entry["bandit"], verbose)

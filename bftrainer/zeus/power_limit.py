@@ -45,7 +45,8 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
         """Keep `power_limit` if its epoch cost less than the best one's; of equal ones the first stays."""
         best = self._best.get((job, batch_size))
         if best is None or cost < best[1]:
-            self._best[job, batch_size] = (power_limit, cost)
+            # NumPy's numbers don't fit into JSON.
+            self._best[job, int(batch_size)] = (int(power_limit), float(cost))
             logger.log(self.level, "%s: power limit %s W is best for batch size %s.", job, power_limit, batch_size)
 
     def to_dict(self) -> dict[str, Any]:

@@ -187,6 +187,7 @@ def same_bandit(policy: Watched, job: Job, theirs: dict[str, Any] | None) -> boo
     return (
         ours.arms == theirs["arms"]
         and ours.rng.bit_generator.state == theirs["rng_state"]
+        and all(ours.beliefs.keys() == {int(arm) for arm in theirs[key]} for key in numbers)
         and all(
             close(getattr(ours.beliefs[int(arm)], attribute), value)
             for key, attribute in numbers.items()

@@ -150,7 +150,7 @@ def test_a_bandit_goes_on_after_json(rewards, explorations):
     """Written as JSON and read again before every step, it plays the same arms and believes the same."""
     bandit = GaussianTS([8, 16, 32], [0.1, 0.2, math.inf], -100.0, 0.5, explorations, seed=7, verbose=False)
     for arm, reward in rewards:
-        twin = GaussianTS.from_dict(json.loads(json.dumps(bandit.to_dict())), verbose=False)
+        twin = GaussianTS.from_dict(json.loads(json.dumps(bandit.to_dict(), allow_nan=False)), verbose=False)
         assert twin.predict() == bandit.predict()
         for one in (bandit, twin):
             one.fit_arm(arm, [reward], reset=False)
@@ -163,8 +163,9 @@ def test_a_bandit_goes_on_after_json(rewards, explorations):
         (([], 1.0), "at least one arm, and each once, got"),
         (([8, 8], 1.0), "each once"),
         (([8, 16], [1.0]), "one for each of 2 arms, got 1"),
-        (([8], -1.0), "precisions of 0 or more"),
-        (([8], math.nan), "precisions of 0 or more"),
+        (([8], -1.0), "precision of 0 or more, got -1"),
+        (([8, 16], [1.0, math.nan]), "precision of 0 or more, got nan"),
+        (([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
         (([8], 1.0, math.nan), "finite prior mean"),
         (([8], 1.0, 0.0, -1.0), "prior precision of 0 or more"),
         (([8], 1.0, 0.0, math.inf), "finite prior precision"),

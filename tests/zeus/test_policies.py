@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 
@@ -95,15 +96,27 @@ def test_costs_are_numbers(policy):
     assert policy.to_dict() == before
 
 
-def test_numbers_of_numpy_become_plain():
-    """Batch sizes and costs that come from NumPy are kept as plain numbers, which JSON can hold."""
-    import json
-
-    policy = PruningGTSBatchSizeOptimizer(verbose=False)
-    policy.register_job(JOB, np.array(SIZES))
-    size = policy.predict(JOB)
-    policy.observe(JOB, np.int64(size), np.float64(3.0), np.True_)
-    assert json.loads(json.dumps(policy.to_dict()))["jobs"][0]["rewards"] == [[16, [-3.0]]]
+@pytest.mark.parametrize(
+    "policy",
+    [
+        PruningGTSBatchSizeOptimizer,
+        lambda: GTSBatchSizeOptimizer(True),
+        lambda: GTSBatchSizeOptimizer(False),
+        lambda: GTSBatchSizeOptimizer(False, math.inf),
+        GridSearch,
+        UCB,
+    ],
+)
+def test_numbers_of_numpy_become_plain(policy):
+    """Batch sizes and costs that come from NumPy are kept as plain numbers, and beliefs of no finite ones as null."""
+    policies = [policy(), policy()]
+    for each, number in zip(policies, (int, np.int64), strict=True):
+        each.register_job(JOB, SIZES if number is int else np.array(SIZES))
+        for _ in range(6):
+            each.observe(JOB, number(each.predict(JOB)), np.float64(3.0) if number is np.int64 else 3.0, True)
+    plain, numpy = (json.dumps(each.to_dict(), allow_nan=False) for each in policies)
+    assert plain == numpy
+    assert json.dumps(type(policies[0]).from_dict(json.loads(plain)).to_dict(), allow_nan=False) == plain
 
 
 def test_no_batch_size_is_left():
@@ -187,6 +200,21 @@ def test_impossible_options(options, message):
     if "window_size" not in options:
         with pytest.raises(TuningInputError, match=message):
             GTSBatchSizeOptimizer(True, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reward_precision": -1.0}, "reward precision of 0 or more, got -1"),
+        ({"reward_precision": math.nan}, "reward precision of 0 or more, got nan"),
+        ({"num_exploration": -1}, "0 or more explorations of each arm, got -1"),
+        ({"num_exploration": 1.5}, r"0 or more explorations of each arm, got 1\.5"),
+    ],
+)
+def test_impossible_sampling(options, message):
+    """Precisions and explorations that no bandit could use are refused at once, not at the first job."""
+    with pytest.raises(TuningInputError, match=message):
+        GTSBatchSizeOptimizer(False, **options)
 
 
 def test_a_default_that_cannot_be():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
 from bftrainer.zeus import JITPowerLimitOptimizer, Job
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 8)
@@ -18,6 +20,14 @@ def test_the_cheapest_is_kept_per_job_and_batch_size():
     assert optimizer.predict(JOB, 8) == 150
     assert optimizer.predict(JOB, 16) is None
     assert optimizer.predict(Job("d", "n", "sgd", 0.8, 12, 8), 8) is None
+
+
+def test_numbers_of_numpy_become_plain():
+    """Limits and costs that come from NumPy are kept as plain numbers, which JSON can hold."""
+    optimizer = JITPowerLimitOptimizer(verbose=False)
+    optimizer.observe(JOB, np.int64(8), np.int64(200), np.float64(3.0))
+    again = JITPowerLimitOptimizer.from_dict(json.loads(json.dumps(optimizer.to_dict())), verbose=False)
+    assert again.predict(JOB, 8) == 200
 
 
 def test_ties_keep_the_first():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,8 @@ many = settings(max_examples=40, deadline=None)
 OPTIONS = {
     "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
     "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, no precision": lambda seed: GTSBatchSizeOptimizer(False, seed=seed, verbose=False),
+    "gts, certain": lambda seed: GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
     "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
 }
 every_policy = pytest.mark.parametrize("name", [*batch_size_optimizer_names(), *OPTIONS])
@@ -57,7 +60,7 @@ class ReadAgain(BatchSizeOptimizer, PowerLimitOptimizer):
         self.policy = policy
 
     def again(self):
-        self.policy = type(self.policy).from_dict(json.loads(json.dumps(self.policy.to_dict())))
+        self.policy = type(self.policy).from_dict(json.loads(json.dumps(self.policy.to_dict(), allow_nan=False)))
         return self.policy
 
     def register_job(self, *arguments):
