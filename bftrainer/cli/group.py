@@ -11,7 +11,7 @@ import click
 
 from bftrainer import __version__
 from bftrainer.cli.streams import forget_stdout, ready_streams
-from bftrainer.errors import BftrainerError, InputError
+from bftrainer.errors import BftrainerError, InputError, suggestion
 
 __all__ = ["LateGroup", "cli", "guarded", "main", "replay_main"]
 
@@ -52,6 +52,14 @@ class LateGroup(click.Group):
         module, attribute, _ = self._late[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; if there is none, the closest is named."""
+        if args[0] not in self._late and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], self._late)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's list of commands, from the table instead of from the commands."""

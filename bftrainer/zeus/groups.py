@@ -89,14 +89,21 @@ def group_jobs(group: Any) -> list[GroupJob]:
     Raises
     ------
     TrainingTraceError
-        If a job ends before it starts, or a number is not usable.
+        If a job is not three numbers, ends before it starts, or a number is not usable.
     """
     if isinstance(group, Group):
         group = group.jobs
     if isinstance(group, Sequence) and not isinstance(group, str):
-        columns = zip(*(GroupJob(*job) for job in group), strict=True)
+        columns = zip(*(_group_job(row, job) for row, job in enumerate(group)), strict=True)
         return _jobs(Table("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
     return _jobs(read_table(group, TIMES, "group_df"))
+
+
+def _group_job(row: int, values: Any) -> GroupJob:
+    try:
+        return GroupJob(*values)
+    except TypeError:
+        raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {values!r}.") from None
 
 
 def select(groups: dict[str, Group], name: str) -> Group:

@@ -54,7 +54,7 @@ class Simulator:
     TrainingTraceError
         If the traces are not usable.
     TuningInputError
-        If the seed is not.
+        If the seed is not, or `max_group_retries` is negative.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class Simulator:
         self.seed = check_seed(seed)
         self.level = logging.INFO if verbose else logging.DEBUG
         self.corrections, self.observers = corrections or Corrections(), tuple(observers)
+        if max_group_retries < 0:
+            raise TuningInputError(f"Expected 0 or more retries of a group's job, got {max_group_retries}.")
         self.max_group_retries = max_group_retries
 
     def simulate_one_job(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[HistoryEntry]:

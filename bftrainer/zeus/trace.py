@@ -208,7 +208,8 @@ class TrainingTrace:
         for size in sorted(sizes):
             highest_first = tuple(sorted(sizes[size], key=lambda point: -point.limit_w))
             batch_sizes[size] = BatchSizeTrace(size, highest_first, tuple(runs.get(size, ())), sizes[size])
-        return JobTrace(str(job), batch_sizes, self.max_power_w)
+        # Jobs that differ in their epochs or default share this.
+        return JobTrace(f"{','.join(key)}, target {job.target_metric}", batch_sizes, self.max_power_w)
 
     def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
         if key not in self._runs:

@@ -89,9 +89,19 @@ def test_options_end_to_end(here):
     assert contents(here) == before
 
 
-def test_unknown_command(call):
-    """An unknown command is one line as well."""
-    check_refusal(call("replya"))
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("replya",), "No such command 'replya'. Did you mean 'replay'?"),
+        (("zeus", "simluate"), "No such command 'simluate'. Did you mean 'simulate'?"),
+        (("zeus", "xyz"), "No such command 'xyz'. Known: compare, groups, simulate, traces."),
+    ],
+)
+def test_unknown_command(call, words, said):
+    """A command that is mistyped is answered with the closest one, or with all there are."""
+    done = call(*words)
+    check_refusal(done)
+    assert done.err == f"Error: {said}\n"
 
 
 # --- objectives ------------------------------------------------------------------------------------------------------

@@ -323,7 +323,7 @@ def test_places(refused, here):
     (here / "old.json").write_text("precious")
     for name, said in (
         ("out.py", "out.py: Expected a name that ends in .json or .parquet, got .py."),
-        ("nowhere/out.json", "nowhere/out.json: cannot be written (No such file or directory)."),
+        ("nowhere/out.json", "nowhere/out.json: Expected a directory to write into, found no nowhere."),
         ("old.json", "old.json: Expected no such file yet; choose another name or give --force."),
     ):
         for command in (

@@ -75,6 +75,13 @@ def test_impossible_jobs_of_a_list(job):
         group_jobs([(0.0, 1.0, 1.0), job])
 
 
+@pytest.mark.parametrize("job", [(1.0, 2.0), (1.0, 2.0, 1.0, 3.0), 7.0])
+def test_jobs_of_a_list_are_three_numbers(job):
+    """Too few or too many, or no sequence at all: the row and what it should hold are named."""
+    with pytest.raises(TrainingTraceError, match=r"group, row 1: Expected start_time, end_time, runtime_ratio, got"):
+        group_jobs([(0.0, 1.0, 1.0), job])
+
+
 def test_an_unknown_group():
     """The closest name is offered."""
     found = read_groups(DATA / "tiny_groups.csv")

@@ -258,6 +258,13 @@ def test_a_seed_that_is_none():
         simulator(world({8: [4.0]}), seed=-5)
 
 
+def test_a_negative_number_of_retries():
+    """A job of a group is run at least once."""
+    policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
+    with pytest.raises(TuningInputError, match="0 or more retries of a group's job, got -1"):
+        Simulator(world({8: [4.0]}).trace(), None, *policies, max_group_retries=-1)
+
+
 def test_a_policy_that_makes_up_a_batch_size():
     """The error names the closest ones, and holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})

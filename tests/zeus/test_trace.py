@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -120,6 +121,14 @@ def test_unknown_settings(tiny):
         tiny.of(JOB).at(8).point(175)
     with pytest.raises(TuningInputError, match="trace of a,b,c is empty"):
         tiny.targets("a", "b", "c")
+
+
+def test_jobs_that_share_a_trace_are_not_named_for_each_other(tiny):
+    """Default and epochs make no other trace, so a message about it names neither."""
+    first = tiny.of(JOB)
+    second = tiny.of(replace(JOB, default_bs=16, max_epochs=3))
+    assert first is second
+    assert second.name == "tiny,net,sgd, target 0.9"
 
 
 def test_nothing_in_common(frames):
