@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -39,10 +39,11 @@ class Plugins:
         """Names of the registered ones, sorted; reading them imports none."""
         return sorted(_entries(self.group))
 
-    def get(self, name: str) -> Callable[..., Any]:
+    def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
         """Find the one called `name`: an entry point of the group, or ``module:callable``.
 
-        Modules are looked for as Python does, and in the current directory.
+        Modules are looked for as Python does, and in the current directory. `others` are names known elsewhere, which
+        may have been meant as well.
 
         Raises
         ------
@@ -54,19 +55,20 @@ class Plugins:
             with self._importing(name):
                 found = entries[name].load()
         elif ":" in name:
-            found = self._imported(name)
+            found = self._imported(name, {*entries, *others})
         else:
-            raise self.error(
-                f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(name, entries)}"
-            )
+            raise self._unknown(name, name, {*entries, *others})
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
 
-    def _imported(self, name: str) -> Any:
+    def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
+        return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
+
+    def _imported(self, name: str, known: Iterable[str]) -> Any:
         module_name, _, attribute = name.partition(":")
         if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
-            raise self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.")
+            raise self._unknown(name, module_name, known)
         here = os.getcwd()
         added = here not in sys.path
         if added:
@@ -78,9 +80,9 @@ class Plugins:
             if added:
                 sys.path.remove(here)
         if not hasattr(module, attribute):
-            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             raise self.error(
-                f"{self.noun} {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, known)}"
+                f"{self.noun} {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, there)}"
             )
         return getattr(module, attribute)
 

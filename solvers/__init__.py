@@ -4,8 +4,10 @@ Nothing here reads files or knows which objective it serves. Backends are import
 that importing `solvers` imports no solver library.
 """
 
+from solvers.evaluation import check, objective
 from solvers.problem import (
     AllocationProblem,
+    Floor,
     Held,
     Limits,
     LinearRow,
@@ -13,13 +15,12 @@ from solvers.problem import (
     SolveResult,
     StopReason,
     TaskOptions,
-    check,
     counts_on_offer,
-    objective,
 )
 
 __all__ = [
     "AllocationProblem",
+    "Floor",
     "Held",
     "Limits",
     "LinearRow",

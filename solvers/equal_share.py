@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions, objective
+from solvers.evaluation import objective
+from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 
 __all__ = ["EqualShare"]
 

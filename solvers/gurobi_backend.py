@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.count_level import Outcome, solve_count_model
+from solvers.count_level import NO_SOLUTION, Outcome, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
@@ -24,6 +24,7 @@ __all__ = ["GurobiSolver", "environment", "unavailable"]
 
 # https://docs.gurobi.com/projects/optimizer/en/current/reference/misc/errorcodes.html
 NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
+TIGHTEST = 1e-9
 # Environments may take seconds to start (a licence server is asked) and belong to one thread.
 _started = threading.local()
 
@@ -34,6 +35,8 @@ class GurobiSolver:
     name = "gurobi"
     exact = True
     extra_rows = True
+    capacities = True
+    floor = True
     requires = ("gurobipy",)
 
     # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
@@ -76,6 +79,9 @@ class GurobiSolver:
                 target.Params.MIPGap = limits.gap
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads
+                if (model.coefficients % 1.0).any():
+                    # To its usual tolerance an allocation may gain by what it exceeds a capacity.
+                    target.Params.IntFeasTol = target.Params.FeasibilityTol = TIGHTEST
                 target.optimize()
                 return self._outcome(target)
         except gurobipy.GurobiError as error:
@@ -86,8 +92,9 @@ class GurobiSolver:
         import gurobipy
 
         target.ModelSense = gurobipy.GRB.MAXIMIZE
+        kinds = np.where(model.integral, gurobipy.GRB.INTEGER, gurobipy.GRB.CONTINUOUS)
         columns = target.addMVar(
-            model.objective.size, lb=model.lower, ub=model.upper, obj=model.objective, vtype=gurobipy.GRB.INTEGER
+            model.objective.size, lb=model.lower, ub=model.upper, obj=model.objective, vtype=kinds
         ).tolist()
         starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
         for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):
@@ -104,7 +111,7 @@ class GurobiSolver:
         status = target.Status
         # All columns are bounded, so no model is unbounded.
         if status in (gurobipy.GRB.INFEASIBLE, gurobipy.GRB.INF_OR_UNBD):
-            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+            return NO_SOLUTION
         reasons = {getattr(gurobipy.GRB, word): reason for word, reason in self._STATUS.items()}
         if status not in reasons:
             raise SolverError(f"{self.name}: ended with status {status}.")

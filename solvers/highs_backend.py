@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import Outcome, solve_count_model
+from solvers.count_level import NO_SOLUTION, Outcome, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
 __all__ = ["HighsSolver", "claim_threads"]
 
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
-INTEGER = 1
 # Threads that HiGHS's scheduler, one a process, was last started with.
 _scheduled: list[int] = []
 
@@ -23,6 +22,8 @@ class HighsSolver:
     name = "highs"
     exact = True
     extra_rows = True
+    capacities = True
+    floor = True
     requires = ("highspy",)
 
     # https://ergo-code.github.io/HiGHS/stable/structures/enums/#HighsModelStatus
@@ -54,7 +55,7 @@ class HighsSolver:
         highs.passModel(
             columns, rows, model.indices.size, ROW_WISE, MAXIMISE, 0.0,
             model.objective, model.lower, model.upper, model.row_lower, model.row_upper,
-            model.starts, model.indices, model.coefficients, np.full(columns, INTEGER, dtype=np.int32),
+            model.starts, model.indices, model.coefficients, model.integral.astype(np.int32),
         )  # fmt: skip
         highs.run()
         return self._outcome(highs)
@@ -62,7 +63,7 @@ class HighsSolver:
     def _outcome(self, highs: object) -> Outcome:
         status = highs.getModelStatus().name  # type: ignore[attr-defined]
         if status == "kInfeasible":
-            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+            return NO_SOLUTION
         if status not in self._STATUS:
             raise SolverError(f"{self.name}: ended with status {status}.")
         info = highs.getInfo()  # type: ignore[attr-defined]

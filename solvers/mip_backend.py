@@ -23,6 +23,8 @@ class _PythonMip:
     name: str
     exact = True
     extra_rows = True
+    capacities = True
+    floor = True
     requires: tuple[str, ...] = ("mip",)
     _engine: str
 

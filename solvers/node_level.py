@@ -39,6 +39,8 @@ class NodeLevelSolver:
     name = "node-level"
     exact = True
     extra_rows = True
+    capacities = True
+    floor = True
     requires = ("mip",)
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -127,6 +129,7 @@ def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
         objective=np.concatenate((model.objective, none)),
         lower=np.concatenate((model.lower, none)),
         upper=np.concatenate((model.upper, none + 1.0)),
+        integral=np.concatenate((model.integral, none == 0.0)),
         starts=np.concatenate((model.starts, model.starts[-1] + sizes.cumsum())).astype(np.int32),
         indices=np.concatenate((model.indices, *[entries for entries, _, _, _ in rows])).astype(np.int32),
         coefficients=np.concatenate((model.coefficients, *[coefficients for _, coefficients, _, _ in rows])),

@@ -2,14 +2,14 @@
 
 Nodes of an idle pool are interchangeable and rescale costs depend on counts alone, so choosing *how many*
 nodes each task gets has the same optimum as choosing *which* ones (arXiv:2106.12091, section 3, without its
-one binary per task and node). Every solver takes an `AllocationProblem` and returns a `SolveResult`;
-`objective()` and `check()` are the reference that all of them are held against.
+one binary per task and node). A task may offer several options of one count that take different amounts of further
+resources, such as watts. Every solver takes an `AllocationProblem` and returns a `SolveResult`; what both mean is
+said by `solvers.evaluation`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "PROVEN_GAP",
     "AllocationProblem",
+    "Floor",
     "Held",
     "Limits",
     "LinearRow",
@@ -28,17 +28,8 @@ __all__ = [
     "Solver",
     "StopReason",
     "TaskOptions",
-    "check",
     "counts_on_offer",
-    "objective",
-    "proves",
 ]
-
-FEASIBILITY_TOLERANCE = 1e-6
-# An allocation within this relative distance of the bound is optimal.
-PROVEN_GAP = 1e-9
-# Sums of values that cancel are known no better than to this share of the values' size.
-ROUNDING = 2.0**-44
 
 
 class StopReason(StrEnum):
@@ -59,23 +50,25 @@ class Held(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskOptions:
-    """The node counts one task may get, and what each is worth.
+    """What one task may get: node counts, what each is worth, and what else it takes.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (K,)
-        Node counts on offer, strictly increasing, first 0.
+        Node counts on offer, first 0: strictly increasing, or, with `uses`, not decreasing.
     values : ndarray of float64, shape (K,)
-        What the objective gains at those counts; finite.
+        What the objective gains by those options; finite.
     current : int
         Nodes the task holds before the decision; it need not be on offer.
     minimum, maximum : int
         Bounds on a non-zero count, for heuristics that work on bounds instead of values.
+    uses : ndarray of float64, shape (R, K), or None
+        How much of each further resource an option takes: finite, >= 0, and 0 where the count is 0. None takes nothing.
 
     Raises
     ------
     ValueError
-        If shapes differ, counts do not increase strictly from 0, or a value is not finite.
+        If shapes differ, counts do not increase from 0, a value is not finite, or a use is not as above.
     """
 
     counts: NDArray[np.int64]
@@ -83,16 +76,31 @@ class TaskOptions:
     current: int = 0
     minimum: int = 1
     maximum: int = 0
+    uses: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         counts, values = self.counts, self.values
         if counts.ndim != 1 or counts.shape != values.shape or not counts.size:
             raise ValueError(f"Expected counts and values of one shape (K,), got {counts.shape} and {values.shape}.")
-        if counts[0] != 0 or (counts[1:] <= counts[:-1]).any():
+        if self.uses is not None:
+            _check_uses(counts, self.uses)
+        elif counts[0] != 0 or (counts[1:] <= counts[:-1]).any():
             raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
         # A sum is finite only if every addend is; overflow of finite values is refused as well.
         if not math.isfinite(values.sum()):
             raise ValueError("Expected finite values, got one that is NaN or infinite.")
+
+
+def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:
+    if counts[0] != 0 or (counts[1:] < counts[:-1]).any():
+        raise ValueError(f"Expected counts not to decrease, from 0, got {counts.tolist()}.")
+    if uses.ndim != 2 or not len(uses) or uses.shape[1] != counts.size:
+        raise ValueError(f"Expected uses of shape (R, {counts.size}) with R >= 1, got {uses.shape}.")
+    wrong = uses[~((uses >= 0.0) & (uses < math.inf))]
+    if wrong.size:
+        raise ValueError(f"Expected finite uses >= 0, got {wrong[0]}.")
+    if uses[:, counts == 0].any():
+        raise ValueError(f"Expected options of 0 nodes to use nothing, got {uses[:, counts == 0].max()}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +121,51 @@ class LinearRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Floor:
+    """What the worst-off group gets counts as well: ``weight * min_g sum_{j in g} credit_j``, for max-min fairness.
+
+    Parameters
+    ----------
+    groups : tuple of tuple of int
+        Tasks of each group, by their place in the problem; groups may share tasks and need not cover all.
+    credits : tuple of ndarray of float64, length J
+        What each option of each task earns its groups, of the shape of the task's `values`; finite.
+    weight : float
+        Finite, >= 0.
+
+    Raises
+    ------
+    ValueError
+        If there is no group, one is empty, names a task twice or one that is not there, or a number is not as above.
+
+    References
+    ----------
+    Max-min fairness: Bertsimas, Farias, Trichakis, "The price of fairness", Operations Research 59 (2011),
+    doi:10.1287/opre.1100.0865.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    credits: tuple[NDArray[np.float64], ...]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        tasks = len(self.credits)
+        if not self.groups:
+            raise ValueError("Expected at least one group, got none.")
+        for number, group in enumerate(self.groups):
+            if not group or len(set(group)) != len(group) or not all(0 <= task < tasks for task in group):
+                raise ValueError(f"group {number}: Expected tasks of 0..{tasks - 1}, each once, got {group}.")
+        if not 0.0 <= self.weight < math.inf:
+            raise ValueError(f"Expected a finite weight >= 0, got {self.weight}.")
+        for number, credit in enumerate(self.credits):
+            # In Python's floats too large a product is infinite without a warning.
+            if not math.isfinite(float(np.abs(credit).max(initial=0.0)) * max(self.weight, 1.0) * tasks):
+                raise ValueError(f"task {number}: Expected finite credits that add up, got {credit.tolist()}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AllocationProblem:
-    """Choose one option a task so that the counts fit the pool and the values add up to the most.
+    """Choose one option a task so that all limits are kept and the values add up to the most.
 
     Parameters
     ----------
@@ -124,11 +175,15 @@ class AllocationProblem:
         Idle nodes N: those that tasks hold and those that are free.
     rows : tuple of LinearRow
         Further linear constraints on the counts.
+    capacities : tuple of float, length R
+        How much of each further resource all chosen options together may use: >= 0, perhaps infinite.
+    floor : Floor or None
+        What the objective adds for the worst-off group.
 
     Raises
     ------
     ValueError
-        If `nodes` is negative or a row's length is not J.
+        If `nodes` or a capacity is negative, or the lengths of rows, uses or credits are not those of the problem.
 
     References
     ----------
@@ -138,6 +193,8 @@ class AllocationProblem:
     tasks: tuple[TaskOptions, ...]
     nodes: int
     rows: tuple[LinearRow, ...] = ()
+    capacities: tuple[float, ...] = ()
+    floor: Floor | None = None
 
     def __post_init__(self) -> None:
         if self.nodes < 0:
@@ -145,6 +202,19 @@ class AllocationProblem:
         for row in self.rows:
             if row.coefficients.shape != (len(self.tasks),):
                 raise ValueError(f"Expected {len(self.tasks)} coefficients, got {row.coefficients.shape}.")
+        for number, task in enumerate(self.tasks):
+            if task.uses is not None and len(task.uses) != len(self.capacities):
+                raise ValueError(
+                    f"task {number}: Expected uses of {len(self.capacities)} resources, got {len(task.uses)}."
+                )
+        for number, capacity in enumerate(self.capacities):
+            if not capacity >= 0.0:
+                raise ValueError(f"capacity {number}: Expected a number >= 0, got {capacity}.")
+        if self.floor is not None:
+            shapes = [credit.shape for credit in self.floor.credits]
+            wanted = [task.values.shape for task in self.tasks]
+            if shapes != wanted:
+                raise ValueError(f"Expected credits of the values' shapes {wanted}, got {shapes}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +257,9 @@ class SolveResult:
         Name of the solver that answered.
     solve_s : float
         Wall-clock seconds; the registry's wrapper fills it in.
+    choices : tuple of int, length J, or None
+        The option each task gets, by its place among the task's own. A solver of problems with capacities gives these,
+        others may; the registry's wrapper fills in choices from counts and counts from choices.
     """
 
     counts: tuple[int, ...] | None
@@ -196,6 +269,7 @@ class SolveResult:
     held: Held
     solver: str
     solve_s: float = 0.0
+    choices: tuple[int, ...] | None = None
 
     @property
     def gap(self) -> float:
@@ -223,6 +297,10 @@ class Solver(Protocol):
         Whether `AllocationProblem.rows` are honoured.
     requires : tuple of str
         Import names without which it cannot run.
+    capacities : bool, optional
+        Whether several options of a count, and `AllocationProblem.capacities`, are taken; False if it is not there.
+    floor : bool, optional
+        Whether `AllocationProblem.floor` is; False if it is not there.
     """
 
     name: str
@@ -248,54 +326,3 @@ def counts_on_offer(minimum: int, maximum: int) -> NDArray[np.int64]:
     counts[0] = 0
     counts.flags.writeable = False
     return counts
-
-
-def objective(problem: AllocationProblem, counts: Sequence[int]) -> float:
-    """Value of an allocation: the sum of the chosen options' values, correctly rounded.
-
-    Raises
-    ------
-    ValueError
-        If a count is not on offer.
-    """
-    if len(counts) != len(problem.tasks):
-        raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
-    total = []
-    for number, (task, count) in enumerate(zip(problem.tasks, counts, strict=True)):
-        offered = task.counts
-        # Nearly all options end in a range without gaps, or the count is 0; a search takes ten times as long.
-        index = count - offered.item(-1) + offered.size - 1 if count else 0
-        if not (0 <= index < offered.size and offered.item(index) == count):
-            index = int(offered.searchsorted(count))
-            if index == offered.size or offered.item(index) != count:
-                raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
-        total.append(task.values.item(index))
-    return math.fsum(total)
-
-
-def check(problem: AllocationProblem, counts: Sequence[int]) -> float:
-    """Value of the allocation, if it is feasible.
-
-    Raises
-    ------
-    ValueError
-        If a count is not on offer, the pool is too small, or a row is violated.
-    """
-    value = objective(problem, counts)
-    if sum(counts) > problem.nodes:
-        raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(counts)}.")
-    for number, row in enumerate(problem.rows):
-        total = float(row.coefficients @ np.asarray(counts, dtype=np.float64))
-        if not row.lower - FEASIBILITY_TOLERANCE <= total <= row.upper + FEASIBILITY_TOLERANCE:
-            raise ValueError(f"row {number}: Expected {row.lower} <= sum <= {row.upper}, got {total}.")
-    return value
-
-
-def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
-    """Whether an allocation worth `value` is optimal if none is worth more than `bound`; never if that is NaN."""
-    excess = bound - value
-    if excess <= PROVEN_GAP * abs(value):
-        return True
-    if not math.isfinite(excess):
-        return False
-    return excess <= ROUNDING * sum(float(np.abs(task.values).max()) for task in problem.tasks)

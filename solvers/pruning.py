@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
 from solvers.problem import AllocationProblem, TaskOptions
 
 __all__ = ["Pruned", "Relaxation", "prune", "relax", "unpruned", "value_table"]
@@ -59,29 +60,21 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pruned:
-    """What is left of a problem: options per task (0 need no longer be among them), and an allocation to start from.
+    """What is left of a problem: options per task (0 nodes need no longer be among them), and a start.
 
     Parameters
     ----------
-    counts : tuple of ndarray of int64, length J
-        Counts still on offer, increasing.
-    values : tuple of ndarray of float64, length J
-        Their values.
+    choices : tuple of ndarray of int64, length J
+        Options still on offer, increasing, by their places among the task's own.
     incumbent : tuple of int, length J, or None
-        A feasible allocation; None if nothing was pruned.
+        Choices of a feasible allocation; None if nothing was pruned.
     bound : float
         No allocation of the whole problem is worth more; infinity if nothing was pruned.
     """
 
-    counts: tuple[NDArray[np.int64], ...]
-    values: tuple[NDArray[np.float64], ...]
-    incumbent: tuple[int, ...] | None
-    bound: float
-
-    @property
-    def decided(self) -> bool:
-        """Whether every task has one option left."""
-        return all(counts.size == 1 for counts in self.counts)
+    choices: tuple[NDArray[np.int64], ...]
+    incumbent: tuple[int, ...] | None = None
+    bound: float = math.inf
 
 
 def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
@@ -173,7 +166,7 @@ def prune(problem: AllocationProblem) -> Pruned:
 
     A problem with extra rows is returned whole: the greedy allocation need not satisfy them.
     """
-    if problem.rows or not problem.tasks:
+    if problem.rows or problem.capacities or problem.floor is not None or not problem.tasks:
         return unpruned(problem)
     table = value_table(problem.tasks, problem.nodes)
     relaxed = relax(table, problem.nodes)
@@ -181,17 +174,21 @@ def prune(problem: AllocationProblem) -> Pruned:
     rows = np.arange(len(table))
     value = float(table[rows, counts].sum())
     threshold = relaxed.bound - value + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
-    kept = [np.flatnonzero(inside) for inside in relaxed.losses <= threshold]
-    values = [row[columns] for row, columns in zip(table, kept, strict=True)]
-    return Pruned(tuple(kept), tuple(values), tuple(counts.tolist()), relaxed.bound)
+    pairs = zip(problem.tasks, relaxed.losses <= threshold, strict=True)
+    kept = tuple([task.counts.searchsorted(inside.nonzero()[0]) for task, inside in pairs])
+    return Pruned(kept, choices_of(problem, counts.tolist()), relaxed.bound)
 
 
 def unpruned(problem: AllocationProblem) -> Pruned:
-    """All options that fit the pool."""
+    """All options that fit the pool and each capacity by themselves."""
     fits = [int(task.counts.searchsorted(problem.nodes, "right")) for task in problem.tasks]
-    counts = tuple(task.counts[:size] for task, size in zip(problem.tasks, fits, strict=True))
-    values = tuple(task.values[:size] for task, size in zip(problem.tasks, fits, strict=True))
-    return Pruned(counts, values, None, math.inf)
+    choices = [np.arange(size) for size in fits]
+    for resource, capacity in enumerate(problem.capacities):
+        most = capacity * (1.0 + CAPACITY_TOLERANCE)
+        for number, task in enumerate(problem.tasks):
+            if task.uses is not None:
+                choices[number] = choices[number][task.uses[resource, choices[number]] <= most]
+    return Pruned(tuple(choices))
 
 
 def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import Outcome
+from solvers.count_level import NO_SOLUTION, Outcome
 from solvers.gurobi_backend import NO_LICENCE, SIZE_LIMIT_EXCEEDED, unavailable
 from solvers.problem import Limits, StopReason
 from solvers.segments import CountModel
@@ -48,8 +48,10 @@ def write(target: mip.Model, model: CountModel) -> mip.Model:
     import mip
 
     columns = [
-        target.add_var(obj=gain, lb=lower, ub=upper, var_type=mip.INTEGER)
-        for gain, lower, upper in zip(model.objective.tolist(), model.lower.tolist(), model.upper.tolist(), strict=True)
+        target.add_var(obj=gain, lb=lower, ub=upper, var_type=mip.INTEGER if integral else mip.CONTINUOUS)
+        for gain, lower, upper, integral in zip(
+            model.objective.tolist(), model.lower.tolist(), model.upper.tolist(), model.integral.tolist(), strict=True
+        )
     ]
     starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
     for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):
@@ -67,7 +69,7 @@ def run(target: mip.Model, name: str, limits: Limits) -> Outcome:
     Raises
     ------
     SolverError
-        If the solver fails, or proves that there is no solution.
+        If the solver fails.
     """
     from mip.exceptions import InterfacingError
 
@@ -80,7 +82,7 @@ def run(target: mip.Model, name: str, limits: Limits) -> Outcome:
         code = next((code for code in (NO_LICENCE, SIZE_LIMIT_EXCEEDED) if str(code) in str(error)), 0)
         raise unavailable(name, code, str(error), target.num_cols) from error
     if status.name in INFEASIBLE:
-        raise SolverError(f"{name}: no allocation satisfies the extra rows.")
+        return NO_SOLUTION
     if status.name not in STATUS:
         raise SolverError(f"{name}: ended with status {status.name}.")
     x = [variable.x for variable in target.vars]

@@ -42,7 +42,7 @@ class SolverInfo:
         Whether all that it requires can be imported.
     licensed : str
         What its licence covers or lacks; empty if it needs none, or is not installed.
-    exact, extra_rows : bool
+    exact, extra_rows, capacities, floor : bool
         As `solvers.problem.Solver`.
     version : str
         Versions of what it requires; empty if it requires nothing or is not installed.
@@ -53,6 +53,8 @@ class SolverInfo:
     licensed: str
     exact: bool
     extra_rows: bool
+    capacities: bool
+    floor: bool
     version: str
 
 
@@ -121,9 +123,7 @@ def catalogue() -> Iterator[SolverInfo]:
             described = _described(name)
         except BftrainerError as error:
             # One broken third party must not hide the others.
-            described = SolverInfo(
-                name, installed=False, licensed=str(error), exact=False, extra_rows=False, version=""
-            )
+            described = SolverInfo(name, False, str(error), False, False, False, False, "")
         yield described
 
 
@@ -142,6 +142,8 @@ def _described(name: str) -> SolverInfo:
         licensed=licensed,
         exact=registered.exact,
         extra_rows=registered.extra_rows,
+        capacities=_takes(registered, "capacities"),
+        floor=_takes(registered, "floor"),
         version=", ".join(_version(module) for module in registered.requires) if installed else "",
     )
 
@@ -152,7 +154,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     Raises
     ------
     UnsupportedProblemError
-        If the problem has extra rows and the solver takes none.
+        If the problem has extra rows, capacities or a floor and the solver takes none.
     bftrainer.errors.SolverError
         If the solver fails, or answers with what cannot be.
     """
@@ -163,6 +165,10 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
             raise UnsupportedProblemError(
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
             )
+        if problem.capacities and not _takes(solver, "capacities"):
+            raise UnsupportedProblemError(f"{name}: takes no capacities beside nodes; try --solver cbc or highs.")
+        if problem.floor is not None and not _takes(solver, "floor"):
+            raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()
         result = solver.solve(problem, limits)
         return verified(name, problem, result, perf_counter() - began)
@@ -170,6 +176,11 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         raise
     except Exception as error:  # A solver is anybody's code, and a fallback must catch whatever it raises.
         raise SolverError(_one_line(name, error)) from error
+
+
+def _takes(solver: Solver | type[Solver], capability: str) -> bool:
+    """Whether it says so; who has never heard of a capability has it not."""
+    return bool(getattr(solver, capability, False))
 
 
 @contextmanager

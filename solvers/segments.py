@@ -1,16 +1,16 @@
-"""The count-level model, written once for all backends: value tables become linear segments.
+"""The count-level model, written once for all backends: concave runs of options become linear segments.
 
-A task's options are cut into *runs*: consecutive counts on which its value is concave. A run is a chain of linear
-*segments*. One binary a run chooses it, one bounded integer a segment counts the nodes taken along it:
-``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one run a task. As a run is concave, its
-steeper segments fill first by themselves. A task of a single run that includes 0 needs no binary at all.
-The linear relaxation of this is as tight as can be: the concave hull of every task's values.
+A task's options are cut into *runs* (see `solvers.runs`). One binary a run chooses it, one bounded integer a segment
+counts the nodes taken along it: ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one run a
+task. As a run is concave, its steeper segments fill first by themselves. A task of a single run that includes 0 needs
+no binary at all. The linear relaxation of this is as tight as can be: the concave hull of every task's options.
+Each further resource is one row. What the worst-off group earns is one continuous column t, which earns the floor's
+weight, and one row a group: the group's credits are at least t.
 For backends that do not detect symmetry, tasks of equal options take their nodes in order, the first the most.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,47 +18,31 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.problem import LinearRow
-from solvers.pruning import Pruned
+from solvers.evaluation import CAPACITY_TOLERANCE
+from solvers.problem import AllocationProblem, Floor, LinearRow
+from solvers.runs import Run, modes, runs
 
-__all__ = ["CountModel", "Run", "formulate", "runs"]
+__all__ = ["CountModel", "formulate"]
 
-# Slopes that differ by less than this share of a task's largest value differ by rounding.
-SLOPE_TOLERANCE = 2.0**-44
 # The largest objective coefficient lies in [2**23, 2**24): the backends' absolute tolerances are then relative ones.
 # CBC cuts off what gains less than 1e-5 on its incumbent; at 2**12 that lost optima by more than 1e-9.
 COEFFICIENT_EXPONENT = 24
 # Gains count as no smaller than this share of what every allocation is worth anyway, far below a proof's 1e-9.
 OFFSET_EXPONENT = -20
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive counts on which a value is concave.
-
-    Parameters
-    ----------
-    start : int
-        First count.
-    value : float
-        Value there.
-    segments : tuple of (int, float)
-        Length in nodes and gain per node of each linear segment, steepest first.
-    """
-
-    start: int
-    value: float
-    segments: tuple[tuple[int, float], ...]
+# What a group earns is at most 2**20, so that an absolute tolerance of 1e-6 is a relative one of 1e-12.
+CREDIT_EXPONENT = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountModel:
-    """Maximise ``objective @ x`` over bounded integers x, ``row_lower <= A x <= row_upper``; A row by row (CSR).
+    """Maximise ``objective @ x`` over bounded x, ``row_lower <= A x <= row_upper``; A row by row (CSR).
 
     Parameters
     ----------
     objective, lower, upper : ndarray of float64, shape (n,)
-        Scaled coefficients, and bounds of the columns; a column with bounds 0 and 1 is a binary. All are integer.
+        Scaled coefficients, and bounds of the columns; an integer one with bounds 0 and 1 is a binary.
+    integral : ndarray of bool, shape (n,)
+        Whether a column is integer.
     starts : ndarray of int32, shape (m + 1,)
     indices : ndarray of int32, shape (nnz,)
     coefficients : ndarray of float64, shape (nnz,)
@@ -72,11 +56,16 @@ class CountModel:
         The task of each column.
     weights : ndarray of int64, shape (n,)
         Nodes per unit of each column.
+    places : ndarray of int64, shape (n,)
+        By how many places each unit of a column moves its task along its `order`.
+    order : tuple of ndarray of int64, length J
+        Options of each task, by their places among its own, as the model counts them from x = 0 on.
     """
 
     objective: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
+    integral: NDArray[np.bool_]
     starts: NDArray[np.int32]
     indices: NDArray[np.int32]
     coefficients: NDArray[np.float64]
@@ -86,72 +75,58 @@ class CountModel:
     base: NDArray[np.int64]
     owners: NDArray[np.int64]
     weights: NDArray[np.int64]
+    places: NDArray[np.int64]
+    order: tuple[NDArray[np.int64], ...]
 
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
-        """Nodes per task of a solution, whose entries are integer up to the backend's tolerance.
+        """Choices of a solution, whose entries are integer up to the backend's tolerance.
 
         Entries beyond the model's columns (of a model that extends it) are not looked at.
+
+        Raises
+        ------
+        ValueError
+            If the solution is none, as a task's entries lead to no option.
         """
-        nodes = self.base.copy()
-        np.add.at(nodes, self.owners, self.weights * np.rint(x[: self.weights.size]).astype(np.int64))
-        return tuple(nodes.tolist())
+        reached = np.zeros(len(self.order), dtype=np.int64)
+        np.add.at(reached, self.owners, self.places * np.rint(x[: self.places.size]).astype(np.int64))
+        choices = []
+        for number, (options, place) in enumerate(zip(self.order, reached.tolist(), strict=True)):
+            if not 0 <= place < options.size:
+                raise ValueError(f"task {number}: Expected one of {options.size} options, got place {place}.")
+            choices.append(options.item(place))
+        return tuple(choices)
 
     def worth(self, value: float) -> float:
         """What an allocation is worth whose scaled objective is `value`."""
         return math.ldexp(value, -self.exponent)
 
 
-def runs(counts: NDArray[np.int64], values: NDArray[np.float64]) -> list[Run]:
-    """Cut options into as few concave runs of maximal linear segments as a scan from the left finds."""
-    tolerance = SLOPE_TOLERANCE * float(np.abs(values).max())
-    points = list(zip(counts.tolist(), values.tolist(), strict=True))
-    found: list[Run] = []
-    start = points[0]
-    corners = [start]
-    slope = math.inf
-    for here, after in itertools.pairwise(points):
-        step = after[1] - here[1]
-        if after[0] - here[0] > 1 or step > slope + tolerance:
-            found.append(_run(corners, here))
-            corners, slope = [after], math.inf
-        elif step < slope - tolerance:
-            if here != corners[-1]:
-                corners.append(here)
-            slope = step
-    found.append(_run(corners, points[-1]))
-    return found
-
-
-def _run(corners: list[tuple[int, float]], last: tuple[int, float]) -> Run:
-    ends = [*corners[1:], last] if last != corners[-1] else corners[1:]
-    segments = []
-    for (count, value), (next_count, next_value) in zip(corners, ends, strict=False):
-        length = next_count - count
-        segments.append((length, (next_value - value) / length))
-    return Run(corners[0][0], corners[0][1], tuple(segments))
-
-
 @dataclass(slots=True)
 class _Builder:
-    """Columns and rows as they are written down."""
+    """Columns and rows as they are written down; what a column gains is its value, then whatever else is added up."""
 
-    objective: list[float] = field(default_factory=list)
+    gains: list[tuple[float, ...]] = field(default_factory=list)
+    lower: dict[int, float] = field(default_factory=dict)
     upper: list[float] = field(default_factory=list)
+    continuous: list[int] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
     indices: list[int] = field(default_factory=list)
     coefficients: list[float] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
 
-    def column(self, task: int, weight: int, gain: float, upper: float) -> int:
+    def column(self, task: int, weight: int, place: int, gains: tuple[float, ...], upper: float) -> int:
         """Write a column of `task`, `weight` nodes a unit; return its number."""
-        self.objective.append(gain)
+        self.gains.append(gains)
         self.upper.append(upper)
         self.owners.append(task)
         self.weights.append(weight)
-        return len(self.objective) - 1
+        self.places.append(place)
+        return len(self.upper) - 1
 
     def row(self, columns: Sequence[int], coefficients: Sequence[float], lower: float, upper: float) -> None:
         """Write ``lower <= sum of coefficient x column <= upper``."""
@@ -161,78 +136,117 @@ class _Builder:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def task(self, number: int, pieces: list[Run]) -> tuple[int, float]:
-        """Write one task; return its nodes and value at x = 0."""
+    def task(self, number: int, pieces: list[Run]) -> tuple[int, tuple[float, ...]]:
+        """Write one task; return its nodes and gains at x = 0."""
         first = pieces[0]
         if len(pieces) == 1:
-            for length, gain in first.segments:
-                self.column(number, 1, gain, length)
-            return first.start, first.value
+            for length, gains in first.segments:
+                self.column(number, 1, 1, gains, length)
+            return first.start, first.gains
         optional = first.start == 0
         # The lone point 0 is what remains when no run is chosen.
-        chosen = pieces[1:] if optional and not first.segments else pieces
+        without = optional and not first.segments
         binaries = []
-        for run in chosen:
-            binary = self.column(number, run.start, run.value - first.value, 1.0)
-            binaries.append(binary)
-            for length, gain in run.segments:
-                column = self.column(number, 1, gain, length)
-                self.row((column, binary), (1.0, -float(length)), -math.inf, 0.0)
+        place = 0
+        for run in pieces:
+            if run is not first or not without:
+                more = [gain - nothing for gain, nothing in zip(run.gains, first.gains, strict=True)]
+                binary = self.column(number, run.start, place, tuple(more), 1.0)
+                binaries.append(binary)
+                for length, gains in run.segments:
+                    column = self.column(number, 1, 1, gains, length)
+                    self.row((column, binary), (1.0, -float(length)), -math.inf, 0.0)
+                    place += length
+            place += 1
         if not optional or len(binaries) > 1:
             self.row(binaries, [1.0] * len(binaries), -math.inf if optional else 1.0, 1.0)
-        return 0, first.value
+        return 0, first.gains
+
+    def model(self, offset: float, base: list[int], order: list[NDArray[np.int64]]) -> CountModel:
+        """What was written, and a column fixed at 1 for the `offset` that tasks are worth at x = 0."""
+        smallest = math.ldexp(abs(offset), OFFSET_EXPONENT)
+        largest = float(np.abs([gains[0] for gains in self.gains]).max(initial=smallest))
+        # A power of two, applied by `ldexp`, is exact and may itself lie beyond the range of floats.
+        exponent = COEFFICIENT_EXPONENT - math.frexp(largest)[1]
+        if offset:
+            self.lower[self.column(0, 0, 0, (offset,), 1.0)] = 1.0
+        upper = np.array(self.upper)
+        lower = np.zeros(upper.size)
+        lower[list(self.lower)] = list(self.lower.values())
+        integral = np.ones(upper.size, dtype=np.bool_)
+        integral[self.continuous] = False
+        return CountModel(
+            objective=np.ldexp([gains[0] for gains in self.gains], exponent),
+            lower=lower,
+            upper=upper,
+            integral=integral,
+            starts=np.array(self.starts, dtype=np.int32),
+            indices=np.array(self.indices, dtype=np.int32),
+            coefficients=np.array(self.coefficients),
+            row_lower=np.array(self.row_lower),
+            row_upper=np.array(self.row_upper),
+            exponent=exponent,
+            base=np.array(base, dtype=np.int64),
+            owners=np.array(self.owners, dtype=np.int64),
+            weights=np.array(self.weights, dtype=np.int64),
+            places=np.array(self.places, dtype=np.int64),
+            order=tuple(order),
+        )
 
 
-def formulate(options: Pruned, nodes: int, rows: Sequence[LinearRow] = (), *, order_equals: bool = False) -> CountModel:
-    """Write the model of `options`, for a pool of `nodes` nodes and further `rows` on the counts.
+def formulate(
+    offered: Sequence[NDArray[np.int64]], problem: AllocationProblem, *, order_equals: bool = False
+) -> CountModel:
+    """Write the model of the options of `problem` that are still `offered`, for each task by their places.
 
     What tasks are worth at x = 0 enters as a column fixed at 1: backends then measure relative gaps against what an
     allocation is worth, and CBC takes no constant through python-mip.
 
-    With `order_equals`, tasks of equal options are ordered by their counts; not if `rows` may tell them apart.
+    With `order_equals`, tasks of equal options are ordered by their counts; not if rows or a floor may tell them apart.
     """
     builder = _Builder()
-    base, offsets = [], []
-    for number, (counts, values) in enumerate(zip(options.counts, options.values, strict=True)):
-        start, offset = builder.task(number, runs(counts, values))
+    base, idle, order = [], [], []
+    for number, left in enumerate(offered):
+        places, pieces = _pieces(problem, number, left)
+        start, gains = builder.task(number, pieces)
         base.append(start)
-        offsets.append(offset)
-    ones = np.ones(len(base))
-    for row in (LinearRow(ones, upper=nodes), *rows):
+        idle.append(gains)
+        order.append(places)
+    for row in (LinearRow(np.ones(len(base)), upper=problem.nodes), *problem.rows):
         _add_linear(builder, row, base)
-    if order_equals and not rows:
-        for row in _ordered(options):
+    if order_equals and not problem.rows and problem.floor is None:
+        for row in _ordered(offered, problem):
             _add_linear(builder, row, base)
-    offset = math.fsum(offsets)
-    largest = float(np.abs(builder.objective).max(initial=math.ldexp(abs(offset), OFFSET_EXPONENT)))
-    # A power of two, applied by `ldexp`, is exact and may itself lie beyond the range of floats.
-    exponent = COEFFICIENT_EXPONENT - math.frexp(largest)[1]
-    lower = np.zeros(len(builder.objective) + bool(offset))
-    if offset:
-        lower[builder.column(0, 0, offset, 1.0)] = 1.0
-    return CountModel(
-        objective=np.ldexp(builder.objective, exponent),
-        lower=lower,
-        upper=np.array(builder.upper),
-        starts=np.array(builder.starts, dtype=np.int32),
-        indices=np.array(builder.indices, dtype=np.int32),
-        coefficients=np.array(builder.coefficients),
-        row_lower=np.array(builder.row_lower),
-        row_upper=np.array(builder.row_upper),
-        exponent=exponent,
-        base=np.array(base, dtype=np.int64),
-        owners=np.array(builder.owners, dtype=np.int64),
-        weights=np.array(builder.weights, dtype=np.int64),
-    )
+    for resource, capacity in enumerate(problem.capacities, 1):
+        _add_capacity(builder, resource, capacity, idle)
+    if problem.floor is not None:
+        _add_floor(builder, problem.floor, idle)
+    return builder.model(math.fsum([gains[0] for gains in idle]), base, order)
 
 
-def _ordered(options: Pruned) -> Iterator[LinearRow]:
+def _pieces(problem: AllocationProblem, number: int, left: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Run]]:
+    """The options that are left of a task in the model's order, and the runs they form in it."""
+    task, floor = problem.tasks[number], problem.floor
+    counts, values = task.counts[left], task.values[left]
+    if not problem.capacities and floor is None:
+        return left, runs(counts, values[None])
+    uses = np.zeros((len(problem.capacities), left.size)) if task.uses is None else task.uses[:, left]
+    gains = np.vstack((values, -uses, *([] if floor is None else [floor.credits[number][left]])))
+    divided = modes(counts, uses)
+    pieces = [run for mode in divided for run in runs(counts[mode], gains[:, mode])]
+    return left[np.concatenate(divided)], pieces
+
+
+def _ordered(offered: Sequence[NDArray[np.int64]], problem: AllocationProblem) -> Iterator[LinearRow]:
     """``n_i >= n_k`` for every two neighbours among tasks of equal options."""
-    last: dict[tuple[bytes, bytes], int] = {}
-    for number, (counts, values) in enumerate(zip(options.counts, options.values, strict=True)):
-        kind = counts.tobytes(), values.tobytes()
-        if counts.size > 1 and kind in last:
-            coefficients = np.zeros(len(options.counts))
+    last: dict[tuple[bytes, ...], int] = {}
+    for number, (task, left) in enumerate(zip(problem.tasks, offered, strict=True)):
+        if left.size == 1:
+            continue
+        parts = (task.counts[left], task.values[left], *(() if task.uses is None else task.uses[:, left]))
+        kind = tuple([part.tobytes() for part in parts])
+        if kind in last:
+            coefficients = np.zeros(len(problem.tasks))
             coefficients[[last[kind], number]] = 1.0, -1.0
             yield LinearRow(coefficients, lower=0.0)
         last[kind] = number
@@ -245,3 +259,35 @@ def _add_linear(builder: _Builder, row: LinearRow, base: list[int]) -> None:
     weighted = [factors[owner] * weight for owner, weight in zip(builder.owners, builder.weights, strict=True)]
     columns = [column for column, weight in enumerate(weighted) if weight]
     builder.row(columns, [weighted[column] for column in columns], row.lower - fixed, row.upper - fixed)
+
+
+def _add_capacity(builder: _Builder, resource: int, capacity: float, idle: list[tuple[float, ...]]) -> None:
+    """Write that what a resource's columns use, besides what tasks use at x = 0, is at most its capacity.
+
+    An allocation that exceeds it by no more than a backend tolerates is taken for a fit; whoever asked the backend
+    excludes it and asks again.
+    """
+    if math.isinf(capacity):
+        return
+    coefficients = {column: -gains[resource] for column, gains in enumerate(builder.gains) if gains[resource]}
+    most = capacity * (1.0 + CAPACITY_TOLERANCE) + math.fsum(gains[resource] for gains in idle)
+    exponent = -math.frexp(capacity)[1]
+    upper, *scaled = np.ldexp([most, *coefficients.values()], exponent).tolist()
+    builder.row(list(coefficients), scaled, -math.inf, upper)
+
+
+def _add_floor(builder: _Builder, floor: Floor, idle: list[tuple[float, ...]]) -> None:
+    """Write the column t, scaled by a power of two, and for each group that it earns at least t."""
+    least = [float(credit.min()) for credit in floor.credits]
+    most = [float(credit.max()) for credit in floor.credits]
+    lower, upper = (min(math.fsum(ends[task] for task in group) for group in floor.groups) for ends in (least, most))
+    exponent = CREDIT_EXPONENT - math.frexp(max(-lower, upper))[1]
+    earns = np.ldexp([gains[-1] for gains in builder.gains], exponent).tolist()
+    worst = builder.column(0, 0, 0, (math.ldexp(floor.weight, -exponent),), math.ldexp(upper, exponent))
+    builder.lower[worst] = math.ldexp(lower, exponent)
+    builder.continuous.append(worst)
+    for group in floor.groups:
+        members = frozenset(group)
+        columns = [column for column, earned in enumerate(earns) if earned and builder.owners[column] in members]
+        had = math.ldexp(math.fsum(idle[task][-1] for task in group), exponent)
+        builder.row([*columns, worst], [*(earns[column] for column in columns), -1.0], -had, math.inf)

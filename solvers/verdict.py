@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import index
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, Held, SolveResult, StopReason, check, proves
+from solvers.evaluation import assess, proves
+from solvers.problem import AllocationProblem, Held, SolveResult, StopReason
 
 __all__ = ["verified"]
 
@@ -17,23 +19,23 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
     Raises
     ------
     SolverError
-        If it is no `SolveResult`, holds counts that are not feasible or not there, or bounds them from below.
+        If it is no `SolveResult`, holds what is not feasible or not there, or bounds it from below.
     """
     if not isinstance(result, SolveResult):
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
-    counts, value = None, math.nan
+    counts, choices, value = None, None, math.nan
     try:
         reason, held, bound = StopReason(result.stop_reason), Held(result.held), float(result.bound)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
-    if (result.counts is None) != (held is Held.NOTHING):
-        raise SolverError(f"{name}: Expected counts exactly if something is held, got {result.counts} and {held}.")
+    told = result.counts if result.choices is None else result.choices
+    if (told is None) != (held is Held.NOTHING):
+        raise SolverError(f"{name}: Expected counts exactly if something is held, got {told} and {held}.")
     if bound != bound:
         bound = math.inf
-    if result.counts is not None:
+    if told is not None:
         try:
-            counts = tuple(map(index, result.counts))
-            value = check(problem, counts)
+            counts, choices, value = assess(problem, _whole(result.counts), _whole(result.choices))
         except (TypeError, ValueError, OverflowError) as error:
             raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
         if bound < value:
@@ -42,4 +44,9 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
             bound = value
         if held is Held.OPTIMAL and not proves(problem, bound, value):
             held = Held.INCUMBENT
-    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s)
+    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices)
+
+
+def _whole(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Python's integers, whatever kind of integer these are."""
+    return None if numbers is None else tuple(map(index, numbers))

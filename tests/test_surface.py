@@ -110,6 +110,8 @@ def test_entry_points_load(group, name, value):
         assert isinstance(loaded.requires, tuple)
     if group == "bftrainer.objectives":
         assert loaded.__name__ == name.replace("-", "_")
+    if group == "bftrainer.objective_modifiers":
+        assert loaded.kind == name
 
 
 def test_every_package_is_installed():

@@ -65,6 +65,7 @@ def replay(
 
 def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.experiment import ReplayConfig
+    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
 
     mip = options.pop("mip")
     solver = options.pop("solver")
@@ -76,6 +77,8 @@ def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
         raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {solver}.", ctx)
     options["prune"] = not options.pop("no_prune")
     options["baseline"] = not options.pop("no_baseline")
+    if options.pop("sample") == "tuned" and options["tasks"] is None:
+        options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
     return ReplayConfig(solver=solver, **options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +15,13 @@ __all__ = ["replay_options"]
 FILE = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[datetime | float]
+    _MomentType = click.ParamType[datetime | float]
+    _QuantityType = click.ParamType[float | Path]
 else:
-    _ParamType = click.ParamType  # generic since click 8.2 only
+    _MomentType = _QuantityType = click.ParamType  # generic since click 8.2 only
 
 
-class _Moment(_ParamType):
+class _Moment(_MomentType):
     """An ISO time (naive: UTC), or seconds since the window's start."""
 
     name = "TIME"
@@ -48,6 +50,29 @@ def _objective_names(ctx: click.Context, param: click.Parameter, incomplete: str
     return [name for name in objective_names() if name.startswith(incomplete)]
 
 
+class _Quantity(_QuantityType):
+    """A number with or without one of its units, or a file of it over time."""
+
+    def __init__(self, units: dict[str, float], expected: str) -> None:
+        self.units, self.expected = units, expected
+        self.name = "VALUE|FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | Path:
+        """The number in the base unit, or the file that the text names."""
+        parts = re.fullmatch(r"\s*([0-9][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", str(value))
+        if parts and parts[2] in self.units:
+            try:
+                return float(parts[1]) * self.units[parts[2]]
+            except ValueError:
+                pass  # such as 1.2.3, which may still be a file's name
+        if Path(value).is_file():
+            return Path(value)
+        self.fail(f"Expected {self.expected}, or a CSV file, got {value!r}.", param, ctx)
+
+
+_POWER = _Quantity({"": 1.0, "W": 1.0, "kW": 1e3, "MW": 1e6}, "watts (250000, 250kW, 0.25MW)")
+_INTENSITY = _Quantity({"": 1.0}, "grams of CO2 per kWh")
+
 # Published names first, GNU ones beside them; defaults as published.
 _INPUT_OPTIONS = (
     click.option(
@@ -63,6 +88,13 @@ _INPUT_OPTIONS = (
         "tasks",
         type=FILE,
         help="Task set (TOML, CSV or legacy bounds).  [default: embedded sample]",
+    ),
+    click.option(
+        "--sample",
+        type=click.Choice(["plain", "tuned"]),
+        default="plain",
+        show_default=True,
+        help="Which embedded task set is meant without -bdfn: tuned ones learn batch size and power limit.",
     ),
     click.option(
         "-scfn",
@@ -126,7 +158,7 @@ _DECISION_OPTIONS = (
         default="as-given",
         show_default=True,
         shell_complete=_objective_names,
-        help="Registered name or module:callable.",
+        help="Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
     ),
     click.option(
         "--decide-on",
@@ -158,7 +190,33 @@ _DECISION_OPTIONS = (
     ),
     click.option("--no-prune", is_flag=True, help="Give solvers all options, also those that no optimum uses."),
     click.option("--threads", type=int, default=1, show_default=True, help="Threads of a solver."),
-    click.option("--seed", type=int, default=0, show_default=True, help="For --initial random."),
+    click.option("--seed", type=int, default=0, show_default=True, help="For --initial random and for tuned tasks."),
+)
+_POWER_OPTIONS = (
+    click.option(
+        "--power-cap",
+        type=_POWER,
+        help="What harvested nodes may draw at the meter: 250kW, or a CSV of time,power_w. All tasks must be tuned.",
+    ),
+    click.option(
+        "--idle-power",
+        "idle_power_w",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Watts of a node that does not train.",
+    ),
+    click.option(
+        "--pue", type=float, default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes."
+    ),
+    click.option("--carbon", type=_INTENSITY, help="gCO2/kWh: a number, or a CSV of time,gco2_per_kwh."),
+    click.option(
+        "--power-options",
+        type=click.Choice(["chosen", "pareto", "all"]),
+        default="chosen",
+        show_default=True,
+        help="Power limits of tuned tasks that decisions choose from.",
+    ),
 )
 _OUTPUT_OPTIONS = (
     click.option(
@@ -191,6 +249,6 @@ _OUTPUT_OPTIONS = (
 
 def replay_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` all options of a replay."""
-    for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_OUTPUT_OPTIONS)):
+    for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_POWER_OPTIONS, *_OUTPUT_OPTIONS)):
         command = option(command)
     return command

@@ -22,11 +22,11 @@ def solvers(as_json: bool) -> None:
         return
     from bftrainer.cli.tables import print_table
 
-    headings = ("solver", "installed", "licence", "exact", "extra rows", "version")
+    headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     lines = []
     for row in rows:
-        installed, exact, extra_rows = (_yes(answer) for answer in (row.installed, row.exact, row.extra_rows))
-        lines.append((row.name, installed, row.licensed or "-", exact, extra_rows, row.version or "-"))
+        takes = [_yes(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
+        lines.append((row.name, _yes(row.installed), row.licensed or "-", *takes, row.version or "-"))
     print_table(headings, lines, left=None)
 
 

@@ -95,6 +95,35 @@ def _below_large_idle(summary: Summary) -> str | None:
     return f"{_percent(small['occupancy'])} (while fewer than {small['large_idle']:,} nodes are idle)"
 
 
+def _energy(summary: Summary) -> str | None:
+    if "energy_j" not in summary:
+        return None
+    tasks, idle = (summary[name] / 3.6e6 for name in ("energy_j", "idle_energy_j"))
+    mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
+    return f"{tasks:,.1f} kWh by tuned tasks, {idle:,.1f} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
+
+
+def _emissions(summary: Summary) -> str | None:
+    grams = summary.get("emissions_gco2")
+    return None if grams is None else f"{grams / 1e3:,.1f} kg CO2 (PUE {summary['pue']:g})"
+
+
+def _tuning(summary: Summary) -> str | None:
+    if "attempts" not in summary:
+        return None
+    return (
+        f"{summary['tasks_reached']:,} reached their target in {summary['attempts']:,} tries, "
+        f"{summary['tasks_failed']:,} failed; batch sizes {_frequent(summary['batch_sizes'])}, "
+        f"power limits {_frequent(summary['power_limits_w'])} W"
+    )
+
+
+def _frequent(counts: dict[str, int]) -> str:
+    """The three most frequent, each with how often."""
+    most = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{value} ({count:,}x)" for value, count in most) or "-"
+
+
 def _decision_time(summary: Summary) -> str:
     median, p95, most = (_milliseconds(summary[f"solve_s_{name}"]) for name in ("median", "p95", "max"))
     answered = ", ".join(summary["solvers"]) or summary["solver"]
@@ -122,6 +151,9 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("turnaround", _turnaround),
     ("waiting", _waiting),
     ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
+    ("tuning", _tuning),
+    ("energy", _energy),
+    ("emissions", _emissions),
     ("optimality", _optimality),
     ("decision time", _decision_time),
     ("wall time", _wall_time),

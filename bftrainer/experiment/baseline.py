@@ -11,7 +11,7 @@ from functools import cache, partial
 import numpy as np
 
 import solvers
-from bftrainer.model import TaskSpec
+from bftrainer.model import TaskSpec, Tuner
 from bftrainer.model.records import Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.report.metrics import Intervals
@@ -58,6 +58,8 @@ def efficiency(
     settings: Settings,
     start_ns: int,
     interrupted: Callable[[], bool] = lambda: False,
+    tuner: Callable[[], Tuner | None] = lambda: None,
+    caps: Sequence[tuple[float, float]] = (),
 ) -> Efficiency | None:
     """Compare a harvested run with the same tasks, solver and settings on constant pools.
 
@@ -75,6 +77,10 @@ def efficiency(
         Window start, nanoseconds since the epoch.
     interrupted : callable
         Asked now and then; True ends the comparison.
+    tuner : callable
+        Gives each run a tuner that has learnt nothing yet, or None.
+    caps : sequence of (float, float)
+        As for `bftrainer.replay.replay`.
 
     Returns
     -------
@@ -92,7 +98,8 @@ def efficiency(
     eq_nodes = _idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s)
     pools = {}
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
-        pools[size] = _static_run(size, begin_s, end_s, tasks, settings, start_ns, interrupted)
+        allocator = _dedicated(size, tasks, settings, start_ns, tuner())
+        pools[size] = _static_run(size, begin_s, end_s, allocator, caps, interrupted)
         if interrupted():
             return None
     return _compared(recording, tasks, eq_nodes, pools)
@@ -109,6 +116,9 @@ def _compared(
     static = _interpolated(eq_nodes, work.__getitem__)
     if not static > 0:
         return Efficiency(None, horizon_s, eq_nodes, None, None, None)
+    if any(task.tuning is not None for task in tasks):
+        # What a tuned task does a second depends on what its group has learnt: there is no ideal to compare with.
+        return Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes, None, None, None)
     ideal, best = _best_work(recording, tasks, eq_nodes)
     return Efficiency(
         value=harvested.work_at(horizon_s) / static,
@@ -131,19 +141,25 @@ def _static_run(
     size: int,
     begin_s: float,
     end_s: float,
-    tasks: Sequence[TaskSpec],
-    settings: Settings,
-    start_ns: int,
+    allocator: Allocator,
+    caps: Sequence[tuple[float, float]],
     interrupted: Callable[[], bool],
 ) -> Recording | None:
-    """Replay the tasks on `size` dedicated nodes; None without a node, where nothing happens."""
+    """Replay an allocator's tasks on `size` dedicated nodes; None without a node, where nothing happens."""
     if size == 0:
         return None
-    names = tuple(f"n{number}" for number in range(size))
-    allocator = Allocator(tasks, replace(settings, completions="reported"), names, start_ns)
     recorder = Recorder()
-    replay([(begin_s, names, ())], end_s, allocator, observers=[recorder], interrupted=interrupted)
+    rows = [(begin_s, tuple(allocator.node_names), ())]
+    replay(rows, end_s, allocator, caps=caps, observers=[recorder], interrupted=interrupted)
     return recorder.recording
+
+
+def _dedicated(
+    size: int, tasks: Sequence[TaskSpec], settings: Settings, start_ns: int, tuner: Tuner | None
+) -> Allocator:
+    """A decision maker for `size` nodes, whose completions are events."""
+    names = tuple(f"n{number}" for number in range(size))
+    return Allocator(tasks, replace(settings, completions="reported"), names, start_ns, tuner)
 
 
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:

@@ -16,7 +16,7 @@ from bftrainer.model import NS_PER_S
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["booleans", "instants", "integers", "lists", "reals", "texts"]
+__all__ = ["booleans", "instants", "integers", "known_integers", "lists", "reals", "texts"]
 
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -34,12 +34,20 @@ def integers(values: Sequence[int] | NDArray[np.integer], missing: NDArray[np.bo
     return _column(pa.int64(), np.asarray(values, dtype=np.int64), missing)
 
 
-def booleans(values: Sequence[bool]) -> pa.Array:
-    """Column of booleans."""
+def known_integers(values: Sequence[int | None]) -> pa.Array:
+    """Column of int64; None becomes null."""
+    missing = np.array([value is None for value in values], dtype=np.bool_)
+    return integers([value or 0 for value in values], missing)
+
+
+def booleans(values: Sequence[bool] | Sequence[bool | None]) -> pa.Array:
+    """Column of booleans; None becomes null."""
     import pyarrow as pa
 
-    packed = np.packbits(np.asarray(values, dtype=np.bool_), bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
+    missing = np.array([value is None for value in values], dtype=np.bool_)
+    bits = np.packbits(np.array([bool(value) for value in values], dtype=np.bool_), bitorder="little")
+    known = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
 
 
 def reals(values: Sequence[float]) -> pa.Array:

@@ -41,7 +41,7 @@ class ReplayConfig:
     initial : {"solve", "empty", "random"}
     startup_cost : {"none", "full"}
     objective : str
-        A registered objective or ``module:callable``.
+        A name that `bftrainer.objectives.get_objective` knows: registered, modified, or ``module:callable``.
     solver, fallback : str
     forward_time_s, time_limit_s, mip_gap : float
     threads, max_tasks, seed : int
@@ -52,6 +52,18 @@ class ReplayConfig:
         Whether the efficiency against constant pools is computed.
     large_idle : int, optional
         Intervals with as many idle nodes are left out of the second set of shares; a quarter of the nodes by default.
+    power_cap : float, Path or None
+        What harvested nodes may draw, in watts at the site's meter: constant, or a CSV over time. All tasks must be
+        tuned then.
+    idle_power_w : float
+        What a node draws that does not train.
+    pue : float
+        Watts at the meter for each watt of the nodes.
+    carbon : float, Path or None
+        Carbon intensity in gCO2/kWh: constant, or a CSV over time.
+    power_options : {"chosen", "pareto", "all"}
+        Power limits of a tuned task that decisions choose from: the one its group chose, those on the energy-time
+        Pareto front of its batch size, or all that were measured.
 
     Raises
     ------
@@ -84,9 +96,14 @@ class ReplayConfig:
     strict_published: bool = False
     baseline: bool = True
     large_idle: int | None = None
+    power_cap: float | Path | None = None
+    idle_power_w: float = 0.0
+    pue: float = 1.0
+    carbon: float | Path | None = None
+    power_options: Literal["chosen", "pareto", "all"] = "chosen"
 
     def __post_init__(self) -> None:
-        for name in ("node_log", "tasks", "scalability"):
+        for name in ("node_log", "tasks", "scalability", "power_cap", "carbon"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, Path(getattr(self, name)))
         for name, least in (
@@ -104,6 +121,12 @@ class ReplayConfig:
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
         if self.decide_on not in ("all", "nodes"):
             raise SettingsError(f"Expected decide_on to be all or nodes, got {self.decide_on!r}.")
+        if self.power_options not in ("chosen", "pareto", "all"):
+            raise SettingsError(f"Expected power_options to be chosen, pareto or all, got {self.power_options!r}.")
+        for name in ("power_cap", "carbon"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
 
     def until_s(self, start_ns: int) -> float:
         """Where the replay ends at the latest, in seconds since the window's start.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bftrainer.experiment.baseline import Efficiency
 from bftrainer.experiment.config import ReplayConfig
+from bftrainer.experiment.power import Metered, power_summary
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
@@ -20,6 +23,7 @@ SETTINGS = (
     *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
     *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
     *("max_tasks", "seed", "prune", "strict_published", "baseline"),
+    *("idle_power_w", "pue", "power_options"),
 )
 
 
@@ -57,6 +61,8 @@ class RunResult:
     timings : Timings
     is_partial : bool
         Whether the run was interrupted, in the replay or in the runs it is compared with.
+    metered : Metered or None
+        Power and tuning; None where nobody knows what nodes draw.
     """
 
     config: ReplayConfig
@@ -71,6 +77,7 @@ class RunResult:
     efficiency: Efficiency | None
     timings: Timings
     is_partial: bool = False
+    metered: Metered | None = None
 
     def iso(self, time_s: float) -> str:
         """A time of this run in ISO 8601, UTC."""
@@ -107,6 +114,7 @@ class RunResult:
             **self._efficiency(),
             "return_on_investment": returned,
             **task_metrics(recording.tasks, pool["used_node_s"]),
+            **self._power(),
             **decisions,
             "load_s": self.timings.load_s,
             "replay_s": self.timings.replay_s,
@@ -127,6 +135,26 @@ class RunResult:
             "loss_horizon_share": found.loss_horizon_share if found else None,
         }
 
+    def _power(self) -> dict[str, Any]:
+        """Energy, and what tuned tasks ended with; nothing where power is not known."""
+        if self.metered is None:
+            return {}
+        figures = power_summary(self.metered.record, self.metered.plan, self.recording.end_s)
+        tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
+        if not tuned:
+            return figures
+        sizes = Counter(each.batch_size for each in self.metered.attempts)
+        limits = Counter(each.power_limit_w for each in self.metered.attempts)
+        return figures | {
+            "tasks_reached": sum(task.reached for task in tuned),
+            "tasks_failed": sum(task.failure is not None for task in tuned),
+            "attempts": sum(task.attempts for task in tuned),
+            "train_s": math.fsum(task.train_s for task in tuned),
+            "batch_sizes": {str(size): sizes[size] for size in sorted(sizes)},
+            "power_limits_w": {str(limit): limits[limit] for limit in sorted(limits)},
+            "failures": sorted({task.failure for task in tuned if task.failure is not None}),
+        }
+
     def _settings(self) -> dict[str, Any]:
         config = self.config
         until_s = config.until_s(self.start_ns)
@@ -134,6 +162,8 @@ class RunResult:
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": self.assumed_scaling,
+            "power_cap": _given(config.power_cap),
+            "carbon": _given(config.carbon),
         }
 
     @property
@@ -151,3 +181,8 @@ class RunResult:
             "idle_node_s_share": metrics["idle_node_s"] / total_idle if total_idle else None,
             **metrics,
         }
+
+
+def _given(value: float | Path | None) -> float | str | None:
+    """A setting that is a number or a file, as the summary keeps it."""
+    return str(value) if isinstance(value, Path) else value

@@ -17,12 +17,14 @@ import solvers
 from bftrainer.errors import SettingsError, SolverError
 from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.experiment.config import ReplayConfig
+from bftrainer.experiment.power import Metered, PowerPlan, power_plan
 from bftrainer.experiment.result import RunResult, Timings
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.experiment.tuning import Tuning, with_tuning
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
-from bftrainer.replay import Allocator, Observer, Recorder, Settings, log_rows, replay
+from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, log_rows, replay
 from bftrainer.traces import read_node_log, read_task_set
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
@@ -50,6 +52,10 @@ class Inputs:
     assumed_scaling : str or None
         The scaling law given to tasks that came without a curve.
     settings : Settings
+    power : PowerPlan
+        Cap and carbon intensity over the window.
+    tuning : Tuning or None
+        What tuned tasks are tuned with; None if there are none.
     load_s : float
         Wall-clock seconds it took.
     """
@@ -61,6 +67,8 @@ class Inputs:
     sources: dict[str, Any]
     assumed_scaling: str | None
     settings: Settings
+    power: PowerPlan
+    tuning: Tuning | None
     load_s: float
 
 
@@ -96,9 +104,16 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         log = node_log.skipped(config.skip_events)
     log = log.selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
+    check = getattr(settings.objective, "check", None)
+    if check is not None:
+        check(tasks)
     notes += _doubts(config, log, tasks)
+    tasks = tuple(tasks)
+    tuning = Tuning.of(tasks, config.seed, config.power_options)
+    power = power_plan(config, log, tasks)
+    settings = replace(settings, power_cap_w=power.first_cap_w())
     load_s = time.perf_counter() - began
-    return Inputs(config, log, tuple(tasks), tuple(notes), sources, assumed_scaling, settings, load_s)
+    return Inputs(config, log, tasks, tuple(notes), sources, assumed_scaling, settings, power, tuning, load_s)
 
 
 def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
@@ -130,6 +145,8 @@ def _settings(config: ReplayConfig) -> Settings:
         completions="reported" if config.decide_on == "all" else "noticed",
         fallback=config.fallback,
         seed=config.seed,
+        idle_node_w=config.idle_power_w,
+        pue=config.pue,
     )
 
 
@@ -189,7 +206,7 @@ def run_replay(
     50
     """
     given = _loaded(config, inputs, options)
-    recording, replay_s = _timed(lambda: _recorded(given, observers, interrupted))
+    (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     return RunResult(
         config=given.config,
@@ -204,6 +221,7 @@ def run_replay(
         efficiency=compared,
         timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
         is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
+        metered=metered,
     )
 
 
@@ -223,28 +241,48 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
     return inputs
 
 
-def _recorded(inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]) -> Recording:
-    """Replay the inputs and keep all that happens."""
+def _recorded(
+    inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]
+) -> tuple[Recording, Metered | None]:
+    """Replay the inputs and keep all that happens; power only where tasks are tuned or idle nodes draw some."""
     config, log = inputs.config, inputs.log
-    recorder = Recorder()
+    tuner = inputs.tuning.tuner() if inputs.tuning else None
+    recorder, meter = Recorder(), PowerMeter(config.idle_power_w)
+    metering = tuner is not None or config.idle_power_w > 0
     replay(
         log_rows(log),
         log.window_s,
-        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns),
+        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
-        observers=[recorder, *observers],
+        caps=inputs.power.cap_changes(log.window_s),
+        observers=[recorder, *([meter] if metering else []), *observers],
         interrupted=interrupted,
     )
-    return recorder.recording
+    recording = recorder.recording
+    if not metering:
+        return recording, None
+    record = meter.record()
+    if tuner is not None:
+        recording = with_tuning(recording, record, tuner)
+    return recording, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
 
 
 def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:
     """The efficiency, where it is wanted and nobody is in a hurry."""
     if not inputs.config.baseline or recording.reason == "interrupted":
         return None
-    return efficiency(recording, inputs.tasks, inputs.settings, inputs.log.start_ns, interrupted)
+    tuning, log = inputs.tuning, inputs.log
+    return efficiency(
+        recording,
+        inputs.tasks,
+        inputs.settings,
+        log.start_ns,
+        interrupted,
+        tuner=tuning.tuner if tuning else lambda: None,
+        caps=inputs.power.cap_changes(log.window_s),
+    )
 
 
 def versions() -> dict[str, str]:

@@ -5,18 +5,25 @@ from bftrainer.model.event import Event, EventKind
 from bftrainer.model.instants import instant_ns, iso
 from bftrainer.model.node_log import NodeLog
 from bftrainer.model.objective import Objective, is_static, static
+from bftrainer.model.series import StepSeries
 from bftrainer.model.task import NS_PER_S, ScalingCurve, TaskSpec, TaskState
+from bftrainer.model.tuning import Attempt, TunedRun, Tuner, TuningSpec
 
 __all__ = [
     "NS_PER_S",
+    "Attempt",
     "Decision",
     "Event",
     "EventKind",
     "NodeLog",
     "Objective",
     "ScalingCurve",
+    "StepSeries",
     "TaskSpec",
     "TaskState",
+    "TunedRun",
+    "Tuner",
+    "TuningSpec",
     "instant_ns",
     "is_static",
     "iso",

@@ -27,6 +27,12 @@ class Decision:
         Node names that a task gains and gives up; tasks without moves are absent.
     result : SolveResult or None
         What the solver said; None if there was nothing to decide or the allocation was given.
+    drawn_w : float, optional
+        The most that the pool's nodes draw until the next event, idle ones included; None if no task is tuned.
+    cap_w : float, optional
+        What they may draw; None without a cap.
+    batch_sizes, power_limits_w : tuple of int or None, optional
+        Settings of each active task after the decision, None for those not tuned; None if no task is.
     """
 
     time_s: float
@@ -37,3 +43,7 @@ class Decision:
     added: dict[str, tuple[str, ...]]
     removed: dict[str, tuple[str, ...]]
     result: SolveResult | None = None
+    drawn_w: float | None = None
+    cap_w: float | None = None
+    batch_sizes: tuple[int | None, ...] | None = None
+    power_limits_w: tuple[int | None, ...] | None = None

@@ -17,6 +17,7 @@ class EventKind(IntEnum):
     LEAVE = 1
     JOIN = 2
     SUBMISSION = 3
+    POWER_CAP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Event:
         Names of tasks that are complete.
     spec : TaskSpec, optional
         A submitted task that was not known before.
+    power_cap_w : float, optional
+        What harvested nodes may draw from now on, in watts.
 
     Examples
     --------
@@ -51,6 +54,7 @@ class Event:
     nodes: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     spec: TaskSpec | None = None
+    power_cap_w: float | None = None
 
     @property
     def order(self) -> tuple[float, int, int]:
@@ -88,3 +92,8 @@ class Event:
     def submission(cls, time_s: float, spec: TaskSpec | None = None) -> Event:
         """A task is submitted; without `spec`, one that is already known is due."""
         return cls(time_s, EventKind.SUBMISSION, spec=spec)
+
+    @classmethod
+    def power_cap(cls, time_s: float, cap_w: float) -> Event:
+        """The power that harvested nodes may draw changes."""
+        return cls(time_s, EventKind.POWER_CAP, power_cap_w=cap_w)

@@ -17,8 +17,14 @@ _Credit = TypeVar("_Credit", bound="Objective")
 class Objective(Protocol):
     """Credit per task and node count, in work-equivalents per second.
 
-    One that is not a sum over tasks (quotas, fairness) also has a method ``constraints(problem)`` that returns
-    `solvers.LinearRow`s to add to the decision.
+    It may have two methods more:
+
+    ``constraints(problem, tasks)``
+        For what is no sum over tasks (quotas, fairness): `solvers.LinearRow`s and at most one `solvers.Floor` to add to
+        the decision. `problem` is the `solvers.AllocationProblem` without them, `tasks` the `TaskState` behind each of
+        its tasks.
+    ``check(tasks)``
+        Raises `ObjectiveError` if it cannot be used with these `TaskSpec`s; asked before a replay begins.
     """
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float, /) -> NDArray[np.float64]:

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from bftrainer.model.decision import Decision
 from bftrainer.model.task import TaskSpec
 
-__all__ = ["RUN_SCHEMA", "AllocationChange", "DecisionRecord", "EventRecord", "Recording", "TaskRecord"]
+__all__ = [
+    "RUN_SCHEMA",
+    "AllocationChange",
+    "DecisionRecord",
+    "EventRecord",
+    "PowerRecord",
+    "PowerSample",
+    "Recording",
+    "TaskRecord",
+    "TunedRecord",
+]
 
 RUN_SCHEMA = 1
 
@@ -98,6 +108,73 @@ class AllocationChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerSample:
+    """A piece of time in which power was constant.
+
+    Parameters
+    ----------
+    begin_s, end_s : float
+        Seconds since the window's start.
+    tasks_w : float
+        What tuned tasks drew.
+    idle_w : float
+        What the other nodes of the pool drew: free ones, and those of tasks that are not tuned.
+    """
+
+    begin_s: float
+    end_s: float
+    tasks_w: float
+    idle_w: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerRecord:
+    """What harvested nodes drew.
+
+    Parameters
+    ----------
+    idle_node_w : float
+        Power of a node that does nothing.
+    samples : tuple of PowerSample
+        In the order of time, without gaps while there were idle nodes.
+    energy_j, train_s : dict of int to float
+        By task number: energy, rescaling included, and time spent training.
+    """
+
+    idle_node_w: float
+    samples: tuple[PowerSample, ...]
+    energy_j: dict[int, float]
+    train_s: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRecord:
+    """What tuning made of a task.
+
+    Parameters
+    ----------
+    energy_j, train_s : float
+        Drawn by its nodes, rescaling included, and time spent training; of all its tries.
+    attempts : int
+        Tries that were begun.
+    batch_size, power_limit_w : int or None
+        Of its last try; None if it never had one.
+    reached : bool
+        Whether it reached its target.
+    failure : str or None
+        Why its group was given up.
+    """
+
+    energy_j: float
+    train_s: float
+    attempts: int
+    batch_size: int | None
+    power_limit_w: int | None
+    reached: bool
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRecord:
     """One task at the end of a replay; times in seconds since the window's start.
 
@@ -107,13 +184,16 @@ class TaskRecord:
     submitted_s : float
     started_s, completed_s : float or None
         First time it ran, and when its work was done.
-    work_done : float
+    work_done, work_total : float
+        Work done and to do; of a tuned task those of all its tries.
     node_s : float
         Node-seconds held.
     rescales, preemptions : int
         Decisions that changed its count while it ran; events in which it lost nodes.
     rescale_cost, preemption_cost : float
         Work lost by them.
+    tuned : TunedRecord, optional
+        Of tasks with a tuning section.
     """
 
     spec: TaskSpec
@@ -121,11 +201,13 @@ class TaskRecord:
     started_s: float | None
     completed_s: float | None
     work_done: float
+    work_total: float
     node_s: float
     rescales: int
     preemptions: int
     rescale_cost: float
     preemption_cost: float
+    tuned: TunedRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
+from bftrainer.model.tuning import TunedRun, TuningSpec
 
 __all__ = ["NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
 
@@ -157,6 +158,11 @@ class TaskSpec:
         As `submit_ns`.
     gpus_per_node : int
     group, user : str, optional
+    tuning : TuningSpec, optional
+        The job whose batch size and power limit are tuned; `work` and `scaling` then only count until the task is
+        admitted: what it does follows from the run that it gets.
+    run : TunedRun, optional
+        The run that a tuned task is in; `work` is that of the run, in epochs, and `scaling` in epochs/s.
 
     Attributes
     ----------
@@ -187,6 +193,8 @@ class TaskSpec:
     gpus_per_node: int = 1
     group: str | None = None
     user: str | None = None
+    tuning: TuningSpec | None = None
+    run: TunedRun | None = None
     rates: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     credits: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
@@ -240,13 +248,26 @@ class TaskSpec:
                 self._refuse(f"Expected {name} between the years 1678 and 2262, got {at_ns}")
         if self.gpus_per_node < 1:
             self._refuse(f"Expected gpus_per_node >= 1, got {self.gpus_per_node}")
+        if self.tuning is not None and not self.scaling.at(1) > 0:
+            self._refuse("Expected throughput above 0 on one node, which a tuned task's speed-up refers to, got 0")
 
     def _refuse(self, message: str) -> None:
         raise InvalidTaskError(f"{message} (task {self.name}).")
 
+    @property
+    def tuning_group(self) -> str:
+        """Whose recurrences it is tuned with: its group's, or its own alone."""
+        return self.name if self.group is None else self.group
+
     def submitted_after_s(self, start_ns: int) -> float:
         """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""
         return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S
+
+    def due_after_s(self, start_ns: int) -> float:
+        """Deadline in seconds after the instant `start_ns` (nanoseconds since the epoch); infinity without one."""
+        if self.deadline_ns is not None:
+            return (self.deadline_ns - start_ns) / NS_PER_S
+        return math.inf if self.deadline_s is None else self.deadline_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,9 +283,24 @@ class TaskState:
         Work units done.
     submitted_s : float
         Submission, seconds since the window's start.
+    start_ns : int
+        The window's start, nanoseconds since the Unix epoch.
+    modes : tuple of TaskSpec
+        What it may run as, `spec` among them: one spec a power limit on offer; `spec` alone by default.
     """
 
     spec: TaskSpec
     nodes: int
     progress: float
     submitted_s: float
+    start_ns: int = 0
+    modes: tuple[TaskSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.modes:
+            object.__setattr__(self, "modes", (self.spec,))
+
+    @property
+    def deadline_s(self) -> float:
+        """Deadline, seconds since the window's start; infinity without one."""
+        return self.spec.due_after_s(self.start_ns)

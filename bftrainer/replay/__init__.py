@@ -4,6 +4,7 @@ from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.effects import Effects, Moves, Rules
 from bftrainer.replay.engine import DecideOn, EndReason, Row, log_rows, replay
 from bftrainer.replay.observers import Observer, Recorder
+from bftrainer.replay.power import PowerMeter
 from bftrainer.replay.settings import Settings
 from bftrainer.replay.state import ReplayState
 
@@ -14,6 +15,7 @@ __all__ = [
     "EndReason",
     "Moves",
     "Observer",
+    "PowerMeter",
     "Recorder",
     "ReplayState",
     "Row",

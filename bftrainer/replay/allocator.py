@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import BftrainerError, InputError, ObjectiveError, SettingsError, SolverError
-from bftrainer.model import Decision, Event, EventKind, Objective, TaskSpec, TaskState, is_static
+from bftrainer.errors import InputError, SettingsError, SolverError
+from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
+from bftrainer.replay.constraints import constrained
 from bftrainer.replay.effects import Effects, Moves, Rules
+from bftrainer.replay.options import OptionTables, answering, objective_name
 from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Settings
 from bftrainer.replay.state import BUSY, ReplayState, Status
+from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
 from solvers.registry import get_solver, solve
 
 __all__ = ["Allocator"]
@@ -33,6 +36,8 @@ class Allocator:
         Node names known ahead; others are learnt when they join.
     start_ns : int
         The instant that times count from, for tasks with absolute submission times.
+    tuner : Tuner, optional
+        Chooses batch size and power limit of tasks that ask for it; it is changed.
 
     Raises
     ------
@@ -54,7 +59,12 @@ class Allocator:
     """
 
     def __init__(
-        self, tasks: Sequence[TaskSpec], settings: Settings, nodes: Sequence[str] = (), start_ns: int = 0
+        self,
+        tasks: Sequence[TaskSpec],
+        settings: Settings,
+        nodes: Sequence[str] = (),
+        start_ns: int = 0,
+        tuner: Tuner | None = None,
     ) -> None:
         self.settings = settings
         self.node_names = list(nodes)
@@ -66,9 +76,10 @@ class Allocator:
         self._rng = np.random.default_rng(settings.seed)
         self._fallback = None if settings.fallback is None else get_solver(settings.fallback)
         self._solver = self._first_usable()
-        self._known_options: dict[tuple[int, int], solvers.TaskOptions] = {}
-        self._is_static = is_static(settings.objective)
+        self.power_cap_w = settings.power_cap_w
         self._is_first = True
+        self._tuned = None if tuner is None else TunedTasks(tuner)
+        self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         rules = Rules(
             max_tasks=settings.max_tasks,
             full_startup_cost=settings.startup_cost == "full",
@@ -134,12 +145,16 @@ class Allocator:
         self._enrol(submitted)
         self._learn(joining)
         left, joined = ([self._node_number[name] for name in names] for names in (leaving, joining))
-        self.state, effects = self.state.apply(
+        before = self.state
+        self.state, effects = before.apply(
             now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
         )
-        for number in effects.completed:
-            for count in range(self.state.specs[number].max_nodes + 1):
-                self._known_options.pop((number, count), None)
+        if self._tuned is not None:
+            self.state, effects = self._tuned.after(before, self.state, effects)
+        for number in (*effects.completed, *effects.retrying, *effects.failed):
+            self._tables.forget(number, self.state.specs[number])
+        for event in by_kind[EventKind.POWER_CAP]:
+            self.power_cap_w = math.inf if event.power_cap_w is None else event.power_cap_w
         return effects
 
     def _number_of_active(self, name: str) -> int:
@@ -203,8 +218,9 @@ class Allocator:
         if is_first and self.settings.initial == INITIAL_RANDOM:
             self.state, moves = state.adopt_random(self._rng)
             return self._decision(state, moves, None), moves
-        result = self._solve(self._problem(state))
-        self.state, moves = state.adopt(_kept(state) if result.counts is None else result.counts)
+        problem, limits = self._problem(state)
+        result = self._solve(problem)
+        self.state, moves = self._adopt(state, result, limits)
         return self._decision(state, moves, result), moves
 
     def _solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
@@ -215,56 +231,68 @@ class Allocator:
                 raise
             return solve(self._fallback, problem, self.settings.limits)
 
-    def _problem(self, state: ReplayState) -> solvers.AllocationProblem:
-        """Form the value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])``."""
-        held = zip(state.active.tolist(), state.counts.tolist(), strict=True)
-        tasks = tuple(self._task_options(slot, number, count) for slot, (number, count) in enumerate(held))
-        problem = solvers.AllocationProblem(tasks, state.pool)
+    def _problem(self, state: ReplayState) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
+        """The pool, what each active task may get, and for tasks of several power limits which one an option means."""
+        limits: dict[int, NDArray[np.int64]] = {}
+        tasks = []
+        capped = math.isfinite(self.power_cap_w)
+        for slot, number in enumerate(state.active.tolist()):
+            if capped:
+                options, limits[slot] = self._tables.metered(state, slot)
+            elif self._tables.has_choice(number):
+                options, limits[slot] = self._tables.best_limits(state, slot)
+            else:
+                options = self._tables.plain(state, slot)
+            tasks.append(options)
+        if capped:
+            spare_w = max(0.0, self._spare_w(state))
+            problem = solvers.AllocationProblem(tuple(tasks), state.pool, capacities=(spare_w,))
+        else:
+            problem = solvers.AllocationProblem(tuple(tasks), state.pool)
         constraints = getattr(self.settings.objective, "constraints", None)
-        if constraints is None:
-            return problem
-        with _answering(f"objective {_name(self.settings.objective)}"):
-            return replace(problem, rows=tuple(constraints(problem)))
+        if constraints is not None:
+            behind = tuple(self._tables.state_of(state, slot) for slot in range(state.active.size))
+            where = f"objective {objective_name(self.settings.objective)}"
+            with answering(where):
+                problem = constrained(problem, constraints(problem, behind), where)
+        return problem, limits
 
-    def _task_options(self, slot: int, number: int, held: int) -> solvers.TaskOptions:
-        """Options of the active task in `slot`; computed once per count held if the objective is static."""
-        known = self._known_options.get((number, held))
-        if known is not None:
-            return known
-        state, settings = self.state, self.settings
-        spec = state.specs[number]
-        all_counts = solvers.counts_on_offer(1, spec.max_nodes)
-        on_offer = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        task = TaskState(spec, held, float(state.progress[slot]), float(state.submit_s[number]))
-        credit = self._credit(task, all_counts, state.time_s)
-        values = settings.forward_time_s * credit
-        if held >= spec.min_nodes:
-            values[:held] -= credit[held] * spec.shrink_cost_s
-            values[held + 1 :] -= credit[held] * spec.grow_cost_s
-        elif settings.startup_cost == "full":
-            values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
-        if spec.min_nodes > 1:
-            values = values[on_offer]
-        options = solvers.TaskOptions(on_offer, values, held, spec.min_nodes, spec.max_nodes)
-        if self._is_static:
-            self._known_options[number, held] = options
-        return options
+    def _spare_w(self, state: ReplayState) -> float:
+        """What training may draw beyond the pool's idle power under the present cap."""
+        settings = self.settings
+        return self.power_cap_w / settings.pue - state.pool * settings.idle_node_w
 
-    def _credit(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        objective, spec = self.settings.objective, task.spec
-        where = f"objective {_name(objective)}, task {spec.name}"
-        with _answering(where):
-            credit = np.asarray(objective(task, counts, now_s), dtype=np.float64)
-        if credit.shape != counts.shape:
-            raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
-        finite = np.isfinite(credit)
-        if not finite.all():
-            at = int(np.argmin(finite))
-            raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
-        span_s = self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
-        if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
-            raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
-        return credit
+    def _within_cap(self, state: ReplayState, counts: list[int]) -> list[int]:
+        """Counts of which those admitted last are given up, as far as the present cap asks for."""
+        if math.isinf(self.power_cap_w):
+            return counts
+        idle_w, spare_w = self.settings.idle_node_w, self._spare_w(state)
+        for slot, (number, count) in enumerate(zip(state.active.tolist(), counts, strict=True)):
+            drawn_w = drawn_at_most_w(state.specs[number], float(state.progress[slot]), count) - count * idle_w
+            if drawn_w > spare_w:
+                counts[slot] = 0
+            else:
+                spare_w -= max(0.0, drawn_w)
+        return counts
+
+    def _adopt(
+        self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
+    ) -> tuple[ReplayState, Moves]:
+        """The allocation of an answer, or the present one if there is none, and the power limits that it means."""
+        if result.counts is None:
+            return state.adopt(self._within_cap(state, _kept(state)))
+        after, moves = state.adopt(result.counts)
+        if not limits or result.choices is None:
+            return after, moves
+        changed = {}
+        for slot, of_option in limits.items():
+            number = int(state.active[slot])
+            modes = self._tuned.modes.get(number) if self._tuned else None
+            if modes is not None:
+                mode = modes[int(of_option[result.choices[slot]])]
+                if mode is not state.specs[number]:
+                    changed[number] = mode
+        return (after.respecified(changed) if changed else after), moves
 
     def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
         names = self.node_names
@@ -283,7 +311,23 @@ class Allocator:
             added=named(moves.added) if moves else {},
             removed=named(moves.removed) if moves else {},
             result=result,
+            **self._power(self.state),
         )
+
+    def _power(self, state: ReplayState) -> dict[str, Any]:
+        """What the pool draws under an allocation, where tasks are tuned, and the limits that hold."""
+        settings = self.settings
+        cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
+        if self._tuned is None:
+            return {"cap_w": cap_w}
+        drawn, sizes, limits = state.pool * settings.idle_node_w, [], []
+        held = zip(state.active.tolist(), state.counts.tolist(), state.progress.tolist(), strict=True)
+        for number, count, progress in held:
+            spec = state.specs[number]
+            sizes.append(None if spec.run is None else spec.run.batch_size)
+            limits.append(None if spec.run is None else spec.run.power_limit_w)
+            drawn += max(0.0, drawn_at_most_w(spec, progress, count) - count * settings.idle_node_w)
+        return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": tuple(sizes), "power_limits_w": tuple(limits)}
 
 
 def _kept(state: ReplayState) -> list[int]:
@@ -292,23 +336,3 @@ def _kept(state: ReplayState) -> list[int]:
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
     ]
-
-
-@contextmanager
-def _answering(where: str) -> Iterator[None]:
-    """Say whose fault it is if an objective, which anybody may write, raises anything.
-
-    Raises
-    ------
-    ObjectiveError
-    """
-    try:
-        yield
-    except BftrainerError:
-        raise
-    except Exception as error:  # an objective is anybody's code
-        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
-
-
-def _name(objective: Objective) -> str:
-    return getattr(objective, "__name__", type(objective).__name__)

@@ -50,6 +50,10 @@ class Effects:
         Nodes lost.
     completed, admitted : tuple of int
         Task numbers.
+    retrying : tuple of int
+        Tasks whose run ended short of its target: they stay active, without nodes, and start anew.
+    failed : tuple of int
+        Tasks that were given up.
     joined, left : int
         Nodes that entered and left the pool.
     released : tuple of (int, ndarray of int32)
@@ -68,6 +72,8 @@ class Effects:
     joined: int
     left: int
     released: tuple[tuple[int, Indices], ...]
+    retrying: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

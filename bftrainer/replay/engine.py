@@ -35,10 +35,12 @@ class _Timeline:
 
     rows: Iterator[Row]
     submissions: list[float]
+    caps: list[tuple[float, float]]
     end_s: float
     by_rows_only: bool
     row: Row | None = None
     submitted: int = 0
+    capped: int = 0
     completing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class _Timeline:
     def peek(self, allocator: Allocator) -> float:
         """Time of the next instant, at most the end."""
         upcoming = math.inf if self.row is None else self.row[0]
+        if self.capped < len(self.caps):
+            upcoming = min(upcoming, self.caps[self.capped][0])
         if not self.by_rows_only:
             if self.submitted < len(self.submissions):
                 upcoming = min(upcoming, self.submissions[self.submitted])
@@ -74,6 +78,9 @@ class _Timeline:
             if joined:
                 events.append(Event.join(time_s, *joined))
             self.row = next(self.rows, None)
+        while self.capped < len(self.caps) and self.caps[self.capped][0] <= time_s:
+            events.append(Event.power_cap(time_s, self.caps[self.capped][1]))
+            self.capped += 1
         return events
 
 
@@ -110,6 +117,7 @@ def replay(
     decide_on: DecideOn = "all",
     until_s: float = math.inf,
     max_events: int | None = None,
+    caps: Sequence[tuple[float, float]] = (),
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
 ) -> EndReason:
@@ -131,17 +139,15 @@ def replay(
         Stop there instead, if it comes earlier.
     max_events : int, optional
         Stop when that many events have been replayed and the next one is due.
+    caps : sequence of (float, float)
+        When the power cap changes, ascending, and to how many watts; each is an event.
     observers : sequence of Observer
     interrupted : callable
         Asked before each event; True ends the replay when that event is due.
-
-    Returns
-    -------
-    EndReason
     """
     stops = _Stops(end_s, until_s, max_events, interrupted)
     submissions = sorted(max(0.0, time) for time in allocator.state.submit_s.tolist())
-    timeline = _Timeline(iter(rows), submissions, stops.stop_s, by_rows_only=decide_on == "nodes")
+    timeline = _Timeline(iter(rows), submissions, list(caps), stops.stop_s, by_rows_only=decide_on == "nodes")
     watching = Observers(observers)
     reason: EndReason | None = None
     count = 0

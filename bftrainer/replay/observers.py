@@ -148,6 +148,8 @@ class _TaskBooks:
         self.started_s = np.full(size, np.nan)
         self.completed_s = np.full(size, np.nan)
         self.work = np.zeros(size)
+        # Work of a tuned task's tries that ended short of its target.
+        self.earlier = np.zeros(size)
         self.node_s = np.zeros(size)
         self.rescales = np.zeros(size, dtype=np.int64)
         self.preemptions = np.zeros(size, dtype=np.int64)
@@ -174,7 +176,11 @@ class _TaskBooks:
         self.preemptions[tasks] += effects.lost > 0
         for task in effects.completed:
             self.completed_s[task] = effects.time_s
-            self.work[task] = state.specs[task].work  # exactly: sums of increments carry rounding
+            # Exactly: sums of increments carry rounding.
+            self.work[task] = self.earlier[task] + state.specs[task].work
+        for task in effects.retrying:
+            if before is not None:
+                self.earlier[task] += before.specs[task].work
 
     def decided(self, before: ReplayState, after: ReplayState) -> None:
         """Book first starts, and changes of running tasks' counts."""
@@ -187,7 +193,7 @@ class _TaskBooks:
     def records(self, state: ReplayState) -> tuple[TaskRecord, ...]:
         """What the books say of every task, in file order."""
         self._reach(len(state.specs))
-        self.work[state.active] = state.progress
+        self.work[state.active] = self.earlier[state.active] + state.progress
         return tuple(
             TaskRecord(
                 spec=spec,
@@ -195,6 +201,7 @@ class _TaskBooks:
                 started_s=_known(self.started_s[number]),
                 completed_s=_known(self.completed_s[number]),
                 work_done=float(self.work[number]),
+                work_total=float(self.earlier[number] + spec.work),
                 node_s=float(self.node_s[number]),
                 rescales=int(self.rescales[number]),
                 preemptions=int(self.preemptions[number]),

@@ -22,7 +22,8 @@ class Settings:
     Parameters
     ----------
     objective : Objective
-        A callable ``credit(task_state, counts, now_s)``; one with a method ``constraints(problem)`` adds rows.
+        A callable ``credit(task_state, counts, now_s)``; one with a method ``constraints(problem, tasks)`` adds to the
+        decision what that answers.
     solver : str or solvers.Solver
         A registered solver's name, or a solver.
     forward_time_s : float
@@ -41,6 +42,12 @@ class Settings:
         Solver to ask when the first one fails or cannot run.
     seed : int
         For the random initial allocation.
+    power_cap_w : float
+        What harvested nodes may draw at first, in watts; later caps come as events.
+    idle_node_w : float
+        What a node draws that does not train.
+    pue : float
+        Watts that the site draws for each watt of its nodes.
 
     Raises
     ------
@@ -58,6 +65,9 @@ class Settings:
     completions: Literal["reported", "noticed"] = "reported"
     fallback: str | None = None
     seed: int = 0
+    power_cap_w: float = math.inf
+    idle_node_w: float = 0.0
+    pue: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.forward_time_s) and self.forward_time_s > 0):
@@ -72,6 +82,12 @@ class Settings:
             raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
         if self.limits.threads < 1:
             raise SettingsError(f"Expected threads >= 1, got {self.limits.threads}.")
+        if not self.power_cap_w >= 0:
+            raise SettingsError(f"Expected a power cap of 0 W or more, got {self.power_cap_w}.")
+        if not 0 <= self.idle_node_w < math.inf:
+            raise SettingsError(f"Expected idle power of 0 W or more, got {self.idle_node_w}.")
+        if not 1 <= self.pue < math.inf:
+            raise SettingsError(f"Expected a PUE of 1 or more, got {self.pue}.")
         for name, value, known in (
             ("startup_cost", self.startup_cost, ("none", "full")),
             ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),

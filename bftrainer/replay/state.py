@@ -6,7 +6,7 @@ tasks share one order, that of admission.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -29,6 +29,7 @@ class Status(IntEnum):
     WAITING = 0
     ACTIVE = 1
     DONE = 2
+    FAILED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +84,7 @@ class ReplayState:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is active and nothing will be submitted."""
-        return self.active.size == 0 and bool((self.status == Status.DONE).all())
+        return self.active.size == 0 and bool((self.status >= Status.DONE).all())
 
     def next_completion(self) -> tuple[float, NDArray[np.bool_]]:
         """When the next active task reaches its work at the present rates, and which ones do then.
@@ -120,13 +121,17 @@ class ReplayState:
             Active tasks that are complete by the event itself.
         """
         elapsed = time_s - self.time_s
-        progress, lost, preemption, done = self._booked(elapsed, left, completed)
-        owner, released = self._vacated(left, done)
+        progress, lost, preemption, ended = self._booked(elapsed, left, completed)
+        owner, released = self._vacated(left, ended)
+        done, again = self._parted(ended)
         if joined.size:
             owner = owner if owner is not self.owner else owner.copy()
             owner[joined] = FREE
         survivors = slice(None) if done is None else ~done
         active = self.active[survivors]
+        counts, begun = self.counts - lost, progress
+        if again is not None:
+            counts, begun = np.where(again, 0, counts), np.where(again, 0.0, progress)
         # The constructor, here and in `adopt`: `replace` alone would take a tenth of an event's time.
         state, admitted = ReplayState(
             rules=self.rules,
@@ -137,9 +142,9 @@ class ReplayState:
             time_s=time_s,
             pool=self.pool + joined.size - left.size,
             active=active,
-            counts=(self.counts - lost)[survivors],
+            counts=counts[survivors],
             work=self.work[survivors],
-            progress=progress[survivors],
+            progress=begun[survivors],
             rate=np.zeros(active.size),
             pending=np.zeros(active.size),
         )._admit()
@@ -156,12 +161,13 @@ class ReplayState:
             joined=int(joined.size),
             left=int(left.size),
             released=released,
+            retrying=() if again is None else tuple(self.active[again].tolist()),
         )
 
     def _booked(
         self, elapsed: float, left: Indices, completed: Sequence[int]
     ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
-        """Progress after `elapsed` seconds, nodes lost, the work that costs, and which active tasks are done."""
+        """Progress after `elapsed` seconds, nodes lost, the work that costs, and which active tasks ended."""
         done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
         progress = self.progress + elapsed * self.rate - self.pending
         if done is not None:
@@ -173,6 +179,14 @@ class ReplayState:
             done = reached if done is None else done | reached
             np.minimum(progress, self.work, out=progress)
         return progress, lost, preemption, done
+
+    def _parted(self, ended: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+        """Which active tasks are done, and which only ended a run that stops short of its target."""
+        if ended is None:
+            return None, None
+        runs = [self.specs[task].run for task in self.active.tolist()]
+        again = ended & np.array([run is not None and not run.reaches for run in runs], dtype=np.bool_)
+        return (ended & ~again, again) if again.any() else (ended, None)
 
     def _losses(self, left: Indices, done: NDArray[np.bool_] | None) -> tuple[NDArray[np.int64], Floats]:
         """Nodes lost per active task and the work that costs: once per event, however many nodes."""
@@ -237,6 +251,27 @@ class ReplayState:
             pending=np.concatenate((self.pending, nothing)),
         )
         return state, tuple(due.tolist())
+
+    def respecified(self, specs: Mapping[int, TaskSpec]) -> ReplayState:
+        """The same instant with other specs for some tasks: other work to do, and other rates for those that run."""
+        roster = list(self.specs)
+        for task, spec in specs.items():
+            roster[task] = spec
+        work = np.array([roster[task].work for task in self.active.tolist()])
+        state = replace(self, specs=tuple(roster), work=work)
+        return replace(state, rate=np.where(self.rate > 0, state._rates(self.counts), 0.0))
+
+    def given_up(self, tasks: Collection[int]) -> tuple[ReplayState, tuple[int, ...], tuple[tuple[int, Indices], ...]]:
+        """The same instant without some waiting or active tasks; what is admitted instead, and the nodes freed."""
+        status = self.status.copy()
+        status[list(tasks)] = Status.FAILED
+        lost = np.isin(self.active, list(tasks))
+        owner, released = self._vacated(NO_NODES, lost)
+        keep = ~lost
+        fields = ("active", "counts", "work", "progress", "rate", "pending")
+        kept = {name: getattr(self, name)[keep] for name in fields}
+        state, admitted = replace(self, owner=owner, status=status, **kept)._admit()
+        return state, admitted, released
 
     def adopt(self, counts: Sequence[int]) -> tuple[ReplayState, Moves]:
         """Give each active task its new count, without migration.

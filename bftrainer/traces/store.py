@@ -139,6 +139,11 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     """
     path = Path(path)
     form = suffix_form(path)
+    tuned = [task.name for task in tasks if task.tuning is not None]
+    if tuned and form in (Form.PICKLE, Form.CSV):
+        raise InvalidTaskError(
+            f"{path}: Expected tasks without a zeus section, which only TOML holds (task {tuned[0]})."
+        )
     if form is Form.PICKLE:
         return write_legacy_tasks(path, tasks)
     if form is Form.TOML:

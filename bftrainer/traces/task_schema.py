@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ScalingTable", "TaskTable"]
+__all__ = ["ScalingTable", "TaskTable", "ZeusTable"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -23,6 +23,24 @@ class ScalingTable(BaseModel):
     parallel_fraction: float | None = None
 
 
+class ZeusTable(BaseModel):
+    """`[task.zeus]`: the job whose batch size and power limit are tuned."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    train: Annotated[str, Field(min_length=1)]
+    power: Annotated[str, Field(min_length=1)]
+    dataset: Annotated[str, Field(min_length=1)]
+    network: Annotated[str, Field(min_length=1)]
+    optimizer: Annotated[str, Field(min_length=1)]
+    target_metric: float
+    max_epochs: int
+    default_batch_size: int
+    eta: float = 0.5
+    beta: float = 2.0
+    seed: int | None = None
+
+
 class TaskTable(BaseModel):
     """`[[task]]`."""
 
@@ -34,10 +52,11 @@ class TaskTable(BaseModel):
     submit: datetime | date | float | str = 0.0
     min_nodes: int
     max_nodes: int
-    work: float
+    work: float | None = None
     grow_cost_s: float = 0.0
     shrink_cost_s: float = 0.0
     weight: float = 1.0
     deadline: datetime | date | float | str | None = None
     gpus_per_node: int = 1
     scaling: ScalingTable | None = None
+    zeus: ZeusTable | None = None

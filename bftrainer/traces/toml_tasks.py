@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model import ScalingCurve, TaskSpec, iso
+from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
 from bftrainer.traces.opening import one_line
 from bftrainer.traces.task_set import Draft, ScalingModel, located, time_fields
 from bftrainer.traces.toml_tables import SCHEMA, fault_text, telling_fault, toml_tables
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
 __all__ = ["scaling_table", "toml_drafts", "write_toml_tasks"]
-
-_LATER = {("zeus",)}
-"""Tables that the form reserves."""
 
 
 def toml_drafts(path: Path) -> list[Draft]:
@@ -49,6 +48,8 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
         raise InvalidTaskError(f"{where}: {_message(fault)}") from None
     scaling = fields.pop("scaling")
     with located(where):
+        fields["tuning"] = _tuning(path, fields.pop("zeus"))
+        fields["work"] = _work(fields)
         fields |= time_fields("submit", fields.pop("submit"))
         deadline = fields.pop("deadline")
         if deadline is not None:
@@ -56,12 +57,30 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
         return Draft(where, fields, None if scaling is None else _curve(scaling))
 
 
+def _tuning(path: Path, zeus: Mapping[str, Any] | None) -> TuningSpec | None:
+    """The tuning section, its files looked for beside the task set."""
+    if zeus is None:
+        return None
+    beside = {key: str(path.parent / zeus[key]) for key in ("train", "power")}
+    return TuningSpec(**{**zeus, **beside})
+
+
+def _work(fields: Mapping[str, Any]) -> float:
+    """Work to do; that of a tuned task follows from its run, and is at most its epochs."""
+    tuning, work = fields["tuning"], fields["work"]
+    if tuning is not None:
+        if work is not None:
+            raise InvalidTaskError("Expected no work beside a zeus section, which counts in epochs.")
+        return float(tuning.max_epochs)
+    if work is None:
+        raise InvalidTaskError("Missing key 'work'.")
+    return float(work)
+
+
 def _message(fault: ValidationError) -> str:
     """The most telling fault in one line."""
     error = telling_fault(fault)
     path = error["loc"]
-    if error["type"] == "extra_forbidden" and path in _LATER:
-        return f"{'.'.join(('task', *map(str, path)))} is not supported by this version."
     if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
         got = error["input"]
         return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
@@ -69,9 +88,10 @@ def _message(fault: ValidationError) -> str:
 
 
 def _keys(path: Sequence[int | str]) -> list[str]:
-    from bftrainer.traces.task_schema import ScalingTable, TaskTable
+    from bftrainer.traces.task_schema import ScalingTable, TaskTable, ZeusTable
 
-    return list((ScalingTable if path else TaskTable).model_fields)
+    tables: dict[str, type[BaseModel]] = {"scaling": ScalingTable, "zeus": ZeusTable}
+    return list((tables[str(path[0])] if path else TaskTable).model_fields)
 
 
 def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
@@ -106,7 +126,8 @@ def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
 def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
     """Write tasks so that reading them gives the same ones."""
     with replacing(path) as stream:
-        stream.write(toml_text({"schema": SCHEMA, "task": [_table(task) for task in tasks]}).encode())
+        tables = [_table(task, path.parent) for task in tasks]
+        stream.write(toml_text({"schema": SCHEMA, "task": tables}).encode())
 
 
 def toml_text(document: Mapping[str, Any]) -> str:
@@ -120,20 +141,31 @@ def toml_text(document: Mapping[str, Any]) -> str:
     return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", joined, tomli_w.dumps(document))
 
 
-def _table(task: TaskSpec) -> dict[str, Any]:
+def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
     table: dict[str, Any] = {"name": task.name}
     for key in ("group", "user"):
         if getattr(task, key) is not None:
             table[key] = getattr(task, key)
     table["submit"] = task.submit_s if task.submit_ns is None else _date(task.submit_ns)
     for key in ("min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight"):
-        table[key] = getattr(task, key)
+        if key != "work" or task.tuning is None:
+            table[key] = getattr(task, key)
     if task.deadline_ns is not None:
         table["deadline"] = _date(task.deadline_ns)
     elif task.deadline_s is not None:
         table["deadline"] = task.deadline_s
     table["gpus_per_node"] = task.gpus_per_node
     table["scaling"] = scaling_table(task.scaling)
+    if task.tuning is not None:
+        table["zeus"] = _zeus_table(task.tuning, folder)
+    return table
+
+
+def _zeus_table(tuning: TuningSpec, folder: Path) -> dict[str, Any]:
+    """The tuning section, its files named from the task set's folder."""
+    table = {name: value for name, value in asdict(tuning).items() if value is not None}
+    for key in ("train", "power"):
+        table[key] = os.path.relpath(table[key], folder)
     return table
 
 

@@ -84,6 +84,10 @@ class BatchSizeTrace:
             f"Batch size {self.batch_size}: Expected a measured power limit, got {limit_w} W.{close}"
         )
 
+    def pareto_points(self) -> list[PowerPoint]:
+        """Power limits that no other beats in both time and energy of an epoch, from the highest down."""
+        return [point for point in self.points if not any(_beats(other, point) for other in self.points)]
+
     @cached_property
     def profiling_epoch(self) -> tuple[float, float]:
         """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means."""
@@ -237,6 +241,13 @@ class TrainingTrace:
                 )
             runs = self._runs.setdefault(job, {}).setdefault(targets[row], {})
             runs.setdefault(size, []).append(epochs[row])
+
+
+def _beats(one: PowerPoint, other: PowerPoint) -> bool:
+    """Whether `one` is no worse in time and energy, and better in one of them."""
+    mine = (one.time_per_epoch_s, one.energy_per_epoch_j)
+    theirs = (other.time_per_epoch_s, other.energy_per_epoch_j)
+    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
 def _power_points(power: Table, shared: list[str]) -> dict[tuple[Any, ...], list[PowerPoint]]:

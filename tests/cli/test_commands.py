@@ -148,7 +148,7 @@ def test_fit_prints_a_scaling_section(call, here):
 def test_solvers_as_text(call):
     """Each registered solver is one line, with what it can."""
     lines = call("solvers").out.splitlines()
-    assert lines[0].split() == ["solver", "installed", "licence", "exact", "extra", "rows", "version"]
+    assert " ".join(lines[0].split()) == "solver installed licence exact extra rows capacities floor version"
     assert [line.split()[0] for line in lines[1:]] == list(solver_names())
 
 
@@ -157,9 +157,10 @@ def test_solvers_as_json(call):
     rows = {row["name"]: row for row in call("solvers", "--json").json}
     assert set(rows) == set(solver_names())
     assert rows["dp"] == {
-        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "version": "",
+        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "capacities": False,
+        "floor": False, "version": "",
     }  # fmt: skip
-    assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"]) == (False, True)
+    assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)
     assert rows["highs"]["version"].startswith("highspy ")
 
 

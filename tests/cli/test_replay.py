@@ -271,7 +271,7 @@ def test_fallback_is_recorded(replay, here):
     (here / "bounded_goal.py").write_text(
         "class Goal:\n"
         "    def __call__(self, task, counts, now_s):\n        return task.spec.credits[counts]\n"
-        "    def constraints(self, problem):\n"
+        "    def constraints(self, problem, tasks):\n"
         "        import numpy, solvers\n"
         "        return [solvers.LinearRow(numpy.ones(len(problem.tasks)), upper=3)]\n"
         "goal = Goal()\n"

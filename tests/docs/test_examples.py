@@ -119,8 +119,9 @@ def test_every_output_is_described(tmp_path):
 
     from bftrainer import run_replay
     from bftrainer.experiment import write_run
+    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
 
-    write_run(run_replay(solver="dp", max_events=20), tmp_path)
+    write_run(run_replay(solver="dp", max_events=20, tasks=sample_path(SAMPLE_TUNED_TASKS)), tmp_path)
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     summary = json.loads((tmp_path / "summary.json").read_text())
     nested = ("settings", "below_large_idle", "inputs")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec, TaskState
 from bftrainer.traces import read_task_set, write_task_set
 
 CURVE = ScalingCurve((0, 2, 8), (0.0, 3.0, 9.0))
@@ -75,3 +75,23 @@ def test_numbers_of_numpy(tmp_path, form):
     assert made == task()
     write_task_set(tmp_path / form, [made])
     assert read_task_set(tmp_path / form).tasks == (task(),)
+
+
+def test_deadlines_count_from_the_start():
+    """By date or in seconds, a deadline is seconds after the window's start, and infinitely far where there is none."""
+    start_ns = 10**18
+    for changes, due_s in (
+        ({"deadline_s": 40.0}, 40.0),
+        ({"deadline_ns": start_ns + 1_500_000_000}, 1.5),
+        ({"deadline_ns": start_ns - 10**9, "deadline_s": 40.0}, -1.0),
+        ({}, math.inf),
+    ):
+        assert task(**changes).due_after_s(start_ns) == due_s
+        assert TaskState(task(**changes), 0, 0.0, 0.0, start_ns).deadline_s == due_s
+
+
+def test_a_task_without_a_choice_runs_as_itself():
+    """The power limits on offer are those given, or the spec's own alone."""
+    one, other = task(), task(work=6.0)
+    assert TaskState(one, 0, 0.0, 0.0).modes == (one,)
+    assert TaskState(one, 0, 0.0, 0.0, modes=(other, one)).modes == (other, one)

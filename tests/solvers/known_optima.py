@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,16 @@ class KnownOptimum:
     problem: AllocationProblem
     objective: float
     counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class KnownChoices:
+    """A problem with several options of a count, its optimum, and the only choices that reach it."""
+
+    name: str
+    problem: AllocationProblem
+    objective: float
+    choices: tuple[int, ...]
 
 
 def task(values: dict[int, float], *, current: int = 0, minimum: int = 1) -> TaskOptions:
@@ -35,9 +47,17 @@ def linear(slope: float, most: int, *, current: int = 0) -> TaskOptions:
     return task({count: slope * count for count in range(most + 1)}, current=current)
 
 
-def problem(*tasks: TaskOptions, nodes: int, rows: tuple[LinearRow, ...] = ()) -> AllocationProblem:
-    """An allocation problem."""
-    return AllocationProblem(tasks, nodes, rows)
+def options(*offered: tuple[float, ...], current: int = 0) -> TaskOptions:
+    """A task from rows of count, value and uses; doing nothing comes first by itself."""
+    width = max(map(len, offered), default=3)
+    table = np.array([(0.0,) * width, *offered])
+    counts = table[:, 0].astype(np.int64)
+    return TaskOptions(counts, table[:, 1], current, 1, int(counts.max()), table[:, 2:].T)
+
+
+def problem(*tasks: TaskOptions, nodes: int, rows: tuple[LinearRow, ...] = (), **more: Any) -> AllocationProblem:
+    """An allocation problem; `more` are capacities and a floor."""
+    return AllocationProblem(tasks, nodes, rows, **more)
 
 
 KNOWN = (
@@ -149,5 +169,59 @@ WITH_ROWS = (
         ),
         12.0,
         (4, 1),
+    ),
+)
+
+# Per node: 10 at 100 W, 6 at 50 W.
+TWO_LIMITS = options((1, 6.0, 50.0), (1, 10.0, 100.0), (2, 12.0, 100.0), (2, 20.0, 200.0))
+
+WITH_CAPACITIES = (
+    KnownChoices("enough for all", problem(TWO_LIMITS, nodes=2, capacities=(200.0,)), 20.0, (4,)),
+    KnownChoices("two slow nodes beat a fast one", problem(TWO_LIMITS, nodes=2, capacities=(199.0,)), 12.0, (3,)),
+    KnownChoices("the cap is reached exactly", problem(TWO_LIMITS, nodes=1, capacities=(100.0,)), 10.0, (2,)),
+    KnownChoices("half a fast node is none", problem(TWO_LIMITS, nodes=2, capacities=(99.9,)), 6.0, (1,)),
+    KnownChoices("a cap of nothing", problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(0.0,)), 0.0, (0, 0)),
+    KnownChoices("no cap at all", problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(math.inf,)), 40.0, (4, 4)),
+    KnownChoices(
+        "a task that draws nothing shares the pool alone",
+        problem(linear(1.0, 3), TWO_LIMITS, nodes=3, capacities=(100.0,)),
+        13.0,
+        (1, 3),
+    ),
+    KnownChoices(
+        "the pool and the watts bind at once",
+        problem(
+            options((1, 4.0, 10.0), (2, 9.0, 30.0), (2, 8.0, 20.0), (3, 14.0, 60.0)),
+            options((1, 5.0, 10.0), (1, 7.0, 40.0), (2, 9.0, 20.0), (2, 12.0, 80.0)),
+            nodes=4,
+            capacities=(70.0,),
+        ),
+        19.0,
+        (4, 1),
+    ),
+    KnownChoices(
+        "uses that grow faster than the count",
+        problem(
+            options((1, 3.0, 1.0), (2, 6.0, 3.0), (3, 9.0, 6.0)), options((1, 2.0, 1.0)), nodes=9, capacities=(5.0,)
+        ),
+        8.0,
+        (2, 1),
+    ),
+    KnownChoices(
+        "two further resources",
+        problem(
+            options((1, 5.0, 1.0, 4.0), (2, 9.0, 2.0, 8.0)),
+            options((1, 4.0, 3.0, 1.0), (2, 7.0, 6.0, 2.0)),
+            nodes=4,
+            capacities=(5.0, 9.0),
+        ),
+        13.0,
+        (2, 1),
+    ),
+    KnownChoices(
+        "a row on the counts as well",
+        problem(TWO_LIMITS, linear(1.0, 3), nodes=3, capacities=(100.0,), rows=(LinearRow(np.array([0.0, 1.0]), 2.0),)),
+        12.0,
+        (2, 2),
     ),
 )

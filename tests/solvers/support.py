@@ -10,6 +10,8 @@ from solvers.registry import get_solver, names, solver_class
 
 EXACT = tuple(name for name in names() if solver_class(name).exact)
 TAKES_ROWS = tuple(name for name in names() if solver_class(name).extra_rows)
+TAKES_CAPACITIES = tuple(name for name in names() if getattr(solver_class(name), "capacities", False))
+TAKES_FLOOR = tuple(name for name in names() if getattr(solver_class(name), "floor", False))
 
 
 def usable(name: str) -> Solver:

@@ -55,7 +55,7 @@ def test_a_task_may_change_by_more_than_half_the_pool() -> None:
 def test_migration_is_forbidden() -> None:
     """Swapping an own node for a free one breaks a row; growing, shrinking and keeping break none."""
     asked = problem(linear(1.0, 4, current=2), nodes=4)
-    count_model = formulate(unpruned(asked), 4)
+    count_model = formulate(unpruned(asked).choices, asked)
     model = with_nodes(count_model, [2], 4)
     rows = dense(model)
 

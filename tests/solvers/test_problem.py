@@ -10,6 +10,7 @@ import pytest
 import solvers
 from solvers import (
     AllocationProblem,
+    Floor,
     Held,
     LinearRow,
     SolveResult,
@@ -19,7 +20,8 @@ from solvers import (
     counts_on_offer,
     objective,
 )
-from tests.solvers.known_optima import linear, problem, task
+from solvers.evaluation import choices_of, counts_of, overdrawn
+from tests.solvers.known_optima import TWO_LIMITS, linear, options, problem, task
 
 
 @pytest.mark.parametrize(
@@ -39,8 +41,64 @@ def test_malformed_options_are_refused(counts: list[int], values: list[float], m
         TaskOptions(np.array(counts, dtype=np.int64), np.array(values))
 
 
+@pytest.mark.parametrize(
+    ("counts", "uses", "message"),
+    [
+        ([0, 2, 1], [[0.0, 1.0, 1.0]], r"not to decrease, from 0, got \[0, 2, 1\]"),
+        ([1, 1, 1], [[1.0, 1.0, 1.0]], "not to decrease, from 0"),
+        ([0, 1, 1], [0.0, 1.0, 1.0], r"uses of shape \(R, 3\) with R >= 1, got \(3,\)"),
+        ([0, 1, 1], [[0.0, 1.0]], r"uses of shape \(R, 3\) with R >= 1, got \(1, 2\)"),
+        ([0, 1, 1], np.zeros((0, 3)), r"got \(0, 3\)"),
+        ([0, 1, 1], [[0.0, 1.0, -2.0]], r"finite uses >= 0, got -2\.0"),
+        ([0, 1, 1], [[0.0, math.inf, 1.0]], "finite uses >= 0, got inf"),
+        ([0, 1, 1], [[0.0, math.nan, 1.0]], "finite uses >= 0, got nan"),
+        ([0, 0, 1], [[0.0, 3.0, 1.0]], r"options of 0 nodes to use nothing, got 3\.0"),
+    ],
+)
+def test_malformed_uses_are_refused(counts: list[int], uses: list[list[float]], message: str) -> None:
+    """Options may share a count; what they use is finite, not negative, and nothing without nodes."""
+    with pytest.raises(ValueError, match=message):
+        TaskOptions(np.array(counts), np.zeros(3), 0, 1, 2, np.array(uses))
+
+
+@pytest.mark.parametrize(
+    ("capacities", "message"),
+    [
+        ((), "task 0: Expected uses of 0 resources, got 1"),
+        ((1.0, 2.0), "task 0: Expected uses of 2 resources, got 1"),
+        ((-1.0,), r"capacity 0: Expected a number >= 0, got -1\.0"),
+        ((math.nan,), "capacity 0: Expected a number >= 0, got nan"),
+    ],
+)
+def test_malformed_capacities_are_refused(capacities: tuple[float, ...], message: str) -> None:
+    """There is a capacity for each use, and none is negative."""
+    with pytest.raises(ValueError, match=message):
+        problem(TWO_LIMITS, nodes=2, capacities=capacities)
+
+
+@pytest.mark.parametrize(
+    ("groups", "earned", "weight", "message"),
+    [
+        ((), [0.0, 1.0], 1.0, "at least one group, got none"),
+        (((),), [0.0, 1.0], 1.0, r"group 0: Expected tasks of 0\.\.0, each once, got \(\)"),
+        (((0,), (0, 1)), [0.0, 1.0], 1.0, r"group 1: Expected tasks of 0\.\.0, each once, got \(0, 1\)"),
+        (((0, 0),), [0.0, 1.0], 1.0, r"group 0: .* got \(0, 0\)"),
+        (((0,),), [0.0, 1.0], -1.0, r"finite weight >= 0, got -1\.0"),
+        (((0,),), [0.0, 1.0], math.inf, "finite weight >= 0, got inf"),
+        (((0,),), [0.0, math.nan], 1.0, "task 0: Expected finite credits"),
+        (((0,),), [1e308, 1.0], 10.0, "task 0: Expected finite credits"),
+    ],
+)
+def test_malformed_floors_are_refused(groups: object, earned: list[float], weight: float, message: str) -> None:
+    """Groups name tasks that there are, each once; weight and credits are finite."""
+    with pytest.raises(ValueError, match=message):
+        Floor(groups, (np.array(earned),), weight)
+
+
 def test_malformed_problems_are_refused() -> None:
-    """A pool is not negative, and a row has a coefficient a task."""
+    """A pool is not negative, a row has a coefficient a task, and a floor a credit an option."""
+    with pytest.raises(ValueError, match=r"credits of the values' shapes \[\(3,\)\], got \[\(2,\)\]"):
+        problem(linear(1.0, 2), nodes=2, floor=Floor(((0,),), (np.zeros(2),)))
     with pytest.raises(ValueError, match="nodes >= 0, got -1"):
         problem(nodes=-1)
     with pytest.raises(ValueError, match="Expected 1 coefficients"):
@@ -76,6 +134,45 @@ def test_check_by_hand() -> None:
     for counts, message in (((3, 2), "at most 4 nodes"), ((3, 1), "row 0"), ((0, 2), "row 0")):
         with pytest.raises(ValueError, match=message):
             check(asked, counts)
+
+
+def test_choices_and_counts() -> None:
+    """Choices always tell an allocation; counts do where no task has two options of one."""
+    asked = problem(TWO_LIMITS, linear(1.0, 2), nodes=4, capacities=(200.0,))
+    assert counts_of(asked, (3, 1)) == (2, 1)
+    assert objective(asked, choices=(3, 1)) == check(asked, choices=(3, 1)) == 13.0
+    assert choices_of(asked, (0, 2)) == (0, 2)
+    assert objective(asked, (0, 2)) == 2.0
+    for counts, message in (((1, 0), "task 0: Expected a choice, as several options have 1 nodes"), ((3, 0), "got 3")):
+        with pytest.raises(ValueError, match=message):
+            check(asked, counts)
+    for choices, message in (
+        ((5, 0), r"task 0: Expected a choice of 0\.\.4, got 5"),
+        ((0,), "Expected 2 choices, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            objective(asked, choices=choices)
+
+
+def test_capacities_by_hand() -> None:
+    """What the chosen options use is added up; a sum that rounding alone puts beyond a capacity is no excess."""
+    asked = problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(250.0,))
+    assert check(asked, choices=(4, 1)) == 26.0
+    assert overdrawn(asked, (4, 1)) is None
+    assert overdrawn(asked, (4, 2)) == (0, 300.0)
+    with pytest.raises(ValueError, match=r"capacity 0: Expected at most 250\.0, got 300\.0"):
+        check(asked, choices=(4, 2))
+    tenth = options((1, 1.0, 0.1))
+    for capacity, fits in ((0.3, True), (0.3 * (1 - 1e-11), False)):
+        assert (overdrawn(problem(tenth, tenth, tenth, nodes=3, capacities=(capacity,)), (1, 1, 1)) is None) == fits
+
+
+def test_a_floor_by_hand() -> None:
+    """Beside the values, the worst-off group's credit counts, times the weight; groups may overlap."""
+    earned = tuple(np.array([0.0, 1.0, 2.0]) * share for share in (1.0, 2.0, 0.5))
+    tasks = [linear(1.0, 2)] * 3
+    for groups, worst in ((((0,), (1,)), 1.0), (((0, 2), (1, 2)), 2.0), (((0, 1, 2),), 4.0)):
+        assert objective(problem(*tasks, nodes=6, floor=Floor(groups, earned, 10.0)), (1, 1, 2)) == 4.0 + 10.0 * worst
 
 
 def test_gap_of_a_result() -> None:

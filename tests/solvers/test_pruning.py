@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import problems
-from solvers import Limits, check, objective
+from solvers import AllocationProblem, Limits, check, objective
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.exhaustive import Exhaustive
+from solvers.exhaustive import Exhaustive, _allocations
 from solvers.pruning import prune, relax, unpruned, value_table
 from tests.solvers.known_optima import WITH_ROWS, linear, problem, task
 
@@ -49,19 +49,19 @@ def test_the_multiplier_is_the_worth_of_a_node() -> None:
 def test_every_optimum_survives() -> None:
     """All optimal allocations, ties included, are made of options that pruning keeps."""
     for asked in problems(8, 3, 9, 80):
-        counts, values = _all(asked)
-        optimal = counts[values >= values.max() - 1e-10 * abs(values.max())]
-        kept = prune(asked).counts
-        for task_number, column in enumerate(optimal.T):
-            assert np.isin(column, kept[task_number]).all()
+        for optimum in optima(asked):
+            for choice, kept in zip(optimum, prune(asked).choices, strict=True):
+                assert choice in kept
 
 
-def _all(asked: object) -> tuple[np.ndarray, np.ndarray]:
-    from solvers.exhaustive import _allocations, _feasible
-
-    counts, values, _ = _allocations(asked)
-    feasible = _feasible(asked, counts)
-    return counts[feasible], values[feasible]
+def optima(asked: AllocationProblem) -> list[tuple[int, ...]]:
+    """Choices of all optimal allocations."""
+    offered = unpruned(asked).choices
+    values, _, feasible = _allocations(asked, offered)
+    best = values[feasible].max()
+    equal = np.flatnonzero(feasible & (values >= best - 1e-10 * abs(best)))
+    places = np.array(np.unravel_index(equal, [left.size for left in offered])).T
+    return [tuple(left[place] for left, place in zip(offered, row, strict=True)) for row in places]
 
 
 def test_the_incumbent_is_feasible_and_near() -> None:
@@ -69,19 +69,17 @@ def test_the_incumbent_is_feasible_and_near() -> None:
     decided = []
     for asked in problems(4, 10, 130, 40):
         pruned = prune(asked)
-        check(asked, pruned.incumbent)
-        assert objective(asked, pruned.incumbent) <= pruned.bound * (1 + 1e-12)
-        decided.append(sum(counts.size == 1 for counts in pruned.counts))
-        for counts, values, whole in zip(pruned.counts, pruned.values, asked.tasks, strict=True):
-            np.testing.assert_array_equal(values, whole.values[whole.counts.searchsorted(counts)])
+        check(asked, choices=pruned.incumbent)
+        assert objective(asked, choices=pruned.incumbent) <= pruned.bound * (1 + 1e-12)
+        decided.append(sum(choices.size == 1 for choices in pruned.choices))
     assert np.median(decided) >= 4
 
 
 def test_without_scarcity_all_is_decided() -> None:
     """When the pool suffices for everyone's best count, nothing is left to solve."""
     pruned = prune(problem(linear(1.0, 3), linear(2.0, 2), nodes=9))
-    assert pruned.decided
     assert pruned.incumbent == (3, 2)
+    assert [left.tolist() for left in pruned.choices] == [[3], [2]]
 
 
 def test_extra_rows_are_not_pruned_by() -> None:
@@ -89,12 +87,12 @@ def test_extra_rows_are_not_pruned_by() -> None:
     asked = WITH_ROWS[0].problem
     pruned = prune(asked)
     assert pruned.incumbent is None
-    assert [counts.tolist() for counts in pruned.counts] == [task.counts.tolist() for task in asked.tasks]
+    assert [left.size for left in pruned.choices] == [task.counts.size for task in asked.tasks]
 
 
 def test_unpruned_drops_only_what_cannot_fit() -> None:
     """Counts above the pool are no options."""
-    assert unpruned(problem(linear(1.0, 9), nodes=4)).counts[0].tolist() == [0, 1, 2, 3, 4]
+    assert unpruned(problem(linear(1.0, 9), nodes=4)).choices[0].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_pruned_problems_keep_their_optimum() -> None:
@@ -103,10 +101,10 @@ def test_pruned_problems_keep_their_optimum() -> None:
         pruned = prune(asked)
         best = Exhaustive().solve(asked, Limits()).objective
         reachable = {0: 0.0}
-        for counts, values in zip(pruned.counts, pruned.values, strict=True):
+        for whole, left in zip(asked.tasks, pruned.choices, strict=True):
             step: dict[int, float] = {}
             for used, total in reachable.items():
-                for count, value in zip(counts.tolist(), values.tolist(), strict=True):
+                for count, value in zip(whole.counts[left].tolist(), whole.values[left].tolist(), strict=True):
                     if used + count <= asked.nodes:
                         step[used + count] = max(step.get(used + count, -np.inf), total + value)
             reachable = step

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from bftrainer import Allocator, Settings
-from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError
+from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError, UnsupportedProblemError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from solvers import Held, Limits, SolveResult, StopReason, registry
-from tests.solvers.known_optima import linear, problem
+from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
 
 SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "mip-gurobi", "mip-highs", "node-level")
 
@@ -160,6 +161,8 @@ def test_the_catalogue_tells_capabilities_apart():
     assert tuple(rows) == SHIPPED
     assert rows["cbc"].version.startswith("mip ")
     assert (rows["dp"].exact, rows["dp"].extra_rows, rows["dp"].version) == (True, False, "")
+    assert (rows["cbc"].capacities, rows["cbc"].floor) == (True, True)
+    assert (rows["equal-share"].capacities, rows["equal-share"].floor) == (False, False)
     assert not rows["equal-share"].exact
     assert rows["gurobi"].licensed
     assert rows["dp"].licensed == ""
@@ -170,6 +173,7 @@ def test_third_parties_register_by_entry_point():
     """A solver of another distribution is found, listed and timed like ours; a broken one hides none."""
     rows = {row.name: row for row in registry.catalogue()}
     assert rows["lazy"].installed
+    assert (rows["lazy"].capacities, rows["lazy"].floor) == (False, False)
     assert not rows["missing"].installed
     assert "cannot be loaded" in rows["broken"].licensed
     result = registry.solve(registry.get_solver("lazy"), problem(linear(1.0, 2), nodes=2), Limits())
@@ -246,6 +250,45 @@ def test_wrong_answers_are_errors(answer, said):
     """No solver is trusted: what cannot be is an error that names it."""
     with pytest.raises(SolverError, match=f"^answering: .*{said}"):
         registry.solve(Answering(*answer), problem(linear(2.0, 3), nodes=2), Limits())
+
+
+CAPPED = problem(TWO_LIMITS, nodes=2, capacities=(150.0,))
+
+
+@pytest.mark.parametrize(
+    ("counts", "choices", "said"),
+    [
+        (None, (4,), r"capacity 0: Expected at most 150\.0, got 200\.0"),
+        (None, (5,), "a choice of 0..4, got 5"),
+        ((1,), None, "a choice, as several options have 1 nodes"),
+        ((1,), (3,), r"the counts \(2,\) of its choices, got \(1,\)"),
+        (None, (1.5,), "not feasible: 'float'"),
+    ],
+)
+def test_wrong_choices_are_errors(counts, choices, said):
+    """Choices must be on offer, fit the capacities, and have the counts that were told, if any were."""
+    taking = type("Taking", (Answering,), {"capacities": True})
+    with pytest.raises(SolverError, match=f"^answering: .*{said}"):
+        solve_by(taking(counts, 1.0, 99.0, StopReason.OPTIMAL, INCUMBENT), choices, CAPPED)
+
+
+def solve_by(told, choices, asked):
+    """Through the wrapper, with `choices` in the solver's answer."""
+    answer = told.solve
+    told.solve = lambda problem, limits: replace(answer(problem, limits), choices=choices)
+    return registry.solve(told, asked, Limits())
+
+
+def test_choices_and_counts_are_filled_in():
+    """Whichever of the two a solver tells, the result has both."""
+    taking = type("Taking", (Answering,), {"capacities": True})
+    told = solve_by(taking(None, 0.0, 20.0, StopReason.OPTIMAL, INCUMBENT), (3,), CAPPED)
+    assert (told.counts, told.choices, told.objective) == ((2,), (3,), 12.0)
+    plain = problem(task({0: 0.0, 2: 3.0, 3: 4.0}), nodes=9)
+    told = registry.solve(Answering((3,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), plain, Limits())
+    assert (told.counts, told.choices, told.held) == ((3,), (2,), OPTIMAL)
+    with pytest.raises(UnsupportedProblemError, match="answering: takes no capacities"):
+        registry.solve(Answering((0,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), CAPPED, Limits())
 
 
 def test_an_answer_of_another_kind_is_an_error():

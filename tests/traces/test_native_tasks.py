@@ -1,4 +1,6 @@
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,17 @@ from tests.strategies import EPOCH_NS, task_sets
 HEAD = 'schema = 1\n[[task]]\nname = "J1"\nmax_nodes = 8\nwork = 1e6\n'
 GOOD = HEAD + "min_nodes = 1\n"
 CURVE = GOOD + "[task.scaling]\n"
+ZEUS = """[task.zeus]
+train = "train.csv"
+power = "power.csv"
+dataset = "images"
+network = "net"
+optimizer = "sgd"
+target_metric = 0.9
+max_epochs = 30
+default_batch_size = 32
+"""
+TUNED = GOOD.replace("work = 1e6\n", "") + ZEUS
 
 
 @pytest.fixture
@@ -137,7 +150,16 @@ def test_scaling_may_be_missing(toml):
             "task J1: Expected submit between the years 1678 and 2262, got 3021-02-10 00:00:00+00:00.",
         ),
         (GOOD + "deadline = true\n", "task J1: Expected deadline to be a date or seconds, got True."),
-        (GOOD + "[task.zeus]\ndataset = 'x'\n", "task J1: task.zeus is not supported by this version."),
+        (GOOD + "[task.zeus]\ndataset = 'x'\n", "task J1: Missing key 'train'."),
+        (GOOD + "[task.zeus]\nnetwrk = 'x'\n", "task J1: Unknown key 'netwrk' in zeus. Did you mean 'network'?"),
+        (GOOD + ZEUS, "task J1: Expected no work beside a zeus section, which counts in epochs."),
+        (GOOD.replace("work = 1e6\n", ""), "task J1: Missing key 'work'."),
+        (TUNED + "eta = 1.5\n", "task J1: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
+        (TUNED + "eta = nan\n", "task J1: Expected zeus.eta from 0 (time) to 1 (energy), got nan."),
+        (TUNED + "beta = 0.0\n", "task J1: Expected zeus.beta > 0 (inf: never stop early), got 0.0."),
+        (TUNED + "beta = -1.0\n", "task J1: Expected zeus.beta > 0 (inf: never stop early), got -1.0."),
+        (TUNED + "seed = -1\n", "task J1: Expected zeus.seed >= 0, got -1."),
+        (TUNED + "max_epoch = 3\n", "task J1: Unknown key 'max_epoch' in zeus. Did you mean 'max_epochs'?"),
         (GOOD + "scaling = 3\n", "task J1: Expected scaling to be a table, got 3."),
         (CURVE + "node = [0]\n", "task J1: Unknown key 'node' in scaling. Did you mean 'nodes'?"),
         (CURVE + "", "task J1: Expected scaling by points or by a model, got neither."),
@@ -303,3 +325,29 @@ def test_unknown_target(tmp_path):
     with pytest.raises(OutputError, match=r"jobs\.parquet: Expected a name ending in \.toml"):
         write_task_set(tmp_path / "jobs.parquet", ())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tuning_section_comes_back(toml, tmp_path):
+    """Read, written elsewhere and read again, a section is the same, and its files are found where they were."""
+    tasks = toml(TUNED + "eta = 0.25\nbeta = inf\nseed = 3\n").tasks
+    target = tmp_path / "elsewhere" / "tasks.toml"
+    target.parent.mkdir()
+    write_task_set(target, tasks)
+    again = read_task_set(target, None, None).tasks
+    assert [replaced(task) for task in again] == [replaced(task) for task in tasks]
+    assert tasks[0].tuning is not None
+    assert (tasks[0].tuning.eta, tasks[0].tuning.beta, tasks[0].tuning.seed) == (0.25, math.inf, 3)
+    assert tasks[0].work == 30.0
+
+
+def replaced(task):
+    """A task whose files are named in full."""
+    train, power = (str(Path(getattr(task.tuning, key)).resolve()) for key in ("train", "power"))
+    return replace(task, tuning=replace(task.tuning, train=train, power=power))
+
+
+@pytest.mark.parametrize("name", ["tasks.csv", "tasks-Jbnd.pkl"])
+def test_other_forms_refuse_tuning(toml, tmp_path, name):
+    """A form that cannot hold the section says so, as leaving it out would change what the task is."""
+    with pytest.raises(InvalidTaskError, match=r"without a zeus section, which only TOML holds \(task J1\)"):
+        write_task_set(tmp_path / name, toml(TUNED).tasks)

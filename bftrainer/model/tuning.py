@@ -1,0 +1,159 @@
+"""Tasks whose batch size and power limit are tuned while the replay runs: what they ask for, and what they get."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import InvalidTaskError
+
+if TYPE_CHECKING:
+    from bftrainer.model.task import TaskSpec
+
+__all__ = ["Attempt", "TunedRun", "Tuner", "TuningSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSpec:
+    """The job that a tuned task is a recurrence of, and how it is tuned.
+
+    Parameters
+    ----------
+    train, power : str
+        Files of measured training runs and of their power.
+    dataset, network, optimizer : str
+        The job, as these files name it.
+    target_metric : float
+        Validation metric to reach.
+    max_epochs : int
+        Epochs after which a run gives up.
+    default_batch_size : int
+        Batch size when nothing is known.
+    eta : float
+        Weight of energy against time, 0 to 1.
+    beta : float
+        A run stops before it costs this many times the cheapest one; inf: never.
+    seed : int, optional
+        Seed of the group's policy and paths; the replay's if None.
+
+    Raises
+    ------
+    InvalidTaskError
+        If a number is out of range, or a name empty.
+    """
+
+    train: str
+    power: str
+    dataset: str
+    network: str
+    optimizer: str
+    target_metric: float
+    max_epochs: int
+    default_batch_size: int
+    eta: float = 0.5
+    beta: float = 2.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "power", "dataset", "network", "optimizer"):
+            if not getattr(self, name):
+                raise InvalidTaskError(f"Expected zeus.{name} to be text, got {getattr(self, name)!r}.")
+        if not math.isfinite(self.target_metric):
+            raise InvalidTaskError(f"Expected a finite zeus.target_metric, got {self.target_metric}.")
+        for name in ("max_epochs", "default_batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidTaskError(f"Expected zeus.{name} >= 1, got {getattr(self, name)}.")
+        if not 0.0 <= self.eta <= 1.0:
+            raise InvalidTaskError(f"Expected zeus.eta from 0 (time) to 1 (energy), got {self.eta}.")
+        if not self.beta > 0.0:
+            raise InvalidTaskError(f"Expected zeus.beta > 0 (inf: never stop early), got {self.beta}.")
+        if self.seed is not None and self.seed < 0:
+            raise InvalidTaskError(f"Expected zeus.seed >= 0, got {self.seed}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TunedRun:
+    """One run of a tuned task at one power limit: what makes its rates and its power.
+
+    Parameters
+    ----------
+    attempt : int
+        Which try of the task this is, from 0.
+    batch_size, power_limit_w : int
+        Its settings.
+    reaches : bool
+        Whether it ends at its target; if not, it stops early and the task is tried again.
+    power_w : ndarray of float64, shape (max_nodes + 1,)
+        Power at every count while it trains, in watts.
+    profiling_work : float
+        Work at its beginning in which all power limits are tried; 0 if this batch size was profiled before.
+    profiling_power_w : ndarray of float64, shape (max_nodes + 1,)
+        Power at every count meanwhile.
+    """
+
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    reaches: bool
+    power_w: NDArray[np.float64]
+    profiling_work: float
+    profiling_power_w: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run of a tuned task that ended, as its group learnt of it.
+
+    Parameters
+    ----------
+    group, task : str
+        Whose run it was.
+    recurrence, attempt : int
+        Which task of the group, in the order of their admission, and which try of it; from 0.
+    batch_size, power_limit_w : int
+        Its settings; the limit is the one chosen for the batch size.
+    energy_j, train_s : float
+        Energy and time of its net work on one node: what the group's policy learns from.
+    reached : bool
+        Whether it reached its target.
+    """
+
+    group: str
+    task: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    energy_j: float
+    train_s: float
+    reached: bool
+
+
+class Tuner(Protocol):
+    """Chooses batch sizes and power limits as tasks are admitted, and learns from how their runs end."""
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Runs that ended, in that order."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Groups that cannot go on, and why."""
+        ...
+
+    def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
+        """The task's next run, as a task at each power limit on offer, the chosen one first; none if its group failed.
+
+        Each has the run's work, its rates and a `TunedRun`.
+        """
+        ...
+
+    def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
+        """A run ended that `start` gave; `work_at` is the net work done at each power limit."""
+        ...

@@ -1,0 +1,177 @@
+"""What each active task may get, and what that is worth to the objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+import solvers
+from bftrainer.errors import BftrainerError, ObjectiveError
+from bftrainer.model import Objective, TaskSpec, TaskState, is_static
+from bftrainer.replay.settings import Settings
+from bftrainer.replay.state import ReplayState
+from bftrainer.replay.tuned import training_power_w
+
+__all__ = ["OptionTables", "answering", "objective_name"]
+
+Modes = NDArray[np.int64]
+
+
+class OptionTables:
+    """Value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks.
+
+    Parameters
+    ----------
+    settings : Settings
+        Objective, forward-looking time and start-up costs.
+    start_ns : int
+        The instant that times count from.
+    modes : mapping of int to tuple of TaskSpec
+        What each active tuned task may run as, the present state of it at any time.
+    """
+
+    def __init__(self, settings: Settings, start_ns: int, modes: Mapping[int, tuple[TaskSpec, ...]]) -> None:
+        self.settings, self._start_ns, self._modes = settings, start_ns, modes
+        self._is_static = is_static(settings.objective)
+        self._known: dict[tuple[int, int], solvers.TaskOptions] = {}
+
+    def forget(self, task: int, spec: TaskSpec) -> None:
+        """Drop what is known of a task that ended."""
+        for count in range(spec.max_nodes + 1):
+            self._known.pop((task, count), None)
+
+    def has_choice(self, task: int) -> bool:
+        """Whether a task may run at several power limits."""
+        return len(self._modes.get(task, ())) > 1
+
+    def state_of(self, state: ReplayState, slot: int, spec: TaskSpec | None = None) -> TaskState:
+        """The active task in `slot`, as its objective sees it; running as `spec`, or as it does."""
+        number = int(state.active[slot])
+        return TaskState(
+            spec=state.specs[number] if spec is None else spec,
+            nodes=int(state.counts[slot]),
+            progress=float(state.progress[slot]),
+            submitted_s=float(state.submit_s[number]),
+            start_ns=self._start_ns,
+            modes=self._modes.get(number, ()),
+        )
+
+    def _modes_of(self, state: ReplayState, slot: int) -> tuple[TaskSpec, ...]:
+        number = int(state.active[slot])
+        return self._modes.get(number) or (state.specs[number],)
+
+    def plain(self, state: ReplayState, slot: int) -> solvers.TaskOptions:
+        """Options of a task that has one power limit, or none; made once per count held if the objective is static."""
+        number, held = int(state.active[slot]), int(state.counts[slot])
+        known = self._known.get((number, held))
+        if known is not None:
+            return known
+        spec = state.specs[number]
+        values = self._values(state, slot, spec)
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
+        options = solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes)
+        if self._is_static:
+            self._known[number, held] = options
+        return options
+
+    def best_limits(self, state: ReplayState, slot: int) -> tuple[solvers.TaskOptions, Modes]:
+        """Options when power does not matter: each count at the limit it is worth most at, the earlier of equal ones.
+
+        Returns
+        -------
+        options : TaskOptions
+        limits : ndarray of int64, shape (K,)
+            Which of the task's modes each option means.
+        """
+        modes = self._modes_of(state, slot)
+        table = np.stack([self._values(state, slot, spec) for spec in modes])
+        limits = table.argmax(axis=0)
+        spec = modes[0]
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
+        values = table[limits, np.arange(counts.size)]
+        held = int(state.counts[slot])
+        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), limits
+
+    def metered(self, state: ReplayState, slot: int) -> tuple[solvers.TaskOptions, Modes]:
+        """Options with what each draws beyond the idle power of its nodes: nothing, then each limit at each count.
+
+        Returns
+        -------
+        options : TaskOptions
+            With one further resource, watts.
+        limits : ndarray of int64, shape (K,)
+            Which of the task's modes each option means.
+        """
+        modes = self._modes_of(state, slot)
+        first = modes[0]
+        counts = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
+        some = counts[1:]
+        table = np.stack([self._values(state, slot, spec) for spec in modes])
+        idle_w = some * self.settings.idle_node_w
+        drawn = [training_power_w(spec, float(state.progress[slot]))[some] - idle_w for spec in modes]
+        # By count, then by limit; transposed tables read that way.
+        values = np.concatenate((table[:1, 0], table[:, 1:].T.ravel()))
+        watts = np.concatenate(([0.0], np.maximum(np.stack(drawn), 0.0).T.ravel()))
+        limits = np.concatenate(([0], np.tile(np.arange(len(modes)), some.size)))
+        held = int(state.counts[slot])
+        every = np.concatenate((counts[:1], np.repeat(some, len(modes))))
+        options = solvers.TaskOptions(every, values, held, first.min_nodes, first.max_nodes, uses=watts[None])
+        return options, limits
+
+    def _values(self, state: ReplayState, slot: int, spec: TaskSpec) -> NDArray[np.float64]:
+        """Values at the counts on offer, if the task ran as `spec` from now on."""
+        settings = self.settings
+        number, held = int(state.active[slot]), int(state.counts[slot])
+        credit = self._credit(state, slot, spec)
+        values = settings.forward_time_s * credit
+        if held >= spec.min_nodes:
+            current = state.specs[number]
+            at_stake = (credit if spec is current else self._credit(state, slot, current))[held]
+            values[:held] -= at_stake * spec.shrink_cost_s
+            values[held + 1 :] -= at_stake * spec.grow_cost_s
+        elif settings.startup_cost == "full":
+            values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
+        return values[solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)] if spec.min_nodes > 1 else values
+
+    def _credit(self, state: ReplayState, slot: int, spec: TaskSpec) -> NDArray[np.float64]:
+        objective = self.settings.objective
+        counts = solvers.counts_on_offer(1, spec.max_nodes)
+        task = self.state_of(state, slot, spec)
+        where = f"objective {objective_name(objective)}, task {spec.name}"
+        with answering(where):
+            credit = np.asarray(objective(task, counts, state.time_s), dtype=np.float64)
+        if credit.shape != counts.shape:
+            raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
+        finite = np.isfinite(credit)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
+        span_s = self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
+        if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
+            raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
+        return credit
+
+
+@contextmanager
+def answering(where: str) -> Iterator[None]:
+    """Say whose fault it is if an objective, which anybody may write, raises anything.
+
+    Raises
+    ------
+    ObjectiveError
+    """
+    try:
+        yield
+    except BftrainerError:
+        raise
+    except Exception as error:  # an objective is anybody's code
+        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
+
+
+def objective_name(objective: Objective) -> str:
+    """What an objective is called in messages."""
+    return getattr(objective, "__name__", type(objective).__name__)

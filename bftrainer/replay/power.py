@@ -1,0 +1,131 @@
+"""What harvested nodes draw: power over time, and each task's energy, as the integral of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from bftrainer.model import Decision
+from bftrainer.model.records import PowerRecord, PowerSample
+from bftrainer.replay.effects import Effects, Moves
+from bftrainer.replay.observers import Observer
+from bftrainer.replay.state import ReplayState
+
+__all__ = ["PowerMeter"]
+
+
+class PowerMeter(Observer):
+    """Keeps what the pool draws at each moment, and books it to tasks.
+
+    A tuned task draws its run's power while it trains; while it rescales, and on nodes that it holds without training,
+    the nodes' idle power. Free nodes of the pool, and all nodes of tasks that are not tuned, draw idle power as well:
+    what training takes there is not known.
+
+    Parameters
+    ----------
+    idle_node_w : float
+        Power of a node that does nothing, in watts.
+    """
+
+    def __init__(self, idle_node_w: float = 0.0) -> None:
+        self.idle_node_w = idle_node_w
+        self.samples: list[PowerSample] = []
+        self.energy_j: dict[int, float] = {}
+        self.train_s: dict[int, float] = {}
+        self._after: ReplayState | None = None
+        self._rescaling_s: Mapping[int, float] = {}
+
+    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
+        """Book the time since the last instant."""
+        del is_event
+        before, self._after = self._after, state
+        if before is not None and effects.elapsed_s > 0:
+            self._book(before, before.time_s, effects.time_s)
+        self._rescaling_s = {}
+
+    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
+        """Note which tasks rescale from now on, and how long."""
+        del decision
+        before, self._after = self._after, state
+        if before is not None:
+            self._rescaling_s = _rescaling(before, state, moves)
+
+    def record(self) -> PowerRecord:
+        """All that was metered."""
+        return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self.energy_j), dict(self.train_s))
+
+    def _book(self, held: ReplayState, begin_s: float, end_s: float) -> None:
+        """Cut the time into pieces of constant power."""
+        tasks, steady_w, nodes = self._draws(held, end_s - begin_s)
+        edges = sorted({begin_s, end_s, *(edge for task in tasks for edge in task.edges if begin_s < edge < end_s)})
+        idle_w = (held.pool - nodes) * self.idle_node_w
+        for start, stop in itertools.pairwise(edges):
+            drawn = steady_w
+            for task in tasks:
+                power_w, trains = task.at(start)
+                drawn += power_w
+                self._add(task.number, power_w, stop - start, stop - start if trains else 0.0)
+            self.samples.append(PowerSample(start, stop, drawn, idle_w))
+
+    def _draws(self, held: ReplayState, elapsed_s: float) -> tuple[list[_Draw], float, int]:
+        """Tuned tasks whose power changes meanwhile, the power of the others, which is booked, and the nodes of all."""
+        changing, steady_w, nodes = [], 0.0, 0
+        columns = (held.active, held.counts, held.progress, held.rate)
+        slots = zip(*(column.tolist() for column in columns), strict=True)
+        for slot, (number, count, progress, rate) in enumerate(slots):
+            run = held.specs[number].run
+            if run is None or not count:
+                continue
+            nodes += count
+            if rate > 0 and progress >= run.profiling_work and slot not in self._rescaling_s:
+                power_w = run.power_w.item(count)
+                steady_w += power_w
+                self._add(number, power_w, elapsed_s, elapsed_s)
+            else:
+                changing.append(_Draw(held, slot, self._rescaling_s.get(slot, 0.0), self.idle_node_w))
+        return changing, steady_w, nodes
+
+    def _add(self, number: int, power_w: float, elapsed_s: float, train_s: float) -> None:
+        self.energy_j[number] = self.energy_j.get(number, 0.0) + power_w * elapsed_s
+        if train_s:
+            self.train_s[number] = self.train_s.get(number, 0.0) + train_s
+
+
+class _Draw:
+    """What one tuned task draws until the next instant: idle while it rescales, then profiling, then training."""
+
+    __slots__ = ("edges", "nodes", "number", "powers")
+
+    def __init__(self, held: ReplayState, slot: int, rescaling_s: float, idle_node_w: float) -> None:
+        self.number = int(held.active[slot])
+        self.nodes = int(held.counts[slot])
+        run, rate = held.specs[self.number].run, float(held.rate[slot])
+        idle_w = self.nodes * idle_node_w
+        if run is None or not rate > 0:
+            self.edges: tuple[float, ...] = (np.inf,)
+            self.powers: tuple[float, ...] = (idle_w,)
+            return
+        trains_s = held.time_s + rescaling_s
+        # A rescale's cost is booked off at the next instant, so progress counts from its end.
+        left = max(0.0, run.profiling_work - float(held.progress[slot]))
+        self.edges = (trains_s, trains_s + left / rate)
+        self.powers = (idle_w, float(run.profiling_power_w[self.nodes]), float(run.power_w[self.nodes]))
+
+    def at(self, time_s: float) -> tuple[float, bool]:
+        """Power from a time on, and whether the task trains."""
+        phase = sum(time_s >= edge for edge in self.edges)
+        return self.powers[phase], phase > 0
+
+
+def _rescaling(before: ReplayState, after: ReplayState, moves: Moves) -> dict[int, float]:
+    """Seconds that active tasks rescale for, by slot: the work that it costs over the rate that it was taken at."""
+    found = {}
+    for slot in np.flatnonzero(moves.rescale_cost).tolist():
+        spec = before.specs[before.active[slot]]
+        count = int(before.counts[slot])
+        taken_at = spec.rates[count] if count >= spec.min_nodes else after.rate[slot]
+        if taken_at > 0:
+            found[slot] = float(moves.rescale_cost[slot] / taken_at)
+    return found

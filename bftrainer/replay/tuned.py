@@ -1,0 +1,123 @@
+"""Tuned tasks in the replay: each run that starts gets its settings, each that ends is learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.model import TaskSpec, Tuner
+from bftrainer.replay.effects import Effects
+from bftrainer.replay.state import ReplayState, Status
+
+__all__ = ["TunedTasks", "drawn_at_most_w", "training_power_w"]
+
+
+def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
+    """The most that a running task draws from now on, at each count, in watts.
+
+    Raises
+    ------
+    InvalidTaskError
+        If it is not tuned: nobody knows what it draws.
+    """
+    run = spec.run
+    if run is None:
+        raise InvalidTaskError(f"Expected a zeus section under a power cap, got none (task {spec.name}).")
+    if progress < run.profiling_work:
+        return np.maximum(run.power_w, run.profiling_power_w)
+    return run.power_w
+
+
+def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
+    """`training_power_w` at one count; 0 for a task that is not tuned, or holds nothing."""
+    run = spec.run
+    if run is None or not count:
+        return 0.0
+    steady = run.power_w.item(count)
+    return steady if progress >= run.profiling_work else max(steady, run.profiling_power_w.item(count))
+
+
+class TunedTasks:
+    """Keeps a tuner and a replay's state in step.
+
+    Parameters
+    ----------
+    tuner : Tuner
+        Chooses and learns.
+
+    Attributes
+    ----------
+    modes : dict of int to tuple of TaskSpec
+        What each active tuned task may run as: one spec a power limit, the one chosen for its batch size first.
+    """
+
+    def __init__(self, tuner: Tuner) -> None:
+        self.tuner = tuner
+        self.modes: dict[int, tuple[TaskSpec, ...]] = {}
+        self._described: dict[int, TaskSpec] = {}
+        self._work_at: dict[int, dict[int, float]] = {}
+        self._has_choices = False
+
+    def after(self, before: ReplayState, state: ReplayState, effects: Effects) -> tuple[ReplayState, Effects]:
+        """Learn from runs that ended, and start those of tasks that were admitted or are tried again.
+
+        Tasks of groups that cannot go on are given up, which may let others in.
+        """
+        self._book(before, effects)
+        ended = {*effects.completed, *effects.retrying}
+        for task in effects.tasks.tolist():
+            if task in ended and before.specs[task].run is not None:
+                self.tuner.ended(before.specs[task], self._work_at.pop(task, {}))
+                self.modes.pop(task)
+        state = self._started(state, (*effects.retrying, *effects.admitted))
+        while lost := self._lost(state):
+            for task in lost:
+                self.modes.pop(task, None)
+                self._work_at.pop(task, None)
+            state, admitted, released = state.given_up(lost)
+            effects = replace(
+                effects,
+                admitted=(*effects.admitted, *admitted),
+                failed=(*effects.failed, *lost),
+                released=(*effects.released, *released),
+            )
+            state = self._started(state, admitted)
+        return state, effects
+
+    def _book(self, before: ReplayState, effects: Effects) -> None:
+        """Credit the net work since the last instant to the power limits it was done at, where there are several."""
+        if not self._has_choices:
+            return
+        net = (effects.gross - effects.rescale_cost - effects.preemption_cost).tolist()
+        for work, task in zip(net, before.active.tolist(), strict=True):
+            run = before.specs[task].run
+            if run is not None and len(self.modes[task]) > 1:
+                at = self._work_at.setdefault(task, {})
+                at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + work
+
+    def _started(self, state: ReplayState, tasks: Sequence[int]) -> ReplayState:
+        running = {}
+        for task in tasks:
+            spec = self._described.setdefault(task, state.specs[task])
+            if spec.tuning is None:
+                continue
+            modes = self.tuner.start(spec)
+            if modes:
+                self.modes[task] = modes
+                self._has_choices |= len(modes) > 1
+                running[task] = modes[0]
+        return state.respecified(running) if running else state
+
+    def _lost(self, state: ReplayState) -> list[int]:
+        """Tasks, waiting or active, of groups that cannot go on."""
+        if not self.tuner.failures:
+            return []
+        return [
+            task
+            for task, spec in enumerate(state.specs)
+            if state.status[task] < Status.DONE and spec.tuning is not None and spec.tuning_group in self.tuner.failures
+        ]

@@ -1,0 +1,265 @@
+"""Tasks of a replay whose batch size and power limit are tuned: recurrences of jobs, in groups that learn together.
+
+Work is counted in epochs. On n nodes a run does ``speedup(n) / time_per_epoch`` epochs/s, where the speed-up is the
+task's own scaling curve relative to one node: the traces measure one node (or one group of GPUs), and the curve says
+what data-parallel training makes of more, at an unchanged batch size per GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
+from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
+from bftrainer.zeus.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.job import Job
+from bftrainer.zeus.policies import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.power_limit import JITPowerLimitOptimizer
+from bftrainer.zeus.trace import BatchSizeTrace, PowerPoint, TrainingTrace
+from bftrainer.zeus.training import Outcome, Training
+from bftrainer.zeus.tuning import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
+
+__all__ = ["GroupTuner", "PowerOptions"]
+
+PowerOptions = Literal["chosen", "pareto", "all"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Launch:
+    """A run that was started and has not ended."""
+
+    recurrence: int
+    attempt: int
+    sized: BatchSizeTrace
+    chosen: PowerPoint
+    profiled: bool
+    outcome: Outcome
+
+
+class _Group:
+    """Recurrences of one job: who is in flight, and what was learnt."""
+
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+        assert tuning.job.default_bs is not None  # from a TuningSpec
+        self.best_batch_size: int = tuning.job.default_bs
+        self.best_cost = math.inf
+        self.recurrences: dict[str, int] = {}
+        self.spent_j: dict[str, float] = {}
+        self.tries: dict[str, int] = {}
+        self.in_flight: dict[str, _Launch] = {}
+
+    def launch(self, task: str) -> _Launch:
+        """Choose settings and draw the path of the task's next run; tries that never start are used up at once.
+
+        Raises
+        ------
+        TuningError
+            If no batch size is left, or the task has no try left.
+        """
+        tuning, job = self.tuning, self.tuning.job
+        recurrence = self.recurrences.setdefault(task, len(self.recurrences))
+        while self.tries.get(task, 0) < MAX_TRIES:
+            attempt = self.tries.get(task, 0)
+            self.tries[task] = attempt + 1
+            batch_size = self.best_batch_size if self.in_flight else tuning.batch_sizes.predict(job)
+            limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
+            outcome = tuning.training.run(batch_size, limit, tuning.cost_bound, profile)
+            if outcome.started:
+                sized = tuning.training.trace.at(batch_size)
+                launch = _Launch(recurrence, attempt, sized, sized.point(limit), profile, outcome)
+                self.in_flight[task] = launch
+                return launch
+            cost = NEVER_RAN_FACTOR * tuning.cost_bound
+            tuning.batch_sizes.observe(job, batch_size, cost, False)
+            tuning.ended(Run(recurrence, attempt, batch_size, int(limit), profile, outcome, cost))
+        raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
+
+    def end(self, task: str, outcome: Outcome) -> None:
+        """Learn from a run that ended as `outcome`.
+
+        Raises
+        ------
+        NotConvergedError
+            If the default batch size did not converge, which the first recurrence shows.
+        """
+        tuning, job = self.tuning, self.tuning.job
+        launch = self.in_flight.pop(task)
+        size = launch.sized.batch_size
+        cost = tuning.training.cost(outcome)
+        tuning.batch_sizes.observe(job, size, cost, outcome.reached)
+        limit = int(launch.chosen.limit_w)
+        tuning.ended(Run(launch.recurrence, launch.attempt, size, limit, launch.profiled, outcome, cost))
+        spent = self.spent_j[task] = self.spent_j.get(task, 0.0) + cost
+        if outcome.reached:
+            tuning.min_cost = min(tuning.min_cost, spent)
+            if cost < self.best_cost:
+                self.best_cost, self.best_batch_size = cost, size
+        elif launch.recurrence == 0:
+            raise NotConvergedError(f"{job}: The default batch size {job.default_bs} did not converge.")
+
+
+class GroupTuner:
+    """Tunes all tasks of a replay that ask for it, group by group.
+
+    Tasks of one group are recurrences of one job and share its policies; a task without a group is one of its own. A
+    task that is admitted while others of its group are in flight takes the best batch size known; else the policy
+    chooses. What a run teaches its group is its net work on one node, so runs on different node counts compare;
+    waiting, rescaling and preemption are not part of it.
+
+    Parameters
+    ----------
+    tasks : iterable of TaskSpec
+        The roster; tasks without a tuning section are left alone.
+    traces : mapping of (str, str) to TrainingTrace
+        By the names of the two files that tuning sections have.
+    seed : int
+        Seed of groups that have none of their own.
+    power_options : {"chosen", "pareto", "all"}
+        Power limits on offer to the allocator: the one chosen for the batch size, those on its energy-time Pareto
+        front, or all that were measured.
+
+    Raises
+    ------
+    InvalidTaskError
+        If a job is not in its traces, its default batch size is not, or tasks of one group differ in their sections.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, sections 4.2 to 4.4.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[TaskSpec],
+        traces: Mapping[tuple[str, str], TrainingTrace],
+        seed: int = 0,
+        power_options: PowerOptions = "chosen",
+    ) -> None:
+        self.power_options = power_options
+        self.attempts: list[Attempt] = []
+        self.failures: dict[str, str] = {}
+        self._traces, self._seed = traces, seed
+        self._groups: dict[str, tuple[TuningSpec, _Group]] = {}
+        for task in tasks:
+            if task.tuning is not None:
+                self._group(task, task.tuning)
+
+    def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
+        """The group that a task belongs to, made when its first task comes."""
+        key = task.tuning_group
+        if key not in self._groups:
+            self._groups[key] = section, _Group(_start(task, section, self._traces, self._seed))
+        known, group = self._groups[key]
+        if known != section:
+            raise InvalidTaskError(f"Expected one zeus section for all of group {key}, got another (task {task.name}).")
+        return group
+
+    def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
+        """As `bftrainer.model.Tuner` says."""
+        key, section = task.tuning_group, task.tuning
+        if section is None or key in self.failures:
+            return ()
+        try:
+            launch = self._group(task, section).launch(task.name)
+        except TuningError as error:
+            self.failures[key] = str(error)
+            return ()
+        return tuple(_running(task, launch, point) for point in self._limits(launch))
+
+    def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
+        """As `bftrainer.model.Tuner` says."""
+        key = running.tuning_group
+        _, group = self._groups[key]
+        launch = group.in_flight[running.name]
+        outcome = _booked(launch, work_at)
+        self.attempts.append(
+            Attempt(
+                key,
+                running.name,
+                launch.recurrence,
+                launch.attempt,
+                launch.sized.batch_size,
+                int(launch.chosen.limit_w),
+                outcome.energy_j,
+                outcome.time_s,
+                outcome.reached,
+            )
+        )
+        try:
+            group.end(running.name, outcome)
+        except TuningError as error:
+            self.failures[key] = str(error)
+
+    def _limits(self, launch: _Launch) -> list[PowerPoint]:
+        """Power limits on offer, the chosen one first."""
+        if self.power_options == "chosen":
+            return [launch.chosen]
+        others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
+        return [launch.chosen, *(point for point in others if point is not launch.chosen)]
+
+
+def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str], TrainingTrace], seed: int) -> Tuning:
+    """A group's policies at their beginning."""
+    job = Job(
+        section.dataset,
+        section.network,
+        section.optimizer,
+        section.target_metric,
+        section.max_epochs,
+        section.default_batch_size,
+    )
+    own = seed if section.seed is None else section.seed
+    try:
+        trace = traces[section.train, section.power].of(job)
+        trace.at(section.default_batch_size)
+    except ValueError as error:
+        raise InvalidTaskError(f"{error} (task {task.name}).") from None
+    sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
+    sizes.register_job(job, list(trace.batch_sizes))
+    training = Training(job, trace, section.eta, np.random.default_rng(own))
+    return Tuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), 0)
+
+
+def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
+    """The task as it runs at one power limit."""
+    counts = np.arange(task.max_nodes + 1)
+    gpus = (counts * task.gpus_per_node).astype(np.float64)
+    energy_j, time_s = launch.sized.profiling_epoch
+    # The profiling epoch takes as much work as the chosen limit would do in its time.
+    profiling = time_s / launch.chosen.time_per_epoch_s if launch.profiled else 0.0
+    work = launch.outcome.epochs - 1 + profiling if launch.profiled else launch.outcome.epochs
+    run = TunedRun(
+        attempt=launch.attempt,
+        batch_size=launch.sized.batch_size,
+        power_limit_w=int(point.limit_w),
+        reaches=launch.outcome.reached,
+        power_w=gpus * point.average_power_w,
+        profiling_work=profiling,
+        profiling_power_w=gpus * (energy_j / time_s),
+    )
+    speedups = task.rates / task.scaling.at(1)
+    # A credit that the file gives stays what it is; else work is worth itself, in epochs.
+    credit = None if task.scaling.credit is None else tuple(task.credits.tolist())
+    curve = ScalingCurve(tuple(counts.tolist()), tuple((speedups / point.time_per_epoch_s).tolist()), credit)
+    return replace(task, work=work, scaling=curve, run=run)
+
+
+def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Outcome:
+    """Energy and time of a run on one node, from where its work was done."""
+    if set(work_at) <= {int(launch.chosen.limit_w)}:
+        return launch.outcome
+    # Profiling was done by the chosen limit's measure, whatever limit then held.
+    energy_j, time_s = launch.sized.profiling_epoch if launch.profiled else (0.0, 0.0)
+    total = sum(work_at.values())
+    share = (launch.outcome.epochs - launch.profiled) / total if total else 0.0
+    for limit, work in work_at.items():
+        point = launch.sized.point(limit)
+        energy_j += share * work * point.energy_per_epoch_j
+        time_s += share * work * point.time_per_epoch_s
+    return Outcome(energy_j, time_s, launch.outcome.reached, launch.outcome.epochs)

@@ -1,0 +1,175 @@
+"""What an allocation is worth, and whether it is feasible: the reference that every solver is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from solvers.problem import AllocationProblem, Floor
+
+__all__ = [
+    "CAPACITY_TOLERANCE",
+    "FEASIBILITY_TOLERANCE",
+    "PROVEN_GAP",
+    "assess",
+    "check",
+    "choices_of",
+    "counts_of",
+    "objective",
+    "overdrawn",
+    "proves",
+]
+
+FEASIBILITY_TOLERANCE = 1e-6
+# Sums of what fills a capacity exactly may exceed it by rounding; by more than this share of it they must not.
+CAPACITY_TOLERANCE = 1e-12
+# An allocation within this relative distance of the bound is optimal.
+PROVEN_GAP = 1e-9
+# Sums of values that cancel are known no better than to this share of the values' size.
+ROUNDING = 2.0**-44
+
+
+def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, ...]:
+    """The options, one a task, that have these node counts.
+
+    Raises
+    ------
+    ValueError
+        If a count is not on offer, or more than one option has it.
+    """
+    if len(counts) != len(problem.tasks):
+        raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
+    found = []
+    for number, (task, count) in enumerate(zip(problem.tasks, counts, strict=True)):
+        offered = task.counts
+        # Nearly all options end in a range without gaps, or the count is 0; a search takes ten times as long.
+        index = count - offered.item(-1) + offered.size - 1 if count else 0
+        if task.uses is not None or not (0 <= index < offered.size and offered.item(index) == count):
+            index = int(offered.searchsorted(count))
+            if index == offered.size or offered.item(index) != count:
+                raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
+            if index + 1 < offered.size and offered.item(index + 1) == count:
+                raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
+        found.append(index)
+    return tuple(found)
+
+
+def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, ...]:
+    """Node counts of these options, one a task.
+
+    Raises
+    ------
+    ValueError
+        If a choice is not on offer.
+    """
+    if len(choices) != len(problem.tasks):
+        raise ValueError(f"Expected {len(problem.tasks)} choices, got {len(choices)}.")
+    for number, (task, choice) in enumerate(zip(problem.tasks, choices, strict=True)):
+        if not 0 <= choice < task.counts.size:
+            raise ValueError(f"task {number}: Expected a choice of 0..{task.counts.size - 1}, got {choice}.")
+    return tuple([task.counts.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)])
+
+
+def objective(
+    problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
+) -> float:
+    """Value of an allocation: the sum of the chosen options' values, and what its floor is worth, correctly rounded.
+
+    Parameters
+    ----------
+    problem : AllocationProblem
+    counts : sequence of int, length J
+        Nodes per task; enough where no task has two options of one count.
+    choices : sequence of int, length J
+        Option per task, instead of `counts`.
+
+    Raises
+    ------
+    ValueError
+        If an option is not on offer, or is not told by its count.
+    """
+    if choices is None:
+        return _worth(problem, choices_of(problem, () if counts is None else counts))
+    counts_of(problem, choices)
+    return _worth(problem, choices)
+
+
+def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
+    """`objective` of choices that are on offer."""
+    worth = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
+    if problem.floor is not None:
+        worth.append(problem.floor.weight * _least(problem.floor, choices))
+    return math.fsum(worth)
+
+
+def _least(floor: Floor, choices: Sequence[int]) -> float:
+    """Credit of the worst-off group."""
+    return min(math.fsum(floor.credits[task].item(choices[task]) for task in group) for group in floor.groups)
+
+
+def check(
+    problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
+) -> float:
+    """Value of the allocation, told as `objective` takes it, if it is feasible.
+
+    Raises
+    ------
+    ValueError
+        If an option is not on offer, the pool or a capacity is too small, or a row is violated.
+    """
+    return assess(problem, counts, choices)[2]
+
+
+def assess(
+    problem: AllocationProblem, counts: Sequence[int] | None, choices: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...], float]:
+    """Counts, choices and value of a feasible allocation that is told by either, or by both if they agree.
+
+    Raises
+    ------
+    ValueError
+        As `check` does, and if the choices have other counts.
+    """
+    if choices is None:
+        counts = () if counts is None else tuple(counts)
+        choices = choices_of(problem, counts)
+    else:
+        told, counts = counts, counts_of(problem, choices)
+        if told is not None and tuple(told) != counts:
+            raise ValueError(f"Expected the counts {counts} of its choices, got {told}.")
+    if sum(counts) > problem.nodes:
+        raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(counts)}.")
+    excess = overdrawn(problem, choices)
+    if excess is not None:
+        number, used = excess
+        raise ValueError(f"capacity {number}: Expected at most {problem.capacities[number]}, got {used}.")
+    for number, row in enumerate(problem.rows):
+        total = float(row.coefficients @ np.asarray(counts, dtype=np.float64))
+        if not row.lower - FEASIBILITY_TOLERANCE <= total <= row.upper + FEASIBILITY_TOLERANCE:
+            raise ValueError(f"row {number}: Expected {row.lower} <= sum <= {row.upper}, got {total}.")
+    return counts, tuple(choices), _worth(problem, choices)
+
+
+def overdrawn(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
+    """The first capacity that these choices exceed, by more than rounding may, and what they use of it."""
+    for number, capacity in enumerate(problem.capacities):
+        pairs = zip(problem.tasks, choices, strict=True)
+        used = math.fsum(task.uses.item(number, choice) for task, choice in pairs if task.uses is not None)
+        if used > capacity * (1.0 + CAPACITY_TOLERANCE):
+            return number, used
+    return None
+
+
+def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
+    """Whether an allocation worth `value` is optimal if none is worth more than `bound`; never if that is NaN."""
+    excess = bound - value
+    if excess <= PROVEN_GAP * abs(value):
+        return True
+    if not math.isfinite(excess):
+        return False
+    size = sum(float(np.abs(task.values).max()) for task in problem.tasks)
+    if problem.floor is not None:
+        size += problem.floor.weight * sum(float(np.abs(credit).max()) for credit in problem.floor.credits)
+    return excess <= ROUNDING * size
