@@ -111,7 +111,8 @@ class Books:
                 break
             # Of what is due where a run was stopped, only completions that waited to be noticed have happened.
             changes = () if is_stop else rows.get(time, ())
-            freed = self._changes(changes) | self._completions(time, {row[1] for row in done.get(time, ())})
+            completing = {row[1] for row in done.get(time, ())}
+            freed = self._changes(changes, completing) | self._completions(time, completing)
             self.last_booked = self._progress() - before
             admitted = self.queue.admit(time)
             if self.opening_ns is None and time < end and self.queue.active and self.idle:
@@ -144,8 +145,12 @@ class Books:
             account.advance(elapsed)
         self.now = time
 
-    def _changes(self, rows: Sequence[tuple]) -> set[str]:
-        """Nodes leave and join; returns those that tasks lost."""
+    def _changes(self, rows: Sequence[tuple], completing: set[str]) -> set[str]:
+        """Nodes leave and join; returns those that tasks lost.
+
+        Completions are events of their own, before departures, unless rows alone count and they are merely noticed.
+        """
+        through = completing if self.settings.decide_on == "all" else set()
         lost: Counter[str] = Counter()
         taken = set()
         for _, index, idle in rows:
@@ -155,7 +160,8 @@ class Books:
                 lost[self.holder.pop(node)] += 1
                 taken.add(node)
         for name, count in lost.items():
-            self.accounts[name].preempt(count)
+            if name not in through:
+                self.accounts[name].preempt(count)
         return taken
 
     def _completions(self, time: int, names: set[str]) -> set[str]:

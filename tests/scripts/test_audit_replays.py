@@ -64,6 +64,7 @@ CORNERS = {
         ROWS_ONLY | {"max_events": 1},
     ),
     "completion due where the run is stopped": ([(0, 0, True), (20, 1, True)], [task("J0")], {"max_events": 1}),
+    "completion as the node leaves": ([(0, 0, True), (20, 0, False)], [task("J0")], {}),
     "nodes that give no work": ([(0, 0, True), (50, 1, True)], [task("J0", scaling=IDLE_FOR_NOTHING)], {}),
     "nodes drawn that give no work": (
         [(0, 0, True), (50, 1, True)],
