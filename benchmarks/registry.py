@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
+from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
 from benchmarks.tuning import DRAWS, zeus_cases
 from benchmarks.workload import Workload
 
@@ -35,6 +36,10 @@ WORKLOADS = {
         ),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
+        Workload(
+            "spot", "Checkpointed training simulated on a trace, a fresh one each run.", spot_cases, 20, (AT_ONCE,)
+        ),
+        Workload("generate", "A trace generated, not written.", generate_cases, 5),
         Workload(
             "zeus",
             "Simulated tuning: a run, over 100 recurrences of each job, median of jobs; a process, start to end.",

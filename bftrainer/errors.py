@@ -6,6 +6,7 @@
     ├── InputError                      exit status 2: what the user gave cannot be used
     │   ├── NodeLogError                a node log, or one row of it
     │   ├── InvalidTaskError            a task set, or one field of a task
+    │   ├── TrainingProfileError        a profile of a training run, or one row of its measurements
     │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
     │   ├── SettingsError               an option or setting, alone or against another one
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
@@ -42,6 +43,7 @@ __all__ = [
     "SettingsError",
     "SolverError",
     "SolverUnavailableError",
+    "TrainingProfileError",
     "TrainingTraceError",
     "TuningError",
     "TuningInputError",
@@ -73,6 +75,10 @@ class NodeLogError(InputError):
 
 class InvalidTaskError(InputError):
     """A task set, or a field of a task, is malformed."""
+
+
+class TrainingProfileError(InputError):
+    """A profile of a training run, or a row of its measurements, is malformed."""
 
 
 class UnsafePickleError(InputError):

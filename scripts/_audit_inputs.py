@@ -139,6 +139,8 @@ def read_tasks(path: Path, scalability: Path | None, scaling: str | None, start_
 
 
 def _task(record: dict, curve: dict | None, law: str | None, start_ns: int) -> Task:
+    if "zeus" in record:
+        raise UnusableError(f"a tuned task, {record['name']}: what its runs do is not worked out here")
     least, most = int(record["min_nodes"]), int(record["max_nodes"])
     rate, credit = _tables(curve or _law(law or "linear"), most)
     return Task(

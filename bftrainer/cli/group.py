@@ -1,19 +1,19 @@
-"""The `bftrainer` command: finds its subcommands late and turns errors into one line and an exit status."""
+"""The `bftrainer` command: names its subcommands and turns errors into one line and an exit status."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from bftrainer import __version__
+from bftrainer.cli.late import LateGroup
 from bftrainer.cli.streams import forget_stdout, ready_streams
-from bftrainer.errors import BftrainerError, InputError, suggestion
+from bftrainer.errors import BftrainerError, InputError
 
-__all__ = ["LateGroup", "cli", "guarded", "main", "replay_main"]
+__all__ = ["cli", "guarded", "main", "replay_main"]
 
 INTERRUPTED = 130
 
@@ -22,49 +22,12 @@ _COMMANDS = {
     "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
     "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
     "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
+    "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
     "solvers": ("bftrainer.cli.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
     "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
     "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
+    "trace": ("bftrainer.cli.trace", "trace", "Measure and generate traces of nodes."),
 }
-
-
-class LateGroup(click.Group):
-    """A group whose commands are imported when they are called.
-
-    Parameters
-    ----------
-    late : mapping of str to (str, str, str)
-        Of each command its module, the attribute there, and one line of help.
-    """
-
-    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._late = late
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Names of the commands, none of them imported."""
-        return sorted(self._late)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of the command that is called; None if there is none of that name."""
-        if cmd_name not in self._late:
-            return None
-        module, attribute, _ = self._late[cmd_name]
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names; if there is none, the closest is named."""
-        if args[0] not in self._late and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], self._late)}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help's list of commands, from the table instead of from the commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._late[name][2]) for name in self.list_commands(ctx)])
 
 
 @click.group(

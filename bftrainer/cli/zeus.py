@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bftrainer.cli.group import LateGroup
+from bftrainer.cli.late import LateGroup
 
 __all__ = ["zeus"]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import bftrainer
 from bftrainer.errors import InputError
 
-__all__ = ["SAMPLE_NODE_LOG", "SAMPLE_TASKS", "SAMPLE_TUNED_TASKS", "sample_path"]
+__all__ = ["SAMPLE_NODE_LOG", "SAMPLE_SPOT_PROFILE", "SAMPLE_TASKS", "SAMPLE_TUNED_TASKS", "sample_path"]
 
 SAMPLE_NODE_LOG = "sample-idle.parquet"
 SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
+SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 
 
 def sample_path(name: str) -> Path:

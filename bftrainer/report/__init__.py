@@ -1,4 +1,4 @@
-"""What a run says: numbers (`metrics`, `intervals`) and figures (`zeus_figures`)."""
+"""What a run says: numbers (`metrics`, `intervals`), and figures by subject (matplotlib, loaded late)."""
 
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 

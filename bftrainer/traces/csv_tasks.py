@@ -10,7 +10,7 @@ from typing import Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, iso
-from bftrainer.traces.opening import open_plain
+from bftrainer.traces.csv_rows import csv_rows
 from bftrainer.traces.task_set import Draft, located, time_fields
 from bftrainer.traces.writing import replacing
 
@@ -47,17 +47,10 @@ def csv_drafts(path: Path) -> list[Draft]:
     InvalidTaskError
         Naming file and line.
     """
-    with open_plain(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        rows = csv.reader(text, strict=True)
-        try:
-            header = next(rows, [])
-            _check_header(path, header)
-            return [_draft(f"{path}:{rows.line_num}", header, row) for row in rows if row]
-        except (csv.Error, UnicodeDecodeError) as fault:
-            raise InvalidTaskError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None
-        finally:
-            text.detach()
+    rows = csv_rows(path, InvalidTaskError)
+    _, header = next(rows, ("", []))
+    _check_header(path, header)
+    return [_draft(where, header, row) for where, row in rows]
 
 
 def _check_header(path: Path, header: list[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,7 +12,8 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.traces.opening import form_of, one_line, open_plain
+from bftrainer.traces.csv_rows import csv_rows
+from bftrainer.traces.opening import one_line
 from bftrainer.traces.toml_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
@@ -57,18 +56,12 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
         Naming file and line.
     """
     path = Path(path)
-    form_of(path, InvalidTaskError)
-    with open_plain(path) as stream:
-        rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""), strict=True)
-        try:
-            header = [column.strip() for column in next(rows, [])]
-            if sorted(header) != ["nodes", "throughput"]:
-                raise InvalidTaskError(
-                    f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}."
-                )
-            measured = [_measurement(f"{path}:{rows.line_num}", header, row) for row in rows if row]
-        except (csv.Error, UnicodeDecodeError) as fault:
-            raise InvalidTaskError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None
+    rows = csv_rows(path, InvalidTaskError)
+    _, first = next(rows, ("", []))
+    header = [column.strip() for column in first]
+    if sorted(header) != ["nodes", "throughput"]:
+        raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}.")
+    measured = [_measurement(where, header, row) for where, row in rows]
     if not measured:
         raise InvalidTaskError(f"{path}: Expected at least one measurement, got none.")
     return measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bftrainer.traces.parquet_node_log import read_parquet_node_log, write_parqu
 from bftrainer.traces.task_set import ScalingModel, TaskSet, finished, parse_scaling_model
 from bftrainer.traces.toml_tasks import toml_drafts, write_toml_tasks
 
-__all__ = ["read_node_log", "read_task_set", "write_node_log", "write_task_set"]
+__all__ = ["node_log_writer", "read_node_log", "read_task_set", "write_node_log", "write_task_set"]
 
 
 def _unheard(_: str) -> None:
@@ -70,6 +70,17 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name promises no such form, or the file cannot be written.
     """
     path = Path(path)
+    node_log_writer(path)(path, log)
+
+
+def node_log_writer(path: Path) -> Callable[[Path, NodeLog], None]:
+    """What writes node logs in the form that a file's name ends in.
+
+    Raises
+    ------
+    OutputError
+        If the name promises no such form.
+    """
     writers = {
         Form.PARQUET: write_parquet_node_log,
         Form.CSV: write_csv_node_log,
@@ -78,7 +89,7 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
     form = suffix_form(path)
     if form not in writers:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    writers[form](path, log)
+    return writers[form]
 
 
 def read_task_set(

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.traces import read_node_log, write_node_log
 from tests.scripts.handmade import START
 
@@ -70,3 +71,9 @@ def test_tasks_without_scaling_follow_the_law(inputs, tmp_path):
     (amdahl,) = inputs.read_tasks(tmp_path / "t.toml", None, "amdahl:0.5", START)
     assert linear.rate.tolist() == [0, 1, 2]
     assert amdahl.rate.tolist() == [0, 1, pytest.approx(4 / 3)]
+
+
+def test_tuned_tasks_are_refused_by_name(inputs):
+    """What a tuned task does follows from runs that the audit does not work out: it says so instead of guessing."""
+    with pytest.raises(inputs.UnusableError, match="a tuned task, T00000-convnet"):
+        inputs.read_tasks(sample_path(SAMPLE_TUNED_TASKS), None, None, START)

@@ -1,0 +1,22 @@
+"""`bftrainer spot`: simulate checkpointed training on preemptible nodes."""
+
+from __future__ import annotations
+
+import click
+
+from bftrainer.cli.late import LateGroup
+
+__all__ = ["spot"]
+
+_COMMANDS = {
+    "simulate": ("bftrainer.cli.spot_simulate", "simulate", "Simulate a training run on a trace of nodes."),
+    "sweep": ("bftrainer.cli.spot_sweep", "sweep", "Simulate over levels of preemption and addition."),
+}
+
+
+@click.group(cls=LateGroup, late=_COMMANDS, invoke_without_command=True)
+@click.pass_context
+def spot(ctx: click.Context) -> None:
+    """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,185 @@
+"""When nodes were there to be used: counts over time, nodes taken or added, and the log they amount to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import NodeLogError
+from bftrainer.model.instants import iso
+from bftrainer.model.node_log import NodeLog
+
+__all__ = ["AvailabilityTrace", "ChangeTrace", "CountTrace", "TraceKind"]
+
+TraceKind = Literal["nodes", "spot", "counts", "terminations"]
+FORM = "availability"
+"""Key of a node log's provenance that keeps the kind of trace it was made of."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeTrace:
+    """How many nodes were taken, or added, at which times.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (E,)
+        Nanoseconds since the Unix epoch (UTC), ascending; several rows may share a time.
+    number : ndarray of int64, shape (E,)
+        Nodes, at least 1.
+
+    Raises
+    ------
+    NodeLogError
+        If times do not ascend or a number is below 1; the message names the row.
+    """
+
+    time_ns: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        _check_rows(self.time_ns, self.number, least=1, what="a number of nodes")
+
+    @classmethod
+    def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
+        """Nodes that come, or go, at each instant of a log after its window's start."""
+        times, number = np.unique(log.time_ns[(log.idle == joins) & (log.time_ns > log.start_ns)], return_counts=True)
+        return cls(times, number.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountTrace:
+    """Number of live nodes, a row whenever it was sampled.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (R,)
+        Nanoseconds since the Unix epoch (UTC), ascending; of several rows of one time the last one holds.
+    count : ndarray of int64, shape (R,)
+        Live nodes, at least 0.
+
+    Raises
+    ------
+    NodeLogError
+        If there is no row, times do not ascend or a count is negative; the message names the row.
+    """
+
+    time_ns: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not self.time_ns.size:
+            raise NodeLogError("Expected rows of a count trace, got none.")
+        _check_rows(self.time_ns, self.count, least=0, what="a count")
+
+    @classmethod
+    def of(cls, log: NodeLog) -> CountTrace:
+        """Live nodes at each row of a node log, its window's ends included."""
+        times = log.row_times_ns()
+        row = np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))
+        net = np.bincount(row, np.where(log.idle, 1, -1), minlength=times.size)
+        return cls(times, np.cumsum(net).astype(np.int64))
+
+    def additions(self) -> ChangeTrace:
+        """For each pair of consecutive rows whose count rises: the earlier row's time, and the rise."""
+        rise = np.diff(self.count)
+        return ChangeTrace(self.time_ns[:-1][rise > 0], rise[rise > 0])
+
+    def falls(self) -> ChangeTrace:
+        """For each pair of consecutive rows whose count falls: the later row's time, and the fall."""
+        fall = -np.diff(self.count)
+        return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
+
+    def log(self) -> NodeLog:
+        """The counts as nodes `n0001`, `n0002`, ...: last in, first out.
+
+        The window reaches from the first row to the last; rows that change nothing are kept as such.
+        """
+        last = np.append(self.time_ns[1:] != self.time_ns[:-1], True)
+        time, count = self.time_ns[last], self.count[last]
+        before = np.concatenate(([0], count[:-1]))
+        size = np.abs(count - before)
+        # Last in, first out: node k is there while the count is above k, so a change moves neighbours.
+        row = np.repeat(np.arange(time.size), size)
+        within = np.arange(row.size) - np.repeat(np.cumsum(size) - size, size)
+        inner = time[1:-1]
+        most = int(count.max())
+        return NodeLog(
+            nodes=tuple(f"n{number:04d}" for number in range(1, most + 1)),
+            start_ns=int(time[0]),
+            end_ns=int(time[-1]),
+            time_ns=time[row],
+            node=(np.minimum(before, count)[row] + within).astype(np.int32),
+            idle=(count > before)[row],
+            provenance={FORM: "counts"},
+            unchanged_ns=inner[size[1:-1] == 0],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvailabilityTrace:
+    """A trace of any kind, with all that it says.
+
+    Parameters
+    ----------
+    kind : {"nodes", "spot", "counts", "terminations"}
+        Node log, adding and removing of spot nodes, number of live nodes, number of nodes taken.
+    events : int
+        Rows of the trace as its kind writes them: instants of a node log, single nodes of a spot trace.
+    terminations : ChangeTrace
+    log : NodeLog or None
+        Each node's presence; None for terminations alone.
+    counts : CountTrace or None
+        None for terminations alone.
+    """
+
+    kind: TraceKind
+    events: int
+    terminations: ChangeTrace
+    log: NodeLog | None = None
+    counts: CountTrace | None = None
+
+    @classmethod
+    def of_log(cls, log: NodeLog) -> AvailabilityTrace:
+        """A node log, or a spot or count trace that became one."""
+        form = log.provenance.get(FORM)
+        kind: TraceKind = "spot" if form == "spot" else "counts" if form == "counts" else "nodes"
+        counts = CountTrace.of(log)
+        events = int(log.time_ns.size) if kind == "spot" else int(counts.time_ns.size)
+        return cls(kind, events, ChangeTrace.of(log, joins=False), log, counts)
+
+    @classmethod
+    def of_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
+        """A count trace, with the terminations that were recorded beside it, else with its falls."""
+        taken = counts.falls() if terminations is None else terminations
+        return cls("counts", int(counts.time_ns.size), taken, counts.log(), counts)
+
+    @classmethod
+    def of_terminations(cls, terminations: ChangeTrace) -> AvailabilityTrace:
+        """Terminations alone, which say nothing of the nodes that stay."""
+        return cls("terminations", int(terminations.time_ns.size), terminations)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """First and last instant of the observation."""
+        if self.log is not None:
+            return self.log.start_ns, self.log.end_ns
+        times = self.terminations.time_ns
+        return (int(times[0]), int(times[-1])) if times.size else (0, 0)
+
+
+def _check_rows(time_ns: NDArray[np.int64], value: NDArray[np.int64], *, least: int, what: str) -> None:
+    if time_ns.shape != value.shape:
+        raise NodeLogError("Expected as many times as numbers of nodes.")
+    low = value < least
+    if low.any():
+        row = int(np.argmax(low))
+        raise NodeLogError(f"row {row}: Expected {what} >= {least}, got {value[row]}.")
+    late = time_ns[1:] < time_ns[:-1]
+    if late.any():
+        row = int(np.argmax(late)) + 1
+        raise NodeLogError(
+            f"row {row}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
+        )

@@ -1,0 +1,102 @@
+"""Figures of simulated training on preemptible nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bftrainer.model import NS_PER_S
+from bftrainer.model.availability import CountTrace
+from bftrainer.model.spot_records import SpotRun
+from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.trace_figures import plot_counts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_sweep", "plot_time", "plot_world_size", "run_figure"]
+
+_TIMES = {"training": "tab:blue", "redoing": "tab:orange", "reconfiguring": "tab:green", "stalled": "tab:gray"}
+
+
+def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
+    """Active nodes over the hours of a run; none while it reconfigures or stalls.
+
+    Parameters
+    ----------
+    run : SpotRun
+    ax : matplotlib.axes.Axes, optional
+        A new figure's if None.
+    """
+    ax = axes_or_new(ax)
+    starts = np.array([phase.start_ns for phase in run.phases] + [run.span_ns]) / NS_PER_S / 3600.0
+    sizes = np.array([phase.world_size for phase in run.phases] + [0])
+    ax.fill_between(starts, sizes, step="post", color=_TIMES["training"], label="training")
+    ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
+    ax.margins(x=0)
+    return ax
+
+
+def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
+    """Where the time went: shares of training, redoing, reconfiguring and stalled.
+
+    Parameters
+    ----------
+    figures : mapping
+        Of a run, with `training_s`, `redoing_s`, `reconfiguring_s`, `stalled_s`.
+    ax : matplotlib.axes.Axes, optional
+        A new figure's if None.
+    """
+    ax = axes_or_new(ax)
+    times = [figures[f"{name}_s"] for name in _TIMES]
+    total = sum(times) or 1.0
+    left = 0.0
+    for (name, colour), time_s in zip(_TIMES.items(), times, strict=True):
+        share = 100.0 * time_s / total
+        ax.barh(0, share, left=left, color=colour, label=f"{name} {share:.1f} %")
+        left += share
+    ax.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
+    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
+    return ax
+
+
+def run_figure(run: SpotRun, counts: CountTrace, figures: Mapping[str, Any]) -> Figure:
+    """Nodes that are there and those that train, above where the time went."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=(4, 1))
+    plot_counts(counts, above)
+    plot_world_size(run, above)
+    above.legend(loc="upper right")
+    plot_time(figures, below)
+    return figure
+
+
+def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_hour", ax: Axes | None = None) -> Axes:
+    """A swept figure over levels of preemption, a line per level of addition, with 95 % confidence intervals.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of a sweep: `preemption_scale`, `addition_scale`, and `name` and `name_ci95`.
+    name : str
+        The figure.
+    ax : matplotlib.axes.Axes, optional
+        A new figure's if None.
+    """
+    ax = axes_or_new(ax)
+    for addition in sorted({row["addition_scale"] for row in rows}):
+        line = sorted(
+            (row for row in rows if row["addition_scale"] == addition), key=lambda row: row["preemption_scale"]
+        )
+        widths = [row[f"{name}_ci95"] or 0.0 for row in line]
+        levels = [row["preemption_scale"] for row in line]
+        values = [np.nan if row[name] is None else row[name] for row in line]
+        ax.errorbar(levels, values, widths, marker="o", capsize=3, label=f"{addition:g}")
+    ax.set(xlabel="preemption level", ylabel=name.replace("_", " "))
+    ax.legend(title="addition level")
+    return ax

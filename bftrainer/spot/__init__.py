@@ -1,0 +1,23 @@
+"""Preemptible nodes: traces measured and generated, and checkpointed training simulated on them."""
+
+from bftrainer.spot.accounts import run_figures
+from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
+from bftrainer.spot.cost import Prices
+from bftrainer.spot.generate import Generated, generate_holes, generate_minutes
+from bftrainer.spot.minute_model import MinuteModel, SizeModel
+from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.supercomputer import SupercomputerModel
+
+__all__ = [
+    "CheckpointedTraining",
+    "Generated",
+    "MinuteModel",
+    "Prices",
+    "SizeModel",
+    "SupercomputerModel",
+    "generate_holes",
+    "generate_minutes",
+    "run_figures",
+    "simulate",
+    "trace_statistics",
+]

@@ -1,0 +1,160 @@
+"""When holes open and how large they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NS_PER_S
+from bftrainer.spot.distributions import Distribution, even_shares
+from bftrainer.spot.holes import HOURS, DailyCycle, hour_cuts, hour_of_day
+
+__all__ = ["Arrivals", "DrainArrivals", "EvenArrivals"]
+
+Hole = tuple[int, int]
+"""Start in seconds since the window's start, and number of nodes."""
+
+
+class Arrivals(Protocol):
+    """A policy of arrivals."""
+
+    def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
+        """Holes of `wanted` nodes in all, none with more than `nodes`, ordered by start."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvenArrivals:
+    """Holes at random times, their number, sizes and daily cycle just as asked for.
+
+    Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
+    that of the cycle; days and instants within the hour are uniform, so that between two holes there is the
+    exponential time of a Poisson process.
+
+    Parameters
+    ----------
+    sizes : Distribution
+        Nodes that become idle together, with a mean of at least 1.
+    cycle : DailyCycle
+    most_share : float
+        Share of the machine that one hole is at most. A larger one would leave no room for those that follow.
+
+    Raises
+    ------
+    SettingsError
+        If `most_share` is out of range.
+    """
+
+    sizes: Distribution
+    cycle: DailyCycle = DailyCycle()  # noqa: RUF009 - frozen
+    most_share: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not 0 < self.most_share <= 1:
+            raise SettingsError(f"Expected 0 < most_share <= 1, got {self.most_share}.")
+
+    def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
+        """Holes of `wanted` nodes in all; their number is `wanted` over the mean size."""
+        count = max(1, min(wanted, round(wanted / self.sizes.mean)))
+        most = max(1, int(self.most_share * nodes))
+        sizes = rng.permutation(_whole_sizes(self.sizes.at(even_shares(count)), wanted, most))
+        starts = np.sort(self._starts(rng, count, window_ns))
+        return list(zip(starts.tolist(), sizes.tolist(), strict=True))
+
+    def _starts(self, rng: np.random.Generator, count: int, window_ns: tuple[int, int]) -> NDArray[np.int64]:
+        """Whole seconds since the window's start, at least 1."""
+        cuts = hour_cuts(*window_ns)
+        hour, length_s = hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S
+        weight = np.array(self.cycle.weight) * np.bincount(hour, length_s, minlength=HOURS)
+        upto = np.cumsum(weight) / weight.sum()
+        per_hour = np.bincount(np.searchsorted(upto, even_shares(count), side="right"), minlength=HOURS)
+        starts = []
+        for of_day in np.flatnonzero(per_hour):
+            pieces = hour == of_day
+            ends_s = np.cumsum(length_s[pieces])
+            at_s = rng.uniform(0.0, ends_s[-1], per_hour[of_day])
+            piece = np.searchsorted(ends_s, at_s, side="right").clip(max=ends_s.size - 1)
+            into_s = at_s - (ends_s - length_s[pieces])[piece]
+            starts.append((cuts[:-1][pieces][piece] - window_ns[0]) / NS_PER_S + into_s)
+        return np.maximum(1, np.concatenate(starts).astype(np.int64))
+
+
+def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
+    """Sizes scaled and rounded to whole ones, 1 to `most`, that add up to `wanted` as nearly as one factor can."""
+
+    def rounded(factor: float) -> NDArray[np.int64]:
+        """Sizes times a factor, whole and within bounds."""
+        return np.rint(factor * sizes).clip(1, most).astype(np.int64)
+
+    low, high = 0.0, 1.0
+    while rounded(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rounded(middle).sum() < wanted else (low, middle)
+    return rounded(high)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainArrivals:
+    """Small holes at any time, larger ones in drains: when a scheduler makes room for big jobs or for maintenance.
+
+    Everything is drawn independently, so that figures come out as chance has it. Drains differ in size (Dirichlet),
+    holes follow them by an exponential time.
+
+    Parameters
+    ----------
+    sizes : Distribution
+        Nodes that become idle together.
+    most : int
+        Of one hole.
+    drain_hole : int
+        Holes of at least so many nodes come in drains.
+    drains_per_day : float
+    spread_s : float
+        Mean time by which a hole follows its drain.
+    evenness : float
+        The smaller, the more drains differ.
+    opening : int
+        Nodes that are idle when the window opens.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range.
+    """
+
+    sizes: Distribution
+    most: int
+    drain_hole: int = 2
+    drains_per_day: float = 10.0
+    spread_s: float = 2500.0
+    evenness: float = 0.5
+    opening: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("most", "drain_hole", "drains_per_day", "spread_s", "evenness"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SettingsError(f"Expected {name} > 0, got {getattr(self, name)}.")
+
+    def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
+        """Holes of `wanted` nodes in all, but for those that open beyond the window."""
+        window_s = (window_ns[1] - window_ns[0]) / NS_PER_S
+        drains = max(1, round(self.drains_per_day * window_s / 86_400.0))
+        times = rng.uniform(0.02 * window_s, 0.95 * window_s, drains)
+        chances = rng.dirichlet(np.full(drains, self.evenness))
+        most = min(self.most, nodes)
+        total = min(self.opening, wanted, nodes)
+        holes = [(0, total)]
+        while total < wanted:
+            size = min(most, wanted - total, math.ceil(self.sizes.draw(rng)))
+            start_s = rng.uniform(1.0, window_s)
+            if size >= self.drain_hole:
+                start_s = rng.choice(times, p=chances) + rng.exponential(self.spread_s)
+            holes.append((int(start_s), size))
+            total += size
+        return sorted(hole for hole in holes if hole[0] < window_s)

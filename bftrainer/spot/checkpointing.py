@@ -1,0 +1,299 @@
+"""Simulate checkpointed pipeline-parallel training on nodes that come and go.
+
+Only what the trace does, the end of a preparation and the end of a reconfiguration are events. Iterations and
+checkpoints between them follow one another at fixed times, so their number is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.spot_records import Condition, Phase, SpotRun
+from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.spot.fleet import Fleet
+
+__all__ = ["CheckpointedTraining", "TrainingRun", "simulate"]
+
+Row = tuple[int, Sequence[int], Sequence[int]]
+"""Nanoseconds since the window's start; nodes that come; nodes that go."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedTraining:
+    """How a run behaves.
+
+    Parameters
+    ----------
+    profile : TrainingProfile
+    depth : int
+        Nodes of a pipeline, at least 1.
+    max_world_size : int
+        Active nodes at most; at least `depth`.
+    preparation_s : float
+        From a node's coming to its standing by.
+    load_on_reconfigure : bool
+        Whether a reconfiguration takes the time to load a checkpoint as well.
+    on_loss_during_reconfigure : {"restart", "extend"}
+        Whether a further loss starts a reconfiguration again, or adds a whole one to what is left of it.
+    tick_s : float, optional
+        Everything is noticed at multiples of it only; by default at once.
+    cold_start : bool
+        Whether nodes that are there when the window opens have yet to prepare and to form pipelines. By default they
+        are active at once, as far as they make whole pipelines: the run is under way.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range.
+    """
+
+    profile: TrainingProfile
+    depth: int = 16
+    max_world_size: int = 64
+    preparation_s: float = 180.0
+    load_on_reconfigure: bool = False
+    on_loss_during_reconfigure: Literal["restart", "extend"] = "restart"
+    tick_s: float | None = None
+    cold_start: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise SettingsError(f"Expected depth >= 1, got {self.depth}.")
+        if self.max_world_size < self.depth:
+            raise SettingsError(
+                f"Expected max_world_size >= depth, got {self.max_world_size} < {self.depth}: no pipeline would train."
+            )
+        if not 0 <= self.preparation_s < 1e9:
+            raise SettingsError(f"Expected 0 <= preparation_s < 1e9, got {self.preparation_s}.")
+        if self.on_loss_during_reconfigure not in ("restart", "extend"):
+            raise SettingsError(
+                f"Expected on_loss_during_reconfigure to be restart or extend, got {self.on_loss_during_reconfigure!r}."
+            )
+        if self.tick_s is not None and not 1e-6 <= self.tick_s < 1e9:
+            raise SettingsError(f"Expected 1e-6 <= tick_s < 1e9, got {self.tick_s}.")
+
+    def noticed_ns(self, duration_ns: int) -> int:
+        """A time or duration as it is noticed: up to the next tick."""
+        tick_ns = 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
+        return -(-duration_ns // tick_ns) * tick_ns
+
+    def duration_ns(self, seconds: float) -> int:
+        """A duration in nanoseconds, as it is noticed."""
+        return self.noticed_ns(round(seconds * NS_PER_S))
+
+
+class TrainingRun:
+    """The state of a run: `apply` what happens at an instant, ask `next_ns` for what happens by itself.
+
+    Parameters
+    ----------
+    settings : CheckpointedTraining
+    opening : sequence of int
+        Nodes that are ready when the window opens.
+    """
+
+    def __init__(self, settings: CheckpointedTraining, opening: Sequence[int] = ()) -> None:
+        load_s = settings.profile.load_s if settings.load_on_reconfigure else 0.0
+        self._settings = settings
+        self._preparation_ns = settings.duration_ns(settings.preparation_s)
+        self._reconfiguration_ns = settings.duration_ns(settings.profile.reconfiguration_s + load_s)
+        self._checkpoint_ns = settings.duration_ns(settings.profile.checkpoint_s)
+        self._reconfigured_ns: int | None = None
+        self._high = 0
+        self._saved = 0
+        self._begun_ns = 0
+        self._iteration_ns = 0
+        self._world_size = 0
+        self.fleet = Fleet(settings.depth, settings.max_world_size)
+        self.condition: Condition = "stalled"
+        self.phases: list[Phase] = []
+        self.preemptions = 0
+        self.active_preemptions = 0
+        self.restarts = 0
+        self.fleet.join(opening, 0)
+        self.fleet.prepare(0)
+        self._begin(0)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When a node has prepared, or the reconfiguration is over, whichever comes first."""
+        times = [time for time in (self.fleet.ready_ns, self._reconfigured_ns) if time is not None]
+        return min(times) if times else None
+
+    def progress(self, now_ns: int) -> tuple[int, int]:
+        """Iterations done by now, and how many of them the last checkpoint holds."""
+        if self.condition != "training":
+            return self._saved, self._saved
+        phase = self._phase(now_ns, is_over=True)
+        return phase.first + phase.iterations, phase.saved
+
+    def apply(self, now_ns: int, joined: Sequence[int], left: Sequence[int]) -> None:
+        """Something happens: what is over by now comes first, then nodes that go, then nodes that come."""
+        self.fleet.prepare(now_ns)
+        if self._reconfigured_ns == now_ns:
+            self._end(now_ns)
+            self._begin(now_ns)
+        active, standby = self.fleet.leave(left)
+        self.preemptions += len(left)
+        self.active_preemptions += active
+        self.fleet.join(joined, now_ns + self._preparation_ns)
+        if self._reconfigured_ns is not None:
+            if standby:
+                self._draw_out(now_ns)
+        elif active or self.fleet.can_grow:
+            self._end(now_ns)
+            self.fleet.dissolve()
+            self.condition, self._begun_ns = "reconfiguring", now_ns
+            self._reconfigured_ns = now_ns + self._reconfiguration_ns
+
+    def close(self, end_ns: int) -> int:
+        """The window closes; iterations done at the end."""
+        done, _ = self.progress(end_ns)
+        self.phases.append(self._phase(end_ns, is_over=False))
+        return done
+
+    def _draw_out(self, now_ns: int) -> None:
+        """A further loss during a reconfiguration."""
+        from_ns = now_ns
+        if self._settings.on_loss_during_reconfigure == "extend" and self._reconfigured_ns is not None:
+            from_ns = self._reconfigured_ns
+        self._reconfigured_ns = from_ns + self._reconfiguration_ns
+        self.restarts += 1
+
+    def _begin(self, now_ns: int) -> None:
+        """Form what pipelines there can be, and train with them."""
+        self._world_size = self.fleet.form()
+        self._reconfigured_ns = None
+        self._begun_ns = now_ns
+        self.condition = "training" if self._world_size else "stalled"
+        if self._world_size:
+            iteration_s = self._settings.profile.iteration_time_s(self._world_size)
+            self._iteration_ns = max(1, self._settings.duration_ns(iteration_s))
+
+    def _end(self, now_ns: int) -> None:
+        """End the phase; what training no checkpoint holds is lost."""
+        phase = self._phase(now_ns, is_over=True)
+        if phase.condition == "training":
+            self._high = max(self._high, phase.first + phase.iterations)
+            self._saved = phase.saved
+        self.phases.append(phase)
+
+    def _phase(self, now_ns: int, *, is_over: bool) -> Phase:
+        """The phase that has lasted until now.
+
+        The first checkpoint starts after the first iteration, each further one after the first iteration that ends when
+        the one before it is complete, which is every `period` iterations.
+        """
+        if self.condition != "training":
+            return Phase(self.condition, self._begun_ns, now_ns, first=self._saved, saved=self._saved, is_over=is_over)
+        length, iteration, checkpoint = now_ns - self._begun_ns, self._iteration_ns, self._checkpoint_ns
+        done = length // iteration
+        period = max(1, -(-checkpoint // iteration))
+        begun = (done - 1) // period + 1 if done else 0
+        since = length - iteration - checkpoint
+        complete = since // (period * iteration) + 1 if since >= 0 else 0
+        behind = max(0, self._high - self._saved)
+        return Phase(
+            "training",
+            self._begun_ns,
+            now_ns,
+            self._world_size,
+            iteration,
+            first=self._saved,
+            iterations=done,
+            repeated=min(done, behind),
+            redoing_ns=min(length, behind * iteration),
+            saved=self._saved + 1 + (complete - 1) * period if complete else self._saved,
+            checkpoints=complete,
+            checkpoints_lost=begun - complete if is_over else 0,
+            is_over=is_over,
+        )
+
+
+def simulate(
+    log: NodeLog,
+    settings: CheckpointedTraining,
+    watch: Callable[[int, TrainingRun], None] | None = None,
+) -> SpotRun:
+    """Run training over a trace.
+
+    Parameters
+    ----------
+    log : NodeLog
+        Nodes are there while they are idle in it.
+    settings : CheckpointedTraining
+    watch : callable, optional
+        Called with the time (ns since the window's start) and the state after each instant.
+
+    Returns
+    -------
+    SpotRun
+        Time and space grow with the log's transitions, whatever the iterations or ticks.
+    """
+    span_ns = log.end_ns - log.start_ns
+    rows = _noticed(log, settings)
+    row = next(rows, None)
+    opening: Sequence[int] = ()
+    if row is not None and row[0] == 0 and not settings.cold_start:
+        opening, row = row[1], next(rows, None)
+    run = TrainingRun(settings, opening)
+    while True:
+        own = run.next_ns
+        now = min((time for time in (own, row and row[0]) if time is not None), default=None)
+        if now is None or now > span_ns:
+            break
+        if row is not None and row[0] == now:
+            run.apply(*row)
+            row = next(rows, None)
+        else:
+            run.apply(now, (), ())
+        if watch is not None:
+            watch(now, run)
+    iterations = run.close(span_ns)
+    sign = np.where(log.idle, 1.0, -1.0)
+    held_node_s = float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
+    return SpotRun(
+        start_ns=log.start_ns,
+        span_ns=span_ns,
+        phases=tuple(run.phases),
+        iterations=iterations,
+        held_node_s=held_node_s,
+        preemptions=run.preemptions,
+        active_preemptions=run.active_preemptions,
+        restarts=run.restarts,
+    )
+
+
+def _noticed(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
+    """Rows of a log at the instants at which they are noticed."""
+    waiting: list[Row] = []
+    for time_s, joined, left in log.rows():
+        now = settings.noticed_ns(round(time_s * NS_PER_S))
+        if waiting and waiting[0][0] != now:
+            yield _merged(waiting)
+            waiting = []
+        waiting.append((now, joined.tolist(), left.tolist()))
+    if waiting:
+        yield _merged(waiting)
+
+
+def _merged(rows: list[Row]) -> Row:
+    """Rows of one tick: who is gone and came back has gone; who came and is gone was never seen."""
+    if len(rows) == 1:
+        return rows[0]
+    first: dict[int, bool] = {}
+    last: dict[int, bool] = {}
+    for _, joined, left in rows:
+        for nodes, comes in ((left, False), (joined, True)):
+            for node in nodes:
+                first.setdefault(node, comes)
+                last[node] = comes
+    came = [node for node, comes in last.items() if comes]
+    went = [node for node, comes in first.items() if not comes]
+    return rows[0][0], came, went

@@ -1,0 +1,254 @@
+"""Preemptions and additions of spot nodes, minute by minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.availability import FORM
+from bftrainer.model.churn import churned
+
+__all__ = ["Drawn", "MinuteModel", "SizeModel"]
+
+BIG_SIZES = (11, 31)
+"""Sizes of big additions: uniform, both ends included."""
+_MINUTE_NS = 60 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class SizeModel:
+    """Nodes that come or go at once: ``max(1, |round(Normal(mean, std))|)``.
+
+    Parameters
+    ----------
+    mean, std : float
+        Of the normal distribution, at least 0. What comes out is larger on average, see `expected`.
+
+    Raises
+    ------
+    SettingsError
+        If they are out of range.
+    """
+
+    mean: float
+    std: float
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            if not 0 <= getattr(self, name) < 1e6:
+                raise SettingsError(f"Expected a {name} of sizes from 0 to 1e6, got {getattr(self, name)}.")
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Sizes of `count` changes."""
+        normal = self.mean + self.std * rng.standard_normal(count)
+        return np.maximum(1, np.abs(np.rint(normal))).astype(np.int64)
+
+    @property
+    def expected(self) -> float:
+        """The mean size that comes out, E[max(1, |round N|)]: rounding up to 1 and mirroring at 0 raise it."""
+        if self.std == 0:
+            return float(max(1, abs(round(self.mean))))
+        reach = math.ceil(self.mean + 10.0 * self.std) + 1
+        # E[max(1, K)] = 1 + sum over k >= 1 of P(K > k); K > k where N lies outside of [-k - 1/2, k + 1/2].
+        edges = np.arange(1, reach) + 0.5
+        scale = self.std * math.sqrt(2.0)
+        above = [
+            math.erfc((edge - self.mean) / scale) + math.erfc((edge + self.mean) / scale) for edge in edges.tolist()
+        ]
+        return 1.0 + math.fsum(above) / 2.0
+
+    def exact(self) -> SizeModel:
+        """The model whose sizes come out with `mean` on average; its spread is kept where that is possible.
+
+        Raises
+        ------
+        SettingsError
+            If the mean is below 1, which no sizes have.
+        """
+        wanted = self.mean
+        if wanted < 1:
+            raise SettingsError(f"Expected a mean size >= 1 to be met exactly, got {wanted}.")
+        if self.expected == wanted:
+            return self
+        if SizeModel(0.0, self.std).expected > wanted:
+            found = SizeModel(0.0, _root(lambda std: SizeModel(0.0, std).expected - wanted, self.std))
+        else:
+            found = SizeModel(_root(lambda mean: SizeModel(mean, self.std).expected - wanted, wanted + 1.0), self.std)
+        if math.isclose(found.expected, wanted, rel_tol=1e-9):
+            return found
+        # With hardly any spread all sizes are one whole number, or two; some more of it makes the mean any number.
+        return SizeModel(wanted, max(0.01, 2.0 * self.std)).exact()
+
+
+def _root(rising: Callable[[float], float], high: float) -> float:
+    """Where a rising function crosses 0, between 0 and `high`."""
+    low = 0.0
+    for _ in range(100):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return low
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What was drawn for some minutes, before it met the bounds of 0 and the most nodes.
+
+    Parameters
+    ----------
+    minutes : int
+    taken_at, added_at : ndarray of int64, shape (P,) and (A,)
+        Minutes with a preemption, or an addition.
+    taken, added : ndarray of int64, shape (P,) and (A,)
+        Nodes.
+    is_big : ndarray of bool, shape (A,)
+        Additions that are big ones.
+    """
+
+    minutes: int
+    taken_at: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    added_at: NDArray[np.int64]
+    added: NDArray[np.int64]
+    is_big: NDArray[np.bool_]
+
+    def changes(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
+        """Time, nodes taken, nodes added: as many as there are, and as `most` has room for.
+
+        Preemptions fall in the middle of their minute, additions at its end.
+        """
+        nodes = initial
+        steps = np.concatenate((2 * self.taken_at, 2 * self.added_at + 1))
+        sizes = np.concatenate((-self.taken, self.added))
+        order = np.argsort(steps, kind="stable")
+        for step, size in zip(steps[order].tolist(), sizes[order].tolist(), strict=True):
+            change = max(-nodes, min(size, most - nodes))
+            nodes += change
+            if change:
+                yield start_ns + (step + 1) * _MINUTE_NS // 2, max(0, -change), max(0, change)
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteModel:
+    """Every minute nodes may be taken, and others added; the defaults were measured on a trace of 64 spot instances.
+
+    Parameters
+    ----------
+    preemption_chance, addition_chance : float
+        That a minute sees one, 0 to 1.
+    preemption, addition : SizeModel
+        Nodes that are taken at once, and that are added by a regular addition.
+    big_addition_share : float
+        Share of additions that are big, 0 to 1: uniform from 11 to 31 nodes.
+
+    Raises
+    ------
+    SettingsError
+        If a chance or share is out of range.
+    """
+
+    preemption_chance: float = 0.16338
+    addition_chance: float = 0.14366
+    preemption: SizeModel = SizeModel(2.4138, 2.0862)
+    addition: SizeModel = SizeModel(2.5417, 1.9456)
+    big_addition_share: float = 0.0588
+
+    def __post_init__(self) -> None:
+        for name in ("preemption_chance", "addition_chance", "big_addition_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingsError(f"Expected {name} from 0 to 1, got {getattr(self, name)}.")
+
+    @classmethod
+    def fitted(cls, figures: Mapping[str, Any]) -> MinuteModel:
+        """The model with the figures of a trace, as `trace_statistics` gives them; what never happens has chance 0.
+
+        Raises
+        ------
+        SettingsError
+            If the trace does not tell preemptions and additions, or more than one a minute.
+        """
+        for name in ("preemption_chance", "addition_chance"):
+            chance = figures[name]
+            if chance is None:
+                raise SettingsError("Expected a trace that tells preemptions and additions over time, got one without.")
+            if chance > 1:
+                raise SettingsError(
+                    f"Expected at most one event a minute for the model minutes, got {name} {chance:.3g}; "
+                    "try --model supercomputer."
+                )
+        sizes = (("preemption_mean", "preemption_std"), ("regular_addition_mean", "regular_addition_std"))
+        preemption, addition = (SizeModel(figures[mean] or 1.0, figures[std] or 0.0) for mean, std in sizes)
+        chances = figures["preemption_chance"], figures["addition_chance"]
+        return cls(*chances, preemption, addition, figures["big_addition_share"] or 0.0)
+
+    def scaled(self, preemption: float = 1.0, addition: float = 1.0) -> MinuteModel:
+        """The model at other levels: chances times a factor.
+
+        Raises
+        ------
+        SettingsError
+            If a factor is negative, or makes a chance larger than 1.
+        """
+        chances = {}
+        for name, factor in (("preemption", preemption), ("addition", addition)):
+            chance = getattr(self, f"{name}_chance")
+            if not 0 <= factor * chance <= 1:
+                most = f" <= {1 / chance:.4g} (a chance of 1 a minute)" if chance else ""
+                raise SettingsError(f"Expected 0 <= {name} scale{most}, got {factor}.")
+            chances[f"{name}_chance"] = factor * chance
+        return replace(self, **chances)
+
+    def exact(self) -> MinuteModel:
+        """The model whose preemptions and regular additions come out with the mean sizes asked for."""
+        return replace(self, preemption=self.preemption.exact(), addition=self.addition.exact())
+
+    @property
+    def expected_addition(self) -> float:
+        """Mean size of all additions."""
+        big = sum(BIG_SIZES) / 2.0
+        return self.big_addition_share * big + (1.0 - self.big_addition_share) * self.addition.expected
+
+    def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
+        """Events of some minutes.
+
+        Preemptions and additions come from streams of their own: another level of one leaves the other as it is, and
+        a higher level has the minutes of a lower one among its own.
+        """
+        taking, adding = rng.spawn(2)
+        taken_at = np.flatnonzero(taking.random(minutes) < self.preemption_chance)
+        added_at = np.flatnonzero(adding.random(minutes) < self.addition_chance)
+        taken = self.preemption.draw(taking, taken_at.size)
+        added = self.addition.draw(adding, added_at.size)
+        is_big = adding.random(added_at.size) < self.big_addition_share
+        added[is_big] = adding.integers(*BIG_SIZES, endpoint=True, size=int(is_big.sum()))
+        return Drawn(minutes, taken_at, taken, added_at, added, is_big)
+
+    def generate(self, rng: np.random.Generator, drawn: Drawn, start_ns: int, initial: int, most: int) -> NodeLog:
+        """A log of what was drawn; who is taken is drawn among those that are there.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        drawn : Drawn
+        start_ns : int
+            Start of the window, nanoseconds since the Unix epoch.
+        initial, most : int
+            Nodes at the start, and at any time.
+
+        Raises
+        ------
+        SettingsError
+            Unless ``0 <= initial <= most``.
+        """
+        if not 0 <= initial <= most:
+            raise SettingsError(f"Expected 0 <= initial nodes <= the {most} nodes there are at most, got {initial}.")
+        window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
+        shares = iter(rng.random(int(drawn.taken.sum())).tolist())
+        changes = drawn.changes(start_ns, initial, most)
+        return churned(window_ns, initial, changes, lambda live: int(next(shares) * live), {FORM: "spot"})

@@ -1,0 +1,115 @@
+"""Availability traces of any kind: node logs, spot event traces, counts, terminations; told apart by content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bftrainer.errors import NodeLogError
+from bftrainer.model import NodeLog
+from bftrainer.model.availability import FORM, AvailabilityTrace, ChangeTrace
+from bftrainer.model.churn import churned
+from bftrainer.traces.count_csv import CHANGE_COLUMNS, COUNT_COLUMNS, read_changes, read_count_trace
+from bftrainer.traces.csv_rows import csv_rows
+from bftrainer.traces.native_node_log import COLUMNS, Warn
+from bftrainer.traces.opening import Form, form_of, one_line
+from bftrainer.traces.spot import read_spot_trace
+from bftrainer.traces.store import read_node_log
+
+__all__ = ["read_availability", "read_pair"]
+
+
+def read_availability(path: str | Path, warn: Warn, terminations: Path | None = None) -> AvailabilityTrace:
+    """Read a node log, a spot event trace, a count trace or a termination trace.
+
+    Parameters
+    ----------
+    path : str or Path
+    warn : callable
+        Told in one line each what had to be assumed.
+    terminations : Path, optional
+        Terminations that were recorded beside a count trace; without them its falls count.
+
+    Raises
+    ------
+    NodeLogError
+        If the file is none of these, naming file and row; or `terminations` stand beside another kind of trace.
+    """
+    path = Path(path)
+    columns = _header(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
+    if set(COUNT_COLUMNS) <= set(columns):
+        beside = None if terminations is None else read_changes(terminations, _change_columns(terminations))
+        return AvailabilityTrace.of_counts(read_count_trace(path), beside)
+    if terminations is not None:
+        raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
+    if set(columns) & set(COLUMNS):
+        return AvailabilityTrace.of_log(read_node_log(path, warn=warn))
+    for pair in CHANGE_COLUMNS["terminations"]:
+        if set(pair) <= set(columns):
+            return AvailabilityTrace.of_terminations(read_changes(path, pair))
+    if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)):
+        return AvailabilityTrace.of_log(read_spot_trace(path))
+    raise NodeLogError(
+        f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
+        f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
+    )
+
+
+def _header(path: Path) -> tuple[str, ...]:
+    _, cells = next(csv_rows(path, NodeLogError), ("", [""]))
+    return tuple(cell.strip() for cell in cells)
+
+
+def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
+    """The names that a trace of changes gives its columns, of those it may."""
+    known = CHANGE_COLUMNS[which]
+    columns = _header(path)
+    found = next((pair for pair in known if set(pair) <= set(columns)), None)
+    if found is None:
+        names = " or ".join(",".join(pair) for pair in known)
+        raise NodeLogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
+    return found
+
+
+def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
+    """Read preemptions and additions of anonymous nodes: last in, first out.
+
+    At one time preemptions come first, and what is added is other nodes. The window reaches from the first row of
+    both to the last.
+
+    Parameters
+    ----------
+    preemptions, additions : Path
+        `dt,preemptions` and `dt,additions`, or `timestamp,number` both.
+    initial_nodes : int
+        Nodes when the window opens.
+
+    Raises
+    ------
+    NodeLogError
+        If a file is malformed, both are empty, or more nodes are taken than there are: with file and line or time.
+    """
+    taken = read_changes(preemptions, _change_columns(preemptions))
+    added = read_changes(additions, _change_columns(additions, "additions"))
+    if not taken.time_ns.size + added.time_ns.size:
+        raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
+    return _churned(taken, added, initial_nodes, preemptions)
+
+
+def _churned(taken: ChangeTrace, added: ChangeTrace, initial: int, path: Path) -> NodeLog:
+    times = np.unique(np.concatenate((taken.time_ns, added.time_ns)))
+    gone, come = (
+        np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
+        for changes in (taken, added)
+    )
+    live = initial + np.cumsum(come - gone)
+    short = live - come < 0
+    if short.any():
+        at = int(np.argmax(short))
+        row = int(np.searchsorted(taken.time_ns, times[at])) + 2
+        there = int(live[at] - come[at] + gone[at])
+        raise NodeLogError(f"{path}:{row}: Expected to take at most the {there} nodes there are, got {gone[at]}.")
+    # What happens at the first instant is part of how the window opens.
+    changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
+    return churned((int(times[0]), int(times[-1])), int(live[0]), changes, provenance={FORM: "spot"})

@@ -1,0 +1,112 @@
+"""Spot event traces: `milliseconds,add|remove,node` without a header, as published spot traces are."""
+
+from __future__ import annotations
+
+import csv
+import io
+from array import array
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from bftrainer.errors import NodeLogError, suggestion
+from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.availability import FORM
+from bftrainer.traces.csv_rows import csv_rows, whole
+from bftrainer.traces.writing import replacing
+
+__all__ = ["read_spot_trace", "write_spot_trace"]
+
+NS_PER_MS = 1_000_000
+LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
+_ACTIONS = {"add": True, "remove": False}
+
+
+def read_spot_trace(path: Path, start_ns: int = 0) -> NodeLog:
+    """Read a spot event trace as a node log: live is idle.
+
+    The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a name
+    may come back after its removal.
+
+    Parameters
+    ----------
+    path : Path
+        Plain or gzipped.
+    start_ns : int
+        Instant of millisecond 0, nanoseconds since the Unix epoch.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and line: if a row is malformed, times do not ascend, a node is added twice, removed without being
+        there, or changes twice at one time.
+    """
+    live: dict[str, bool] = {}
+    changed: dict[str, int] = {}
+    index: dict[str, int] = {}
+    times, nodes, states = array("q"), array("i"), array("b")
+    last = 0
+    for where, cells in csv_rows(path, NodeLogError):
+        if len(cells) != 3:
+            raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
+        moment = whole(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
+        action, node = cells[1].strip(), cells[2].strip()
+        if moment < last:
+            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {last} ms.")
+        _check_row(where, action, node, live)
+        if changed.get(node) == moment:
+            raise NodeLogError(f"{where}: Expected one change of a node at a time, got another one of {node!r}.")
+        last = moment
+        live[node], changed[node] = _ACTIONS[action], moment
+        times.append(moment)
+        nodes.append(index.setdefault(node, len(index)))
+        states.append(_ACTIONS[action])
+    if not times:
+        raise NodeLogError(f"{path}: Expected rows milliseconds,add|remove,node, got none.")
+    return NodeLog(
+        nodes=tuple(index),
+        start_ns=start_ns,
+        end_ns=start_ns + last * NS_PER_MS,
+        time_ns=start_ns + np.array(times, dtype=np.int64) * NS_PER_MS,
+        node=np.array(nodes, dtype=np.int32),
+        idle=np.array(states, dtype=np.bool_),
+        provenance={FORM: "spot"},
+    )
+
+
+def _check_row(where: str, action: str, node: str, live: Mapping[str, bool]) -> None:
+    if action not in _ACTIONS:
+        raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.{suggestion(action, _ACTIONS)}")
+    if not node or not node.isprintable():
+        raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
+    is_live = live.get(node, False)
+    if _ACTIONS[action] and is_live:
+        raise NodeLogError(f"{where}: Expected to add a node that is not there, got {node!r}, which is.")
+    if not _ACTIONS[action] and not is_live:
+        near = get_close_matches(node, (name for name, is_there in live.items() if is_there), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise NodeLogError(f"{where}: Expected to remove a node that is there, got {node!r}, which is not.{hint}")
+
+
+def write_spot_trace(path: Path, log: NodeLog) -> None:
+    """Write a node log as a spot event trace, milliseconds from the window's start; equal logs give equal bytes.
+
+    The form has no room for the window's end, nor for nodes that never change. Shorter times than a millisecond are
+    rounded down.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    with replacing(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        table = csv.writer(text, lineterminator="\n")
+        for time_s, joined, left in log.rows():
+            moment = round(time_s * NS_PER_S) // NS_PER_MS
+            for action, nodes in (("remove", left), ("add", joined)):
+                table.writerows((moment, action, log.nodes[node]) for node in nodes.tolist())
+        text.flush()
+        text.detach()

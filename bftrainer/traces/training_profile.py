@@ -1,0 +1,140 @@
+"""Profiles of training runs: TOML, or a directory with the raw measurements in CSV."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import TrainingProfileError, suggestion
+from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.traces.csv_rows import number, table_rows, whole
+from bftrainer.traces.opening import form_of, open_plain
+
+__all__ = ["read_training_profile"]
+
+SCHEMA = 1
+_REQUIRED = ("world_size", "iteration_s", "reconfiguration_s", "checkpoint_s")
+_OPTIONAL = ("load_s", "samples_per_iteration")
+
+# The raw measurements: files by pattern, and the column with the time in seconds.
+_RECONFIGURATIONS = ("reconfig.csv", "elapsed")
+_ITERATIONS = ("loop_times_*.csv", "total loop time")
+_CHECKPOINTS = ("async-checkpoint_*.csv", "elapsed")
+_LOADS = ("load_times_*.csv", "elapsed")
+
+
+def read_training_profile(path: str | Path) -> TrainingProfile:
+    """Read a profile.
+
+    Parameters
+    ----------
+    path : str or Path
+        A TOML file with the fields of `TrainingProfile` and ``schema = 1``; or a directory with ``reconfig.csv``
+        (`ws,start,end,elapsed`), ``loop_times_*.csv`` (`ws,step,loop start,loop end,train time,start chkpt
+        thread,total loop time`), ``async-checkpoint_*.csv`` (`elapsed`) and, optional, ``load_times_*.csv``
+        (`ws,step,elapsed`). Of the measurements the means are taken, of iterations per world size; the first
+        reconfiguration is the launch and left out.
+
+    Raises
+    ------
+    TrainingProfileError
+        Naming file, and line or key.
+    """
+    path = Path(path)
+    return _measured(path) if path.is_dir() else _declared(path)
+
+
+def _declared(path: Path) -> TrainingProfile:
+    form_of(path, TrainingProfileError)
+    try:
+        with open_plain(path) as stream:
+            table = tomllib.load(stream)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise TrainingProfileError(f"{path}: Expected TOML, got something else ({fault}).") from None
+    schema = table.pop("schema", None)
+    if type(schema) is not int or schema != SCHEMA:
+        raise TrainingProfileError(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    for key in table:
+        if key not in (*_REQUIRED, *_OPTIONAL):
+            raise TrainingProfileError(f"{path}: Unknown key {key!r}.{suggestion(key, (*_REQUIRED, *_OPTIONAL))}")
+    for key in _REQUIRED:
+        if key not in table:
+            raise TrainingProfileError(f"{path}: Missing key {key!r}.")
+    fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in _LISTS}
+    fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
+    fields["iteration_s"] = tuple(map(float, _list(path, "iteration_s", table["iteration_s"], float, "numbers")))
+    return _made(path, fields)
+
+
+_LISTS = ("world_size", "iteration_s")
+
+
+def _number(path: Path, key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got {value!r}.")
+    return float(value)
+
+
+def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
+    kinds = (int,) if kind is int else (int, float)
+    if not isinstance(value, list) or not all(isinstance(one, kinds) and not isinstance(one, bool) for one in value):
+        raise TrainingProfileError(f"{path}: Expected {key} to be a list of {what}, got {value!r}.")
+    return value
+
+
+def _measured(path: Path) -> TrainingProfile:
+    by_size: dict[int, list[float]] = defaultdict(list)
+    for where, cells in _rows(path, *_ITERATIONS, "ws"):
+        size = whole(where, "ws", cells["ws"], TrainingProfileError, least=1, most=10**9)
+        by_size[size].append(_elapsed(where, cells, _ITERATIONS[1]))
+    sizes = sorted(by_size)
+    launches = [_elapsed(where, cells, _RECONFIGURATIONS[1]) for where, cells in _rows(path, *_RECONFIGURATIONS)]
+    if len(launches) < 2:
+        raise TrainingProfileError(
+            f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
+        )
+    checkpoints = [_elapsed(where, cells, _CHECKPOINTS[1]) for where, cells in _rows(path, *_CHECKPOINTS)]
+    loads: list[float] = []
+    if any(path.glob(_LOADS[0])):
+        loads = [_elapsed(where, cells, _LOADS[1]) for where, cells in _rows(path, *_LOADS)]
+    fields = {
+        "world_size": tuple(sizes),
+        "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
+        "reconfiguration_s": _mean(launches[1:]),
+        "checkpoint_s": _mean(checkpoints),
+        "load_s": _mean(loads) if loads else 0.0,
+    }
+    return _made(path, fields)
+
+
+def _rows(path: Path, pattern: str, *columns: str) -> list[tuple[str, dict[str, str]]]:
+    """Rows of all files of a pattern, in the order of their names."""
+    files = sorted(path.glob(pattern))
+    if not files:
+        raise TrainingProfileError(f"{path}: Expected {pattern} there, found none.")
+    rows = [row for file in files for row in table_rows(file, columns, TrainingProfileError)]
+    if not rows:
+        raise TrainingProfileError(f"{files[0]}: Expected measurements, got none.")
+    return rows
+
+
+def _elapsed(where: str, cells: dict[str, str], column: str) -> float:
+    value = number(where, column, cells[column], TrainingProfileError)
+    if value < 0:
+        raise TrainingProfileError(f"{where}: Expected {column} >= 0, got {cells[column]}.")
+    return value
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _made(path: Path, fields: dict[str, Any]) -> TrainingProfile:
+    try:
+        return TrainingProfile(**fields)
+    except TrainingProfileError as fault:
+        raise TrainingProfileError(f"{path}: {fault}") from None

@@ -1,0 +1,147 @@
+"""`bftrainer spot simulate` and `sweep`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import check_refusal
+from tests.cli.test_commands import HEAVY, imported_by
+from tests.tiny import contents
+
+SPOT = "".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n3600000,add,n20\n7200000,remove,n9\n"
+PROFILE = "schema = 1\nworld_size = [16]\niteration_s = [18.0]\nreconfiguration_s = 90.0\ncheckpoint_s = 80.0\n"
+
+
+@pytest.fixture
+def spot(call, here):
+    """`spot("simulate", ...)` runs the command; s.csv holds twenty nodes of which two are lost."""
+    (here / "s.csv").write_text(SPOT)
+    (here / "p.toml").write_text(PROFILE)
+    return lambda *words: call("spot", *words)
+
+
+@pytest.mark.parametrize("words", [["spot"], ["spot", "simulate", "--help"], ["spot", "sweep", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    """Help answers at once."""
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    assert not imported_by(code + "assert guarded(cli, 'bftrainer') == 0") & (HEAVY | {"solvers"})
+
+
+def test_simulate_by_hand(spot):
+    """Two hours with one reconfiguration of 90 s after half an hour; the second loss comes at the very end.
+
+    100 iterations of 18 s by 1,800 s. Checkpoints start after iteration 1 and then every 5, the last complete one
+    after iteration 91, as that of 96 would need until 1,808: 9 are lost. From 1,890 to 7,200 s there are 295 more. The
+    loss at 7,200 leaves those up to the 286th of them, whose checkpoint is complete at 7,118; that of the 291st would
+    need until 7,208.
+    """
+    done = spot("simulate", "--trace", "s.csv", "--profile", "p.toml", "--json", "--price", 2)
+    assert (done.status, done.err) == (0, "")
+    found = done.json
+    assert found["iterations_executed"] == 100 + 295
+    assert found["iterations_done"] == 91 + 286
+    assert (found["iterations_lost"], found["iterations_redone"]) == (9 + 9, 9)
+    assert (found["training_s"], found["redoing_s"]) == (7200.0 - 90.0 - 162.0, 162.0)
+    assert (found["reconfiguring_s"], found["stalled_s"]) == (90.0, 0.0)
+    assert found["node_hours_held"] == pytest.approx((20 * 1800 + 19 * 1800 + 20 * 3600) / 3600)
+    assert found["cost"] == pytest.approx(2 * found["node_hours_held"])
+
+
+def test_simulate_prints_a_table(spot):
+    """For people: title, iterations, where the time went."""
+    done = spot("simulate", "--trace", "s.csv", "--price", 1, "--on-demand-price", 3, "--samples-per-iteration", 64)
+    assert done.status == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "Checkpointed training on 21 nodes over 2.00 h"
+    names = [line[:23].strip() for line in lines[1:]]
+    assert names == [
+        *("iterations", "throughput", "training", "redoing", "reconfiguring", "stalled", "reconfigurations"),
+        *("checkpoints", "preemptions", "node-hours", "world size", "cost", "on demand"),
+    ]
+    assert "samples/s" in lines[2]
+
+
+def test_simulate_writes_results(spot, here):
+    """Files and a figure where asked; an existing place is refused, results are replaced by force."""
+    words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
+    done = spot(*words)
+    assert (done.status, done.err) == (0, "Results: out\nFigure: f.svg\n")
+    assert {path.name for path in (here / "out").iterdir()} == {"events.csv", "summary.json"}
+    assert (here / "f.svg").read_text().startswith("<?xml")
+    summary = json.loads((here / "out" / "summary.json").read_text())
+    assert summary["inputs"]["trace"]["path"] == "s.csv"
+    assert summary["inputs"]["profile"]["path"] == "sample-spot-profile.toml"
+    check_refusal(spot(*words))
+    assert spot(*words, "--force").status == 0
+    assert spot("simulate", "--trace", "s.csv", "--json").json == summary
+
+
+def test_simulate_a_pair(spot, here):
+    """Preemptions and additions with their initial nodes are a trace as well."""
+    (here / "pre.csv").write_text("dt,preemptions\n2021-01-01T01:00:00Z,4\n")
+    (here / "add.csv").write_text("dt,additions\n2021-01-01T00:00:00Z,1\n2021-01-01T02:00:00Z,2\n")
+    words = ("simulate", "--trace", "pre.csv", "--additions", "add.csv", "--json")
+    assert spot(*words).json["node_hours_held"] == pytest.approx(33 + 29)
+    assert spot(*words, "--initial-nodes", 16).json["node_hours_held"] == pytest.approx(17 + 13)
+
+
+def test_sweep(spot, here):
+    """A row per pair of levels, with intervals; files and figure where asked."""
+    words = ("sweep", "--days", 0.1, "--repeats", 3, "--preemption-scale", "0.5,2", "--addition-scale", "0,1")
+    done = spot(*words, "-o", "out", "--figure", "f.png", "--jobs", 1)
+    assert done.status == 0
+    assert len(done.out.splitlines()) == 5
+    assert " +- " in done.out
+    assert {path.name for path in (here / "out").iterdir()} == {"sweep.csv", "summary.json"}
+    found = spot(*words, "--json").json
+    assert found == json.loads((here / "out" / "summary.json").read_text())
+    assert [row["repeats"] for row in found["levels"]] == [3] * 4
+
+
+def test_sweep_like_a_trace(spot):
+    """Fitted to a trace the model has its chances, and its bounds."""
+    found = spot("sweep", "--like", "s.csv", "--days", 0.1, "--repeats", 1, "--preemption-scale", 1, "--json").json
+    assert found["model"]["preemption_chance"] == pytest.approx(2 / 120)
+    assert (found["initial_nodes"], found["max_nodes"]) == (20, 20)
+
+
+BAD = {
+    "simulate": "Missing option '--trace'",
+    "simulate --trace absent.csv": "absent.csv: No such file.",
+    "simulate --trace p.toml": "p.toml: Expected a node log",
+    "simulate --trace s.csv --profile absent.toml": "absent.toml: No such file.",
+    "simulate --trace s.csv --profile s.csv": "s.csv: Expected TOML",
+    "simulate --trace s.csv --profile .": ".: Expected loop_times_*.csv there, found none.",
+    "simulate --trace s.csv --depth 0": "depth >= 1, got 0",
+    "simulate --trace s.csv --depth 65": "max_world_size >= depth, got 64 < 65",
+    "simulate --trace s.csv --preparation -1": "preparation_s",
+    "simulate --trace s.csv --tick 0": "tick_s",
+    "simulate --trace s.csv --on-loss-during-reconfigure stop": "'stop' is not one of",
+    "simulate --trace s.csv --initial-nodes 4": "initial_nodes with additions only",
+    "simulate --trace s.csv --additions s.csv": "s.csv:1: Expected columns timestamp,number or dt,preemptions",
+    "simulate --trace s.csv --price 0": "a price > 0, got 0.0",
+    "simulate --trace s.csv --on-demand-price 1": "Expected --price",
+    "simulate --trace s.csv --price 1 --on-demand-nodes 3": "a price for the nodes on demand",
+    "simulate --trace s.csv --samples-per-iteration 0": "samples_per_iteration > 0",
+    "simulate --trace s.csv --figure f.gif": "f.gif: Expected a figure's name",
+    "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",
+    "sweep --preemption-scale 1;2": "numbers separated by commas, got '1;2'",
+    "sweep --preemption-scale 9": "preemption scale <= 6.121",
+    "sweep --repeats 0": "repeats >= 1, got 0",
+    "sweep --days 0": "days from one minute",
+    "sweep --jobs 0": "jobs >= 1, got 0",
+    "sweep --like absent.csv": "absent.csv: No such file.",
+    "sweep --initial-nodes -1": "0 <= initial nodes",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), BAD.items(), ids=BAD.keys())
+def test_bad_input(spot, here, words, said):
+    """One line, exit status 2, and nothing written."""
+    before = contents(here)
+    done = spot(*words.split())
+    check_refusal(done)
+    assert said in done.err
+    assert contents(here) == before

@@ -1,0 +1,129 @@
+"""`bftrainer trace stats` and `generate`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bftrainer.traces import read_node_log
+from bftrainer.traces.availability import read_availability
+from tests.cli.conftest import check_refusal
+from tests.cli.test_commands import HEAVY, imported_by
+from tests.tiny import contents
+
+SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
+COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
+
+
+@pytest.mark.parametrize("words", [["trace"], ["trace", "stats", "--help"], ["trace", "generate", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    """Help answers at once."""
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    assert not imported_by(code + "assert guarded(cli, 'bftrainer') == 0") & (HEAVY | {"solvers"})
+
+
+def test_stats_of_each_kind(call, here):
+    """Each kind says what it is, prints a table, and has the same keys as JSON."""
+    (here / "s.csv").write_text(SPOT)
+    (here / "c.csv").write_text(COUNTS)
+    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:03:30Z,1\n")
+    keys = []
+    for words, kind, title in (
+        (["evt.pkl"], "nodes", "Node log, 2021-02-10T00:00:00 to 2021-02-10T00:00:40 UTC"),
+        (["s.csv"], "spot", "Spot event trace, "),
+        (["c.csv"], "counts", "Count trace, "),
+        (["c.csv", "--terminations", "t.csv"], "counts", "Count trace, "),
+        (["t.csv"], "terminations", "Termination trace, "),
+    ):
+        done = call("trace", "stats", *words)
+        assert (done.status, done.err) == (0, "")
+        assert done.out.startswith(title)
+        found = call("trace", "stats", *words, "--json").json
+        assert found["kind"] == kind
+        keys.append(list(found))
+    assert all(one == keys[0] for one in keys)
+
+
+def test_stats_by_hand(call):
+    """Nodes a and b are idle for 30 s, c and d from 10 s to the end at 40 s."""
+    found = call("trace", "stats", "evt.pkl", "--json").json
+    assert (found["events"], found["nodes"], found["span_s"]) == (5, 4, 40.0)
+    assert (found["fragments_cut_at_start"], found["fragments_cut_at_end"], found["nodes_left"]) == (2, 2, 2)
+    assert found["node_hours"] == pytest.approx(120 / 3600)
+    assert found["mean_nodes"] == pytest.approx(3.0)
+    assert found["idle_share"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("name", ["f.svg", "f.png"])
+def test_a_figure(call, here, name):
+    """A figure is drawn where asked, and an existing one replaced by force only."""
+    assert call("trace", "stats", "evt.pkl", "--figure", name).status == 0
+    size = (here / name).stat().st_size
+    assert size > 1000
+    check_refusal(call("trace", "stats", "evt.pkl", "--figure", name))
+    assert call("trace", "stats", "evt.pkl", "--figure", name, "--force").status == 0
+
+
+def test_generate_writes_what_is_asked_for(call, here):
+    """The log, and on demand the spot trace and the pair beside it; the table compares asked and realised."""
+    words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
+    done = call(*words, "--spot", "--counts", "--exact-mean", "--preemption-scale", 2)
+    assert (done.status, done.err) == (0, "")
+    written = {"a.csv", "a.json", "a-spot.csv", "a-preemptions.csv", "a-additions.csv"}
+    assert written <= {path.name for path in here.iterdir()}
+    assert "preemption_chance            0.32676" in done.out
+    log = read_node_log(here / "a.csv")
+    spot = read_availability(here / "a-spot.csv", print).log
+    assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
+    assert log.start_ns == 1_609_459_200 * 10**9
+    before = contents(here)
+    check_refusal(call(*words))
+    check_refusal(call("trace", "generate", "--model", "minutes", "-o", "a.parquet", "--spot"))
+    assert contents(here) == before
+
+
+def test_generated_like_another(call, here):
+    """What is like a log has its number of nodes, and can be replayed."""
+    done = call("trace", "generate", "--nodes", 40, "--days", 2, "-o", "one.parquet")
+    assert done.status == 0
+    assert call("trace", "generate", "--like", "one.parquet", "--days", 1, "-o", "two.parquet").status == 0
+    assert len(read_node_log(here / "two.parquet").nodes) == 40
+    done = call("replay", "-ndmap", "two.parquet", "--solver", "dp", "--max-events", 20, "--json", "--no-baseline")
+    assert done.json["events"] == 20
+
+
+BAD = {
+    "stats absent.csv": "absent.csv: No such file.",
+    "stats tasks.toml": "tasks.toml: Expected a node log",
+    "stats Jbnd.pkl": "Jbnd.pkl: Expected",
+    "stats evt.pkl --terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
+    "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
+    "generate": "Missing option '-o'",
+    "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "generate -o a.parquet --days 0": "0 < days",
+    "generate -o a.parquet --days nan": "0 < days",
+    "generate -o a.parquet --seed -1": "seed >= 0, got -1",
+    "generate -o a.parquet --start 1500-01-01": "between the years 1678 and 2262",
+    "generate -o a.parquet --model hours": "'hours' is not one of",
+    "generate -o a.parquet --like absent.csv": "absent.csv: No such file.",
+    "generate -o a.parquet --preemption-scale 2": "preemption_scale with the model minutes only",
+    "generate -o a.parquet --model minutes --preemption-scale 9": "preemption scale <= 6.121",
+    "generate -o a.parquet --model minutes --addition-scale -1": "0 <= addition scale",
+    "generate -o a.parquet --model minutes --max-nodes 0": "max_nodes >= 1, got 0",
+    "generate -o a.parquet --model minutes --nodes 4": "nodes with the model supercomputer only",
+    "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
+    "generate -o a.parquet --nodes 0": "nodes >= 1, got 0",
+    "generate -o a.parquet --fragment-mean 10": "both fragment_mean_s and fragment_median_s",
+    "generate -o a.parquet --fragment-mean 10 --fragment-median 20": "median <= mean",
+    "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: Expected a directory to write into",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), BAD.items(), ids=BAD.keys())
+def test_bad_input(call, here, words, said):
+    """One line, exit status 2, and nothing written."""
+    before = contents(here)
+    done = call("trace", *words.split())
+    check_refusal(done)
+    assert said in done.err
+    assert contents(here) == before

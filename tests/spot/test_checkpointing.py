@@ -1,0 +1,345 @@
+"""Checkpointed training: scenarios computed by hand, a plain second simulation, and invariants."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NodeLog
+from bftrainer.model.churn import churned
+from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
+from bftrainer.spot.accounts import TIME_ACCOUNTS
+from bftrainer.traces.availability import read_availability
+from tests.spot.reference import Reference, run
+
+S = 10**9
+PROFILE = TrainingProfile((2, 4), (10.0, 6.0), reconfiguration_s=30.0, checkpoint_s=15.0, load_s=8.0)
+
+
+def log_of(span, *changes):
+    """A log of (second, "+ab") or (second, "-a") changes."""
+    names = sorted({node for _, text in changes for node in text[1:]}) or ["a"]
+    rows = [(time, names.index(node), text[0] == "+") for time, text in changes for node in text[1:]]
+    time, node, idle = (np.array(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return NodeLog(
+        tuple(names), 0, span * S, np.array(time, dtype=np.int64) * S, np.array(node, dtype=np.int32),
+        np.array(idle, dtype=np.bool_),
+    )  # fmt: skip
+
+
+def done(log, **options):
+    """Figures of a run with pipelines of two nodes, which prepare for 20 s, and at most four active ones."""
+    chosen = CheckpointedTraining(PROFILE, **({"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options))
+    return run_figures(simulate(log, chosen), chosen)
+
+
+def times(figures):
+    return tuple(figures[name] for name in TIME_ACCOUNTS)
+
+
+def steps(log, **options):
+    chosen = CheckpointedTraining(PROFILE, **({"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options))
+    return [(step.time_ns / S, step.event, step.number, step.world_size) for step in simulate(log, chosen).steps()]
+
+
+def test_preemption_in_an_iteration_with_a_checkpoint_in_flight():
+    """Nodes a, b train at 10 s an iteration, c stands by; a is lost at 37 s.
+
+    Iterations end at 10, 20, 30. The checkpoint of iteration 1 is written from 10 to 25, that of iteration 3 from 30
+    on: at 37 it is lost, 3 are done, 1 is saved, 2 are lost, and 7 s of iteration 4. From 37 to 67 b and c reconfigure,
+    then redo iterations 2 and 3 until 87 (20 s), and do iteration 4 until 97. The checkpoint of iteration 2 is written
+    from 77 to 92. At 100 s: 37 + 13 s training, 20 redoing, 30 reconfiguring.
+    """
+    figures = done(log_of(100, (0, "+abc"), (37, "-a")))
+    assert times(figures) == (50.0, 20.0, 30.0, 0.0)
+    assert (figures["iterations_done"], figures["iterations_executed"]) == (4, 6)
+    assert (figures["iterations_lost"], figures["iterations_redone"], figures["iterations_saved"]) == (2, 2, 2)
+    assert (figures["checkpoints"], figures["checkpoints_lost"]) == (2, 1)
+    assert (figures["preemptions"], figures["active_preemptions"]) == (1, 1)
+    assert figures["node_hours_held"] * 3600 == pytest.approx(237.0)
+    assert figures["node_hours_used"] * 3600 == pytest.approx(140.0)
+    assert steps(log_of(100, (0, "+abc"), (37, "-a"))) == [
+        *((10.0, "step", 1, 2), (20.0, "step", 2, 2), (30.0, "step", 3, 2), (67.0, "reconfig", 1, 2)),
+        *((77.0, "step", 2, 2), (87.0, "step", 3, 2), (97.0, "step", 4, 2)),
+    ]
+
+
+def test_preemption_during_a_reconfiguration():
+    """Four nodes train at 6 s an iteration; a is lost at 10 s, b at 25 s, while the others reconfigure until 40.
+
+    Iteration 1 ends at 6, its checkpoint would end at 21: it is lost. The reconfiguration starts again at 25 and ends
+    at 55; c and d redo iteration 1 until 65 and do iteration 2 until 75. At 80 s: 10 + 15 s training, 10 redoing, 45
+    reconfiguring. Extended instead, 15 + 30 s are left at 25: until 70, and iteration 1 is redone just at 80.
+    """
+    log = log_of(80, (0, "+abcd"), (10, "-a"), (25, "-b"))
+    figures = done(log)
+    assert times(figures) == (25.0, 10.0, 45.0, 0.0)
+    assert (figures["iterations_done"], figures["iterations_lost"]) == (2, 1)
+    assert (figures["reconfigurations"], figures["reconfiguration_restarts"]) == (1, 1)
+    figures = done(log, on_loss_during_reconfigure="extend")
+    assert times(figures) == (10.0, 10.0, 60.0, 0.0)
+    assert (figures["iterations_done"], figures["reconfigurations"], figures["reconfiguration_restarts"]) == (1, 1, 1)
+
+
+def test_preemption_that_leaves_no_pipeline():
+    """Of a and b, a is lost at 10 s, when iteration 1 is done and not saved; c comes at 50 s.
+
+    From 10 to 40 b reconfigures alone, and stalls. c has prepared at 70 and a pipeline stands by: 70 to 100
+    reconfiguring, iteration 1 redone until 110, iteration 2 until 120. Training 10 + 10 s, redoing 10, reconfiguring
+    60, stalled 30.
+    """
+    log = log_of(120, (0, "+ab"), (10, "-a"), (50, "+c"))
+    figures = done(log)
+    assert times(figures) == (20.0, 10.0, 60.0, 30.0)
+    assert (figures["iterations_done"], figures["reconfigurations"]) == (2, 2)
+    assert [row for row in steps(log) if row[1] == "reconfig"] == [(40.0, "reconfig", 1, 0), (100.0, "reconfig", 2, 2)]
+
+
+def test_additions_that_make_a_pipeline():
+    """Nodes a, b train; c comes at 5 s and d at 25 s, ready at 25 and 45 s, when both stand by.
+
+    Iterations end at 10, 20, 30, 40; the checkpoint of iteration 3, written from 30 on, is complete just at 45: one
+    iteration is lost. From 75 four nodes train at 6 s: iteration 4 is redone until 81, then 5, 6, 7 until 99.
+    Training 45 + 19 s, redoing 6, reconfiguring 30.
+    """
+    figures = done(log_of(100, (0, "+ab"), (5, "+c"), (25, "+d")))
+    assert times(figures) == (64.0, 6.0, 30.0, 0.0)
+    assert (figures["iterations_done"], figures["iterations_lost"], figures["iterations_saved"]) == (7, 1, 4)
+    assert figures["largest_world_size"] == 4
+
+
+def test_loading_takes_its_time():
+    """With --load-on-reconfigure each reconfiguration takes 38 s instead of 30."""
+    figures = done(log_of(100, (0, "+abc"), (37, "-a")), load_on_reconfigure=True)
+    assert figures["reconfiguring_s"] == 38.0
+
+
+def test_a_cold_start_prepares_and_forms():
+    """Nodes that are there at the start prepare until 20 and reconfigure until 50; iteration 1 ends at 60."""
+    log = log_of(65, (0, "+ab"))
+    assert times(done(log)) == (65.0, 0.0, 0.0, 0.0)
+    assert times(done(log, cold_start=True)) == (15.0, 0.0, 30.0, 20.0)
+    assert steps(log, cold_start=True) == [(50.0, "reconfig", 1, 2), (60.0, "step", 1, 2)]
+
+
+def test_who_is_not_active_may_go():
+    """Losing a node that stands by or prepares changes nothing."""
+    quiet, calm = log_of(100, (0, "+abc")), log_of(100, (0, "+abc"), (12, "-c"), (13, "+d"), (15, "-d"))
+    assert times(done(quiet)) == times(done(calm)) == (100.0, 0.0, 0.0, 0.0)
+    assert (done(calm)["preemptions"], done(calm)["active_preemptions"]) == (2, 0)
+
+
+def test_more_nodes_than_may_be_active_stand_by():
+    """Beyond the largest world size pipelines stand by for good, and take the place of those that are lost."""
+    figures = done(log_of(100, (0, "+abcdefgh"), (50, "-a")))
+    assert figures["largest_world_size"] == 4
+    assert figures["reconfigurations"] == 1
+    assert done(log_of(100, (0, "+abc")), max_world_size=3)["largest_world_size"] == 2
+
+
+def test_ticks_delay_what_is_noticed():
+    """At ticks of 8 s iterations of 10 s take 16 and a loss at 37 is noticed at 40.
+
+    Iterations end at 16 and 32; the checkpoint of iteration 1, 15 s, is noticed at 32. The reconfiguration takes 32 s,
+    to 72; one iteration is lost. Until 100: iteration 2 redone to 88, 12 s of iteration 3.
+    """
+    figures = done(log_of(100, (0, "+abc"), (37, "-a")), tick_s=8.0)
+    assert times(figures) == (52.0, 16.0, 32.0, 0.0)
+    assert (figures["iterations_done"], figures["iterations_lost"]) == (2, 1)
+
+
+def test_work_depends_on_events_alone():
+    """As many instants are looked at for long iterations as for short ones, at ticks of a second as at ones of 1 ms."""
+    rng = np.random.default_rng(2)
+    model = MinuteModel()
+    log = model.generate(rng, model.draw(rng, 600), 0, 8, 16)
+    instants = []
+    for iteration_s, tick_s in ((100.0, None), (0.001, None), (100.0, 1.0), (100.0, 0.001)):
+        profile = TrainingProfile((2,), (iteration_s,), 30.0, 15.0)
+        watch = Watch(CheckpointedTraining(profile, 2, 8, tick_s=tick_s))
+        simulate(log, watch.chosen, watch)
+        instants.append(watch.instants)
+    assert instants == [instants[0]] * 4
+
+
+@pytest.mark.slow
+def test_a_day_is_simulated_at_once():
+    """A day on 64 nodes takes less than 50 ms, median of eleven."""
+    model, chosen = MinuteModel(), CheckpointedTraining(TrainingProfile((16, 64), (18.0, 8.3), 88.0, 89.0))
+    seconds = []
+    for seed in range(11):
+        rng = np.random.default_rng(seed)
+        log = model.generate(rng, model.draw(rng, 1440), 0, 32, 64)
+        began = time.perf_counter()
+        simulate(log, chosen)
+        seconds.append(time.perf_counter() - began)
+    assert statistics.median(seconds) < 0.05
+
+
+def test_within_a_tick_coming_and_going_is_told_apart():
+    """Who is gone and back within a tick was lost; who came and is gone was never there."""
+    back = done(log_of(100, (0, "+abc"), (11, "-a"), (13, "+a")), tick_s=10.0)
+    assert (back["active_preemptions"], back["preemptions"]) == (1, 1)
+    never = done(log_of(100, (0, "+ab"), (11, "+c"), (13, "-c")), tick_s=10.0)
+    assert (never["preemptions"], never["reconfigurations"]) == (0, 0)
+
+
+def test_iterations_that_take_no_time_to_speak_of():
+    """Far beyond the profile iterations are as short as they get, and finite in number."""
+    chosen = CheckpointedTraining(TrainingProfile((1,), (1e-6,), 0.0, 0.0), depth=4000, max_world_size=4000)
+    log = churned((0, 1000), 4000, [])
+    assert run_figures(simulate(log, chosen), chosen)["iterations_done"] == 1000
+
+
+@pytest.mark.parametrize("log", [log_of(0), log_of(100), log_of(0, (0, "+ab")), log_of(100, (100, "+ab"))])
+def test_traces_with_nothing_to_train_on(log):
+    """No nodes, no time, or nodes at the very end: nothing is done and nothing fails."""
+    figures = done(log)
+    assert figures["iterations_done"] == 0
+    assert sum(times(figures)) == figures["span_s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"depth": 0}, "depth >= 1, got 0"),
+        ({"max_world_size": 1}, "max_world_size >= depth, got 1 < 2"),
+        ({"preparation_s": -1.0}, r"0 <= preparation_s < 1e9, got -1\.0"),
+        ({"tick_s": 0.0}, r"1e-6 <= tick_s < 1e9, got 0\.0"),
+        ({"tick_s": float("nan")}, "got nan"),
+        ({"on_loss_during_reconfigure": "stop"}, "to be restart or extend, got 'stop'"),
+    ],
+)
+def test_bad_settings(options, said):
+    """Numbers out of range are refused when they are given."""
+    with pytest.raises(SettingsError, match=said):
+        done(log_of(1), **options)
+
+
+# --- against a second simulation, and over many traces -----------------------------------------------------------
+
+
+def world(draw):
+    """A small world: `draw(low, high)` gives whole numbers. Rows by second, span, settings, plain simulation."""
+    depth = draw(1, 3)
+    most = depth * draw(1, 3) + draw(0, 1)
+    span = draw(0, 80)
+    rows: dict[int, tuple[list[int], list[int]]] = {}
+    for node in range(draw(0, 8)):
+        flips = sorted({draw(0, span) for _ in range(draw(0, 6))})
+        for number, second in enumerate(flips):
+            rows.setdefault(second, ([], []))[number % 2].append(node)
+    seconds = {size: draw(1, 6) for size in range(1, 11)}
+    reconfiguration, checkpoint, preparation = draw(0, 8), draw(0, 12), draw(0, 6)
+    extend, cold = bool(draw(0, 1)), bool(draw(0, 1))
+    profile = TrainingProfile(
+        tuple(seconds), tuple(map(float, seconds.values())), float(reconfiguration), float(checkpoint)
+    )
+    chosen = CheckpointedTraining(
+        profile, depth, most, float(preparation),
+        on_loss_during_reconfigure="extend" if extend else "restart", cold_start=cold,
+    )  # fmt: skip
+    plain = Reference(depth, most, preparation, reconfiguration, checkpoint, seconds, extend)
+    return rows, span, chosen, plain
+
+
+def log_of_rows(rows, span):
+    changes = [
+        (time, node, come)
+        for time, pair in sorted(rows.items())
+        for come in (True, False)
+        for node in sorted(pair[not come])
+    ]
+    time, node, idle = (list(column) for column in zip(*changes, strict=True)) if changes else ([], [], [])
+    return NodeLog(
+        tuple(f"n{number}" for number in range(8)), 0, span * S, np.array(time, dtype=np.int64) * S,
+        np.array(node, dtype=np.int32), np.array(idle, dtype=np.bool_),
+    )  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_agrees_with_a_plain_simulation(rng):
+    """Second by second, by the rules alone, the same happens: times, iterations, saved ones, and every step."""
+    rows, span, chosen, plain = world(rng.randint)
+    simulated = simulate(log_of_rows(rows, span), chosen)
+    run(plain, rows, span, chosen.cold_start)
+    figures = run_figures(simulated, chosen)
+    assert times(figures) == tuple(plain.seconds[name.removesuffix("_s")] for name in TIME_ACCOUNTS)
+    assert (figures["iterations_done"], figures["iterations_executed"]) == (plain.done, plain.executed)
+    found = [(step.world_size, step.time_ns / S, step.event, step.number) for step in simulated.steps()]
+    # At one instant the end of an iteration and of a reconfiguration are in no order.
+    assert Counter(found) == Counter(plain.steps)
+
+
+class Watch:
+    """Checks a run at each instant."""
+
+    def __init__(self, chosen):
+        self.chosen = chosen
+        self.last = 0
+        self.instants = 0
+
+    def __call__(self, now, state):
+        fleet, chosen = state.fleet, self.chosen
+        assert now >= self.last
+        self.last = now
+        self.instants += 1
+        assert len(fleet.active) % chosen.depth == 0
+        assert len(fleet.active) <= chosen.max_world_size
+        assert not (fleet.active.keys() & fleet.standby.keys())
+        assert not (fleet.active.keys() & fleet.preparing.keys())
+        assert not (fleet.standby.keys() & fleet.preparing.keys())
+        assert (state.condition == "training") == bool(fleet.active)
+        iterations, saved = state.progress(now)
+        assert 0 <= saved <= iterations
+
+
+def check_invariants(draw):
+    rows, span, chosen, _ = world(draw)
+    if draw(0, 1):
+        chosen = CheckpointedTraining(chosen.profile, chosen.depth, chosen.max_world_size, tick_s=float(draw(1, 9)))
+    watch = Watch(chosen)
+    simulated = simulate(log_of_rows(rows, span), chosen, watch)
+    figures = run_figures(simulated, chosen)
+    assert abs(sum(times(figures)) - figures["span_s"]) < 1e-6
+    assert all(one.end_ns == two.start_ns for one, two in zip(simulated.phases, simulated.phases[1:], strict=False))
+    assert figures["iterations_executed"] - figures["iterations_lost"] == figures["iterations_done"]
+    assert figures["iterations_saved"] <= figures["iterations_done"]
+    assert figures["iterations_redone"] <= figures["iterations_lost"]
+    # A loss that is noticed late is training that was never there.
+    assert figures["node_hours_used"] <= figures["node_hours_held"] + 1e-9 or chosen.tick_s is not None
+    assert all(phase.world_size % chosen.depth == 0 for phase in simulated.phases)
+    assert sum(1 for step in simulated.steps() if step.event == "step") == figures["iterations_executed"]
+    return watch.instants
+
+
+def test_ten_thousand_random_traces():
+    """On every trace accounts add up, active nodes make whole pipelines, and nothing saved was never done."""
+    rng = random.Random(4)
+    instants = sum(check_invariants(rng.randint) for _ in range(10_000))
+    assert instants > 50_000
+
+
+def test_the_published_trace(published):
+    """Simulated with the embedded profile: 10.77 h, accounts that add up, training while there are 16 nodes."""
+    path = published.parent / "spot" / "g4dn-trace.csv"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    from bftrainer.experiment.spot import load_profile
+
+    chosen = CheckpointedTraining(load_profile(None)[0])
+    figures = run_figures(simulate(read_availability(path, print).log, chosen), chosen)
+    assert abs(sum(times(figures)) - 38_760.0) < 1e-6
+    assert figures["preemptions"] == 74
+    assert figures["largest_world_size"] == 16
+    assert figures["iterations_done"] > 0

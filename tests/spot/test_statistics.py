@@ -1,0 +1,223 @@
+"""Figures of traces, checked by hand and against the published ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.model import NodeLog
+from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.model.churn import churned
+from bftrainer.spot.lifetimes import fragments, survival
+from bftrainer.spot.statistics import trace_statistics
+from bftrainer.traces.availability import read_availability
+from tests.strategies import node_logs
+
+S = 10**9
+MIN = 60 * S
+
+
+def counts(*rows):
+    times, values = zip(*rows, strict=True)
+    return CountTrace(np.array(times, dtype=np.int64) * S, np.array(values, dtype=np.int64))
+
+
+def figures(trace):
+    return trace_statistics(trace).figures
+
+
+def small_log():
+    """Node a is there from 0 s to 600 s, b from 60 s to the end at 3600 s, c from 600 s to 900 s."""
+    time = np.array([0, 60, 600, 600, 900], dtype=np.int64) * S
+    node = np.array([0, 1, 0, 2, 2], dtype=np.int32)
+    return NodeLog(("a", "b", "c", "d"), 0, 3600 * S, time, node, np.array([True, True, False, True, False]))
+
+
+def test_a_node_log_by_hand():
+    """Nodes over time, fragments, lifetimes and events of four nodes in an hour."""
+    found = figures(AvailabilityTrace.of_log(small_log()))
+    # 0, 60, 600, 900, 3600 s: 1, 2, 2, 1, 1 nodes
+    assert (found["events"], found["transitions"], found["nodes"], found["span_s"]) == (5, 5, 4, 3600.0)
+    assert found["node_hours"] == pytest.approx((60 + 2 * 540 + 2 * 300 + 2700) / 3600)
+    assert found["mean_nodes"] == pytest.approx(found["node_hours"])
+    assert found["idle_share"] == pytest.approx(found["node_hours"] / 4)
+    assert (found["median_nodes"], found["max_nodes"], found["end_nodes"]) == (1.0, 2, 1)
+    # a was there before, b outlives the window
+    assert (found["fragments"], found["fragments_cut_at_start"], found["fragments_cut_at_end"]) == (1, 1, 1)
+    assert (found["fragment_mean_s"], found["fragment_under_600_s_share"], found["lifetime_median_s"]) == (
+        300.0,
+        1.0,
+        300.0,
+    )
+    assert (found["nodes_joined"], found["nodes_left"]) == (2, 2)
+    assert (found["holes"], found["hole_mean_nodes"], found["holes_per_hour"]) == (2, 1.0, 2.0)
+    assert found["events_by_hour_of_day"][:2] == [4.0, None]  # the last row is where hour 1 begins
+
+
+def test_a_spot_trace_by_hand():
+    """As a spot trace the same says that a came at 0: one of three dies at 300 s, one of the others at 600 s."""
+    found = figures(AvailabilityTrace.of_log(replace(small_log(), provenance={"availability": "spot"})))
+    assert (found["events"], found["nodes"]) == (5, 4)
+    assert (found["fragments"], found["fragments_cut_at_start"], found["fragments_cut_at_end"]) == (2, 0, 1)
+    assert (found["fragment_mean_s"], found["fragment_under_600_s_share"]) == (450.0, 0.5)
+    assert found["lifetime_median_s"] == 600.0
+    assert found["lifetime_p90_s"] is None
+    assert found["lifetime_mean_s"] == pytest.approx(300 + 300 * 2 / 3)
+
+
+def test_a_count_trace_by_hand():
+    """Rows, additions and preemptions of a trace of eleven minutes.
+
+    Rows at 0, 1, 3, 6, 11 min: 2, 14, 11, 12, 9 nodes. Additions 12 (big) and 1, preemptions 3 and 3.
+    """
+    found = figures(AvailabilityTrace.of_counts(counts((0, 2), (60, 14), (180, 11), (360, 12), (660, 9))))
+    assert found["row_interval_mean_s"] == 165.0
+    assert found["row_interval_std_s"] == pytest.approx(np.std([60, 120, 180, 300], ddof=1))
+    assert found["preemptions_per_minute"] == pytest.approx(6 / 11)
+    assert found["additions_per_minute"] == pytest.approx(13 / 11)
+    assert found["preemption_chance"] == found["addition_chance"] == pytest.approx(2 / 11)
+    assert (found["preemption_mean"], found["preemption_std"]) == (3.0, 0.0)
+    assert (found["big_addition_share"], found["regular_addition_mean"], found["regular_addition_std"]) == (
+        0.5,
+        1.0,
+        None,
+    )
+    assert found["termination_interval_mean_s"] == 480.0
+
+
+def test_two_events_in_a_minute_are_one_minute():
+    """The chance counts events, the share counts minutes that see one."""
+    trace = AvailabilityTrace.of_counts(counts((0, 9), (10, 8), (20, 7), (200, 6), (600, 6)))
+    found = figures(trace)
+    assert found["preemption_chance"] == pytest.approx(0.3)
+    assert found["preemption_minute_share"] == pytest.approx(0.2)
+
+
+def test_the_figures_of_a_64_node_trace():
+    """A trace made with the numbers behind the figures that are known of one has these figures.
+
+    97 rows over 355 minutes, 58 preemptions of 140 nodes, 48 regular additions of 122 nodes and 3 big ones of 66.
+    """
+    regular = [2] * 22 + [3] * 26  # 122
+    additions = [*regular, 22, 22, 22]
+    taken = [2] * 34 + [3] * 24  # 140
+    assert (sum(regular), sum(taken)) == (122, 140)
+    changes = np.zeros(96, dtype=np.int64)
+    changes[: len(additions)] = additions
+    changes[51:] = -1
+    rows = np.concatenate(([200], 200 + np.cumsum(changes)))
+    times = np.linspace(0, 355 * 60, 97).round().astype(np.int64)
+    at = np.sort(np.random.default_rng(1).integers(1, 355 * 60, 58))
+    trace = AvailabilityTrace.of_counts(
+        CountTrace(times * S, rows), ChangeTrace(at * S, np.array(taken, dtype=np.int64))
+    )
+    found = figures(trace)
+    for name, value, digits in (
+        ("row_interval_mean_s", 221.875, 3),
+        ("preemptions_per_minute", 0.3944, 4),
+        ("additions_per_minute", 0.5296, 4),
+        ("preemption_chance", 0.16338, 5),
+        ("addition_chance", 0.14366, 5),
+        ("big_addition_share", 0.0588, 4),
+        ("regular_addition_mean", 2.5417, 4),
+        ("preemption_mean", 2.4138, 4),
+    ):
+        assert round(found[name], digits) == value, name
+
+
+def test_every_kind_has_the_same_keys():
+    """What a kind cannot tell is null, never absent; all of it is JSON."""
+    log = small_log()
+    spot = churned((0, 10 * MIN), 2, [(MIN, 1, 0)], provenance={"availability": "spot"})
+    taken = ChangeTrace(np.array([0, MIN]), np.array([1, 2]))
+    traces = [
+        AvailabilityTrace.of_log(log),
+        AvailabilityTrace.of_log(spot),
+        AvailabilityTrace.of_counts(CountTrace.of(log)),
+        AvailabilityTrace.of_terminations(taken),
+    ]
+    found = [trace_statistics(trace).as_json() for trace in traces]
+    assert [one["kind"] for one in found] == ["nodes", "spot", "counts", "terminations"]
+    assert all(list(one) == list(found[0]) for one in found)
+    assert all(json.loads(json.dumps(one, allow_nan=False)) == one for one in found)
+    assert found[3]["preemptions"] == 3
+    assert found[3]["nodes"] is None
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([0]))),
+        AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([3]))),
+        AvailabilityTrace.of_terminations(ChangeTrace(np.array([5]), np.array([3]))),
+        AvailabilityTrace.of_terminations(ChangeTrace(np.empty(0, np.int64), np.empty(0, np.int64))),
+        AvailabilityTrace.of_log(churned((0, 0), 2, [])),
+        AvailabilityTrace.of_log(churned((0, MIN), 0, [])),
+    ],
+)
+def test_traces_that_say_little(trace):
+    """No nodes, no length, no rows: figures are missing, nothing fails and nothing is NaN."""
+    found = trace_statistics(trace).as_json()
+    json.dumps(found, allow_nan=False)
+    assert not any(isinstance(value, float) and not math.isfinite(value) for value in found.values())
+
+
+@given(node_logs())
+def test_fragments_are_the_time_that_nodes_are_there(log):
+    """Lengths of all fragments add up to the node-hours; as many begin or are there as are listed."""
+    whole = fragments(log)
+    found = figures(AvailabilityTrace.of_log(log))
+    assert whole.length_s.sum() / 3600 == pytest.approx(found["node_hours"], abs=1e-6)
+    assert (whole.length_s >= 0).all()
+    assert int(whole.cut_at_end.sum()) == found["end_nodes"] or log.start_ns == log.end_ns
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1, max_size=30))
+def test_survival_against_the_product_over_deaths(drawn):
+    """The curve is the product of survivors over those at risk, and without censoring the share that lives longer."""
+    length = np.array([float(time) for time, _ in drawn])
+    censored = np.array([cut for _, cut in drawn])
+    curve = survival(length, censored)
+    share = 1.0
+    for time in sorted(set(length[~censored])):
+        share *= 1 - ((length == time) & ~censored).sum() / (length >= time).sum()
+        assert curve.at(time) == pytest.approx(share)
+        assert survival(length, np.zeros_like(censored)).at(time) == pytest.approx((length > time).mean())
+    assert curve.at(0.0) == 1.0
+    assert curve.thinned(5).time_s.size <= 5
+
+
+def test_survival_of_the_classic_textbook_sample():
+    """Remission times of 21 patients: 0.8571 after 6 weeks, 0.6275 after 13, 0.4482 after 23 (Freireich 1963)."""
+    died = [6, 6, 6, 7, 10, 13, 16, 22, 23]
+    cut = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+    curve = survival(np.array(died + cut, dtype=float), np.array([False] * len(died) + [True] * len(cut)))
+    assert [round(curve.at(week), 4) for week in (6, 13, 23)] == [0.8571, 0.6902, 0.4482]
+    assert curve.quantile(0.5) == 23.0
+
+
+def test_the_published_spot_trace(published):
+    """153 events, 79 nodes, 10.77 h, 135.7 node-hours, 12.6 nodes on average, 5 at the end."""
+    path = published.parent / "spot" / "g4dn-trace.csv"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    found = figures(read_availability(path, print))
+    assert (found["events"], found["nodes"], found["end_nodes"]) == (153, 79, 5)
+    assert round(found["span_s"] / 3600, 2) == 10.77
+    assert (round(found["node_hours"], 1), round(found["mean_nodes"], 1)) == (135.7, 12.6)
+
+
+def test_the_published_summit_log(published):
+    """The figures known of the whole log."""
+    found = figures(read_availability(published / "ndstat-10sdn6-evt.tar.gz", print))
+    assert (found["events"], found["nodes"], found["fragments"]) == (23_883, 4_734, 423_354)
+    assert round(found["span_s"] / 3600, 2) == 358.18
+    assert (round(found["node_hours"], 1), round(found["mean_nodes"], 1)) == (140_182.3, 391.4)
+    assert (round(found["fragment_mean_s"], 1), found["fragment_median_s"]) == (1191.9, 475.0)
+    assert round(found["fragment_under_600_s_share"], 3) == 0.558

@@ -1,0 +1,203 @@
+"""The supercomputer model: what is asked for comes out."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NodeLog
+from bftrainer.model.availability import AvailabilityTrace
+from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
+from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
+from bftrainer.spot.distributions import LogNormal, Quantiles, even_shares
+from bftrainer.spot.holes import DailyCycle, Holes, observed_s_by_hour
+from bftrainer.traces import read_node_log
+
+DAY_NS = 86_400 * 10**9
+WINDOW = (0, 14 * DAY_NS)
+WITHIN = 0.05
+
+ASKED = {
+    "summit-like": SupercomputerModel(),
+    "log-normal": SupercomputerModel(
+        fragment_s=LogNormal.of(1191.9, 475.0),
+        arrivals=EvenArrivals(LogNormal.of(28.8, 4.0), DailyCycle.cosine(0.5, 9.0)),
+    ),
+    "busy": SupercomputerModel(
+        idle_share=0.02, arrivals=EvenArrivals(LogNormal.of(6.0, 2.0), DailyCycle.cosine(0.8, 3.0))
+    ),
+    "idle": SupercomputerModel(idle_share=0.3, fragment_s=LogNormal.of(3600.0, 1800.0)),
+}
+
+
+def check(model, seed):
+    """Every figure that was asked for within 5 %."""
+    made = generate_holes(model, np.random.default_rng(seed), WINDOW)
+    assert len(made.log.nodes) == model.nodes
+    assert len(made.figures) == (6 if isinstance(model.arrivals, EvenArrivals) else 3)
+    for figure in made.figures:
+        assert figure.realised == pytest.approx(figure.asked, rel=WITHIN), figure
+    return made
+
+
+def test_figures_come_out_as_asked():
+    """Two weeks of 4,734 nodes: idle share, fragments, holes and daily cycle within 5 %, in under 20 s."""
+    began = time.perf_counter()
+    check(ASKED["summit-like"], 1)
+    assert time.perf_counter() - began < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ASKED)
+def test_figures_come_out_over_seeds(name, seed):
+    """So they do over five seeds."""
+    check(ASKED[name], seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_of_the_published_log(published, seed):
+    """Fitted to the Summit log, two weeks have its figures within 5 %."""
+    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz")
+    original = trace_statistics(AvailabilityTrace.of_log(log)).figures
+    made = check(SupercomputerModel.fitted(log), seed)
+    found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+    for name in (
+        *("idle_share", "fragment_mean_s", "fragment_median_s", "fragment_under_600_s_share", "fragment_p90_s"),
+        *("holes_per_hour", "hole_mean_nodes", "hole_median_nodes", "hole_group_mean_nodes", "hole_daily_amplitude"),
+    ):
+        assert found[name] == pytest.approx(original[name], rel=WITHIN), name
+    assert found["hole_peak_hour"] == pytest.approx(original["hole_peak_hour"], abs=0.5)
+
+
+def test_a_fitted_model_has_the_figures_of_its_log():
+    """A log that was generated is met by a model that is fitted to it."""
+    model = SupercomputerModel(nodes=600, arrivals=EvenArrivals(LogNormal.of(5.0, 2.0), DailyCycle.cosine(0.4, 12.0)))
+    first = generate_holes(model, np.random.default_rng(1), WINDOW).log
+    again = SupercomputerModel.fitted(first)
+    assert again.nodes == 600
+    made = generate_holes(again, np.random.default_rng(2), WINDOW)
+    original = trace_statistics(AvailabilityTrace.of_log(first)).figures
+    for figure in made.figures:
+        assert figure.realised == pytest.approx(original[figure.name], rel=WITHIN), figure
+
+
+def test_drains_gather_large_holes():
+    """With drains the same idle share lies in fewer hours: half of the time fewer nodes are idle."""
+    sizes = LogNormal.of(6.0, 2.0)
+    even = SupercomputerModel(nodes=600, arrivals=EvenArrivals(sizes))
+    drains = SupercomputerModel(nodes=600, arrivals=DrainArrivals(sizes, most=300, drains_per_day=4.0))
+    medians = []
+    for model in (even, drains):
+        made = generate_holes(model, np.random.default_rng(3), WINDOW)
+        found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+        assert found["idle_share"] == pytest.approx(model.idle_share, rel=0.15)
+        medians.append(found["median_nodes"])
+    assert medians[1] < 0.8 * medians[0]
+
+
+def test_same_seed_same_log():
+    """The same generator state gives the same log, another one another."""
+    model = SupercomputerModel(nodes=100)
+    one, two, other = (model.generate(np.random.default_rng(seed), (0, DAY_NS)) for seed in (3, 3, 4))
+    for name in ("time_ns", "node", "idle"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+    assert not np.array_equal(one.time_ns, other.time_ns)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 60),
+    st.floats(0.01, 0.95),
+    st.floats(1.0, 20.0),
+    st.floats(1.0, 5.0),
+    st.integers(3600, 200_000),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_every_machine_has_a_log(nodes, share, hole, spread, window_s, drains, seed):
+    """Small machines, long holes, short windows: a valid log comes out, or a reason."""
+    sizes = LogNormal.of(hole * spread, hole)
+    arrivals = DrainArrivals(sizes, most=nodes) if drains else EvenArrivals(sizes)
+    model = SupercomputerModel(nodes, share, LogNormal.of(600.0, 200.0), arrivals, split_mean=spread)
+    window = (DAY_NS // 3, DAY_NS // 3 + window_s * 10**9)
+    if round(share * nodes * window_s / 600.0) < 1:
+        with pytest.raises(SettingsError, match="Expected a window in which a node becomes idle"):
+            model.generate(np.random.default_rng(seed), window)
+        return
+    log = model.generate(np.random.default_rng(seed), window)
+    assert isinstance(log, NodeLog)
+    assert (log.time_ns % 10**9 == 0).all()
+
+
+def test_holes_by_hand():
+    """Two holes, of two nodes and of one; the two are taken back apart."""
+    time = np.array([10, 10, 20, 30, 40, 60], dtype=np.int64) * 10**9
+    node = np.array([0, 1, 0, 2, 1, 2], dtype=np.int32)
+    holes = Holes.of(NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool)))
+    assert (holes.nodes.tolist(), holes.group_mean, holes.per_hour) == ([2, 1], 1.0, 2.0)
+    assert holes.cycle() is None
+
+
+def test_seconds_of_each_hour():
+    """From 22:30 to 01:15 there is half an hour of hour 22, an hour each of 23 and 0, a quarter of hour 1."""
+    start = (22 * 3600 + 1800) * 10**9
+    found = observed_s_by_hour(start, start + int(2.75 * 3600) * 10**9)
+    assert {hour: s for hour, s in enumerate(found.tolist()) if s} == {22: 1800.0, 23: 3600.0, 0: 3600.0, 1: 900.0}
+
+
+@pytest.mark.parametrize(("amplitude", "peak"), [(0.3, 0.5), (0.9, 16.4), (0.01, 23.9)])
+def test_a_cycle_is_found_again(amplitude, peak):
+    """Amplitude and peak of a cosine are read off its hours."""
+    found = DailyCycle.cosine(amplitude, peak).harmonic()
+    assert found == (pytest.approx(amplitude), pytest.approx(peak))
+
+
+def test_quantiles_of_a_sample():
+    """A sample's quantiles keep its mean and median, and draw within its range."""
+    sample = np.random.default_rng(0).lognormal(3.0, 1.5, 20_000).round() + 1
+    made = Quantiles.of(sample)
+    assert made.mean == pytest.approx(sample.mean(), rel=0.01)
+    assert float(made.at(np.array(0.5))) == np.median(sample)
+    rng = np.random.default_rng(1)
+    drawn = np.array([made.draw(rng) for _ in range(2000)])
+    assert sample.min() <= drawn.min() <= drawn.max() <= sample.max()
+    assert np.median(drawn) == pytest.approx(np.median(sample), rel=0.15)
+
+
+def test_log_normal_by_mean_and_median():
+    """An even sample of it has the median and, but for its far end, the mean."""
+    made = LogNormal.of(1191.9, 475.0)
+    values = made.at(even_shares(100_001))
+    assert (made.mean, np.median(values)) == (pytest.approx(1191.9), pytest.approx(475.0))
+    assert values.mean() == pytest.approx(1191.9, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: SupercomputerModel(nodes=0), "nodes >= 1, got 0"),
+        (lambda: SupercomputerModel(idle_share=1.0), r"0 < idle share < 1, got 1\.0"),
+        (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
+        (lambda: LogNormal.of(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
+        (lambda: LogNormal(0.0, 1.0), r"a positive median, got 0\.0"),
+        (lambda: LogNormal(1.0, -1.0), r"sigma >= 0, got -1\.0"),
+        (lambda: Quantiles((0.0, 1.0), (2.0, 1.0)), "positive and do not descend"),
+        (lambda: Quantiles((0.0, 0.5), (1.0, 2.0)), "ascend from 0 to 1"),
+        (lambda: Quantiles((0.0,), (1.0,)), "two at least"),
+        (lambda: DrainArrivals(LogNormal(1.0, 1.0), most=0), "most > 0, got 0"),
+        (lambda: EvenArrivals(LogNormal(1.0, 1.0), most_share=0.0), r"0 < most_share <= 1, got 0\.0"),
+        (lambda: SupercomputerModel.fitted(NodeLog(("a",), 0, 9, *(np.empty(0, t) for t in (int, np.int32, bool)))),
+         "nodes that become idle and are taken back"),
+    ],
+)  # fmt: skip
+def test_bad_settings(make, said):
+    """Numbers out of range, and logs without a fragment, are refused."""
+    with pytest.raises(SettingsError, match=said):
+        make()
