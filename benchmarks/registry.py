@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
+from benchmarks.tuned import PLAIN, tuned_cases
 from benchmarks.tuning import DRAWS, zeus_cases
 from benchmarks.workload import Workload
 
@@ -46,6 +47,13 @@ WORKLOADS = {
             zeus_cases,
             runs=50,
             baselines=(DRAWS,),
+        ),
+        Workload(
+            "tuned",
+            "An event of a replay whose tasks tune batch size and power limit, the mean over the replay.",
+            tuned_cases,
+            runs=5,
+            baselines=(PLAIN,),
         ),
         Workload(
             "start-up", "Until a process has answered that does nothing.", start_up_cases, 10, ("python -c pass",)

@@ -320,13 +320,15 @@ class Allocator:
         cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
         if self._tuned is None:
             return {"cap_w": cap_w}
-        drawn, sizes, limits = state.pool * settings.idle_node_w, [], []
+        idle_w, specs = settings.idle_node_w, state.specs
+        drawn, sizes, limits = state.pool * idle_w, [], []
         held = zip(state.active.tolist(), state.counts.tolist(), state.progress.tolist(), strict=True)
         for number, count, progress in held:
-            spec = state.specs[number]
-            sizes.append(None if spec.run is None else spec.run.batch_size)
-            limits.append(None if spec.run is None else spec.run.power_limit_w)
-            drawn += max(0.0, drawn_at_most_w(spec, progress, count) - count * settings.idle_node_w)
+            run = specs[number].run
+            sizes.append(run and run.batch_size)
+            limits.append(run and run.power_limit_w)
+            if count:
+                drawn += max(0.0, drawn_at_most_w(specs[number], progress, count) - count * idle_w)
         return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": tuple(sizes), "power_limits_w": tuple(limits)}
 
 

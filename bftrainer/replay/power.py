@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,8 +33,8 @@ class PowerMeter(Observer):
     def __init__(self, idle_node_w: float = 0.0) -> None:
         self.idle_node_w = idle_node_w
         self.samples: list[PowerSample] = []
-        self.energy_j: dict[int, float] = {}
-        self.train_s: dict[int, float] = {}
+        self._energy_j: defaultdict[int, float] = defaultdict(float)
+        self._train_s: defaultdict[int, float] = defaultdict(float)
         self._after: ReplayState | None = None
         self._rescaling_s: Mapping[int, float] = {}
 
@@ -54,43 +55,55 @@ class PowerMeter(Observer):
 
     def record(self) -> PowerRecord:
         """All that was metered."""
-        return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self.energy_j), dict(self.train_s))
+        return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self._energy_j), dict(self._train_s))
 
     def _book(self, held: ReplayState, begin_s: float, end_s: float) -> None:
         """Cut the time into pieces of constant power."""
-        tasks, steady_w, nodes = self._draws(held, end_s - begin_s)
-        edges = sorted({begin_s, end_s, *(edge for task in tasks for edge in task.edges if begin_s < edge < end_s)})
+        changing, steady_w, nodes = self._steady(held, end_s - begin_s)
         idle_w = (held.pool - nodes) * self.idle_node_w
-        for start, stop in itertools.pairwise(edges):
+        if not changing:
+            self.samples.append(PowerSample(begin_s, end_s, steady_w, idle_w))
+            return
+        edges = {begin_s, end_s, *(edge for task in changing for edge in task.edges if begin_s < edge < end_s)}
+        for start, stop in itertools.pairwise(sorted(edges)):
             drawn = steady_w
-            for task in tasks:
+            for task in changing:
                 power_w, trains = task.at(start)
                 drawn += power_w
-                self._add(task.number, power_w, stop - start, stop - start if trains else 0.0)
+                self._energy_j[task.number] += power_w * (stop - start)
+                if trains:
+                    self._train_s[task.number] += stop - start
             self.samples.append(PowerSample(start, stop, drawn, idle_w))
 
-    def _draws(self, held: ReplayState, elapsed_s: float) -> tuple[list[_Draw], float, int]:
-        """Tuned tasks whose power changes meanwhile, the power of the others, which is booked, and the nodes of all."""
+    def _steady(self, held: ReplayState, elapsed_s: float) -> tuple[list[_Draw], float, int]:
+        """Book tuned tasks that draw the same all the time.
+
+        Returns
+        -------
+        changing : list of _Draw
+            The other ones.
+        steady_w : float
+            Power of those booked.
+        nodes : int
+            Held by all of them.
+        """
         changing, steady_w, nodes = [], 0.0, 0
-        columns = (held.active, held.counts, held.progress, held.rate)
-        slots = zip(*(column.tolist() for column in columns), strict=True)
+        rescaling, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
+        slots = zip(held.active.tolist(), held.counts.tolist(), held.progress.tolist(), held.rate.tolist(), strict=True)
+        # Between most events nearly all tasks train on: this loop is what metering costs.
         for slot, (number, count, progress, rate) in enumerate(slots):
             run = held.specs[number].run
             if run is None or not count:
                 continue
             nodes += count
-            if rate > 0 and progress >= run.profiling_work and slot not in self._rescaling_s:
+            if rate > 0 and progress >= run.profiling_work and slot not in rescaling:
                 power_w = run.power_w.item(count)
                 steady_w += power_w
-                self._add(number, power_w, elapsed_s, elapsed_s)
+                energy_j[number] += power_w * elapsed_s
+                train_s[number] += elapsed_s
             else:
-                changing.append(_Draw(held, slot, self._rescaling_s.get(slot, 0.0), self.idle_node_w))
+                changing.append(_Draw(held, slot, rescaling.get(slot, 0.0), self.idle_node_w))
         return changing, steady_w, nodes
-
-    def _add(self, number: int, power_w: float, elapsed_s: float, train_s: float) -> None:
-        self.energy_j[number] = self.energy_j.get(number, 0.0) + power_w * elapsed_s
-        if train_s:
-            self.train_s[number] = self.train_s.get(number, 0.0) + train_s
 
 
 class _Draw:
