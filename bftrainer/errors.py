@@ -14,6 +14,7 @@
     │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
     │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
     │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
+    │   ├── RunDirectoryError           a directory that should hold a finished run, or one file of it
     │   └── OutputError                 a place that results cannot be written to
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
     │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
@@ -40,6 +41,7 @@ __all__ = [
     "NotConvergedError",
     "ObjectiveError",
     "OutputError",
+    "RunDirectoryError",
     "SettingsError",
     "SolverError",
     "SolverUnavailableError",
@@ -95,6 +97,10 @@ class ObjectiveError(InputError):
 
 class UnknownSolverError(InputError):
     """No solver of that name is registered."""
+
+
+class RunDirectoryError(InputError):
+    """A directory does not hold a finished run, or not one that can be read."""
 
 
 class OutputError(InputError):

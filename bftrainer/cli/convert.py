@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from bftrainer.cli.files import refuse_existing
-
 __all__ = ["convert"]
 
 FILE = click.Path(path_type=Path)
@@ -28,6 +26,7 @@ def convert(source: Path, target: Path, scalability: Path | None, scaling: str |
     from bftrainer.traces.convert import convert as convert_file
     from bftrainer.traces.csv_node_log import metadata_path
     from bftrainer.traces.legacy_tasks import scalability_path
+    from bftrainer.traces.writing import refuse_existing
 
     refuse_existing(target, force=force)
     # What may be written beside it is as precious.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bftrainer.cli.files import refuse_existing
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -22,6 +20,7 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
         If it exists and not `force`, its name promises no known form, or matplotlib is missing.
     """
     from bftrainer.report.drawing import check_drawable
+    from bftrainer.traces.writing import refuse_existing
 
     if path is not None:
         check_drawable(path.name)

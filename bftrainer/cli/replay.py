@@ -59,7 +59,7 @@ def replay(
         _print_inputs(inputs, as_json)
         return
     places = numbered("sample") if target is None else [target]
-    status = _run(config, inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
+    status = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
     ctx.exit(status)
 
 
@@ -105,9 +105,7 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
             click.echo(f"{key:12} {value:,}")
 
 
-def _run(
-    config: ReplayConfig, inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool
-) -> int:
+def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> int:
     """Replay, write, print; return the exit status."""
     from bftrainer.cli.summary import render_summary
     from bftrainer.experiment import result_directory, run_replay, write_run
@@ -116,9 +114,7 @@ def _run(
     # The signals are held until the results are in place: a finished replay is not lost while it is written.
     with _interruptible() as received, result_directory(places, force=force) as directory:
         with _progress(inputs, printing) as observers:
-            result = run_replay(
-                config, inputs=inputs, observers=observers, interrupted=lambda: bool(received), command=command
-            )
+            result = run_replay(inputs=inputs, observers=observers, interrupted=lambda: bool(received), command=command)
         write_run(result, directory.working)
         if not printing:
             with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from bftrainer.cli.files import refuse_existing
-
 __all__ = ["tasks"]
 
 FILE = click.Path(path_type=Path)
@@ -63,6 +61,7 @@ def generate(
     from bftrainer.model import instant_ns
     from bftrainer.traces import write_task_set
     from bftrainer.traces.task_generator import DEFAULT_WORK, generate_tasks
+    from bftrainer.traces.writing import refuse_existing
 
     if start is not None and not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli.files import refuse_existing
-
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
 
@@ -82,6 +80,7 @@ def generate(
     from bftrainer.traces.csv_node_log import metadata_path
     from bftrainer.traces.spot import write_spot_trace
     from bftrainer.traces.store import node_log_writer
+    from bftrainer.traces.writing import refuse_existing
 
     if not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")

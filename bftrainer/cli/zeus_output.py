@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bftrainer.cli.files import refuse_existing
 from bftrainer.errors import TuningError
 from bftrainer.experiment.zeus_campaign import SimulationResult
 from bftrainer.experiment.zeus_files import check_suffix, write_results
@@ -24,6 +23,8 @@ def check_output(output: Path | None, *, force: bool) -> None:
     OutputError
         If its name does not say what to write, or it exists and is not to be replaced.
     """
+    from bftrainer.traces.writing import refuse_existing
+
     if output is not None:
         check_suffix(output)
         refuse_existing(output, force=force)

@@ -18,7 +18,7 @@ from solvers.problem import Held
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STEP_COLUMNS", "write_run"]
+__all__ = ["STEP_COLUMNS", "run_tables", "write_run"]
 
 STEP_COLUMNS = (
     "evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin", "nJob", "nNd", "nJrun", "nNrun", "PreCost",
@@ -36,6 +36,18 @@ def write_run(result: RunResult, directory: Path) -> None:
         If the disk is full or the directory cannot be written to.
     """
     _write_steps(result, directory / "step-logs.csv")
+    import pyarrow.parquet as pq
+
+    for name, table in run_tables(result).items():
+        # Opened here: pyarrow cannot spell every name that a directory may have.
+        with (directory / f"{name}.parquet").open("wb") as file:
+            pq.write_table(table(result), file, compression="zstd")
+    text = json.dumps(result.summary(), indent=2, allow_nan=False)
+    (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+def run_tables(result: RunResult) -> dict[str, Callable[[RunResult], pa.Table]]:
+    """The Parquet tables that a run has, by the names of their files, and what makes them."""
     tables: dict[str, Callable[[RunResult], pa.Table]] = {
         "decisions": _decisions_table,
         "tasks": _tasks_table,
@@ -45,14 +57,7 @@ def write_run(result: RunResult, directory: Path) -> None:
         tables["power"] = _power_table
     if _is_tuned(result):
         tables["attempts"] = _attempts_table
-    import pyarrow.parquet as pq
-
-    for name, table in tables.items():
-        # Opened here: pyarrow cannot spell every name that a directory may have.
-        with (directory / f"{name}.parquet").open("wb") as file:
-            pq.write_table(table(result), file, compression="zstd")
-    text = json.dumps(result.summary(), indent=2, allow_nan=False)
-    (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
+    return tables
 
 
 def _write_steps(result: RunResult, path: Path) -> None:

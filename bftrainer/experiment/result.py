@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.experiment.baseline import Efficiency
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.power import Metered, power_summary
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["RunResult", "Timings"]
 
@@ -123,6 +127,53 @@ class RunResult:
             "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
             "below_large_idle": self._below_large_idle(intervals),
         }
+
+    def frame(self, table: str = "tasks") -> pd.DataFrame:
+        """A table of the run: what is written to the Parquet file of that name.
+
+        Parameters
+        ----------
+        table : str
+            ``tasks``, ``decisions`` or ``allocation``; ``power`` and ``attempts`` where there are any.
+
+        Raises
+        ------
+        SettingsError
+            If the run has no such table.
+        """
+        from bftrainer.experiment.files import run_tables
+
+        tables = run_tables(self)
+        if table not in tables:
+            raise SettingsError(f"Expected a table of this run, got {table!r}.{suggestion(table, tables)}")
+        return tables[table](self).to_pandas()
+
+    def report(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write one page with all there is to see; the same as `bftrainer report`.
+
+        Raises
+        ------
+        OutputError
+            If it exists and not `force`, or cannot be written.
+        SettingsError
+            If the extra `report` is not installed.
+        """
+        from bftrainer.experiment.page import write_result_page
+
+        return write_result_page(self, Path(path), force=force)
+
+    def _repr_html_(self) -> str:
+        """The headline figures, for notebooks."""
+        from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
+
+        summary = self.summary()
+        rows = [
+            (GLOSSARY[key].label, shown(summary[key], GLOSSARY[key].unit), GLOSSARY[key].meaning)
+            for key in HEADLINES
+            if summary.get(key) is not None
+        ]
+        cells = "".join(f"<tr><th>{name}</th><td>{value}</td><td>{meaning}</td></tr>" for name, value, meaning in rows)
+        return f"<table>{cells}</table>"
 
     def _efficiency(self) -> dict[str, Any]:
         found = self.efficiency

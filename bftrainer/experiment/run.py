@@ -169,8 +169,10 @@ def _check_licence(solver: solvers.Solver) -> None:
 
 
 def run_replay(
-    config: ReplayConfig | None = None,
+    node_log: NodeLog | Path | str | None = None,
+    tasks: Sequence[TaskSpec] | Path | str | None = None,
     *,
+    config: ReplayConfig | None = None,
     inputs: Inputs | None = None,
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
@@ -181,8 +183,11 @@ def run_replay(
 
     Parameters
     ----------
+    node_log : NodeLog or path, optional
+        The embedded one by default.
+    tasks : sequence of TaskSpec or path, optional
     config : ReplayConfig, optional
-        By default one made of `options`.
+        What else is given changes it.
     inputs : Inputs, optional
         What `load_inputs(config)` gave, where that has been called already; the configuration is theirs then.
     observers : sequence of Observer
@@ -205,7 +210,7 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    given = _loaded(config, inputs, options)
+    given = _loaded(config, inputs, options | _named(node_log=node_log, tasks=tasks))
     (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     return RunResult(
@@ -223,6 +228,10 @@ def run_replay(
         is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
         metered=metered,
     )
+
+
+def _named(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -13,7 +13,21 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 
-__all__ = ["replacing", "usual_mode"]
+__all__ = ["refuse_existing", "replacing", "usual_mode"]
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to replace a file unless `force`, and to write where no directory is, before any work is done.
+
+    Raises
+    ------
+    OutputError
+        If it exists, or its directory does not.
+    """
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: Expected a directory to write into, found no {path.parent}.")
+    if path.exists() and not force:
+        raise OutputError(f"{path}: Expected no such file yet; choose another name or give --force.")
 
 
 @contextmanager

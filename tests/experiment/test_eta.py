@@ -44,7 +44,7 @@ def totals(log: NodeLog | None, tasks: tuple[TaskSpec, ...], eta: float, seed: i
     """Energy and time of training in a replay in which all tasks reach their targets."""
     weighed = tuple(replace(task, tuning=replace(task.tuning, eta=eta)) for task in tasks)
     settings = {"solver": "dp", "objective": "scaling-efficiency", "forward_time_s": 120.0, "baseline": False}
-    summary = run_replay(ReplayConfig(node_log=log, tasks=weighed, seed=seed, **settings)).summary()
+    summary = run_replay(config=ReplayConfig(node_log=log, tasks=weighed, seed=seed, **settings)).summary()
     assert summary["tasks_reached"] == len(tasks)
     return summary["energy_j"], summary["train_s"]
 

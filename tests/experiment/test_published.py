@@ -46,7 +46,7 @@ def first_nodes(published: Path) -> Inputs:
 @pytest.fixture(scope="module")
 def whole(published: Path) -> RunResult:
     """The whole published replay, as a user types it."""
-    return run_replay(config(published, baseline=False))
+    return run_replay(config=config(published, baseline=False))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_efficiency(published, first_nodes, max_tasks, decide_on):
     """U and the losses on the first 1,024 nodes are within 0.02 of an independent computation."""
     read = {"node_log": first_nodes.log, "tasks": first_nodes.tasks, "skip_events": 0}
     settings = config(published, **read, forward_time_s=120.0, max_tasks=max_tasks, decide_on=decide_on)
-    summary = run_replay(settings).summary()
+    summary = run_replay(config=settings).summary()
     expected = EFFICIENCY[max_tasks][decide_on == "nodes"]
     assert summary["efficiency"] == pytest.approx(expected, abs=0.02)
     if decide_on == "all":

@@ -1,0 +1,23 @@
+"""`bftrainer report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["report"]
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="Where the page goes.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
+def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Make one page of finished runs, which needs no network; several are set side by side."""
+    from bftrainer.experiment.page import write_page
+
+    write_page(runs, output, force=force)
+    click.echo(f"Page: {output}")

@@ -1,0 +1,236 @@
+"""Reading result directories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import RunDirectoryError
+from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.model.finished_run import (
+    DecisionColumns,
+    FinishedRun,
+    Holdings,
+    PowerPieces,
+    StepColumns,
+    TaskColumns,
+)
+from bftrainer.model.records import RUN_SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["read_run", "read_runs", "read_summary", "run_names"]
+
+_SUMMARY = "summary.json"
+# What every table of a finished run is read by; a summary without them is no run's.
+_KEYS = ("partial", "settings", "window_start", "window_s", "nodes_total", "tasks_total", "decisions", "idle_node_s")
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a result directory.
+
+    Raises
+    ------
+    RunDirectoryError
+        If it is none, its summary cannot be read, or it was written by a newer version.
+    """
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise RunDirectoryError(f"{path}: Expected a result directory, found {found}.")
+    file = path / _SUMMARY
+    if not file.is_file():
+        raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{file}: Expected the summary of a run in JSON, got: {error}.") from error
+    schema = summary.get("schema") if isinstance(summary, dict) else None
+    if not isinstance(schema, int):
+        raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
+    if schema > RUN_SCHEMA:
+        raise RunDirectoryError(
+            f"{file}: Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
+        )
+    missing = [key for key in _KEYS if key not in summary]
+    if missing:
+        raise RunDirectoryError(f"{file}: Expected the summary of a replay, found no {missing[0]!r} in it.")
+    return dict(summary)
+
+
+def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
+    """What runs are called beside one another: their directories' names, or the paths where those are equal."""
+    names = [path.resolve().name.removesuffix("-itrOut") for path in paths]
+    if len(set(names)) == len(names):
+        return tuple(names)
+    texts = [str(path) for path in paths]
+    return tuple(
+        text if texts.count(text) == 1 else f"{text} ({texts[: place + 1].count(text)})"
+        for place, text in enumerate(texts)
+    )
+
+
+def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
+    """Runs by the names that tell them apart.
+
+    Raises
+    ------
+    RunDirectoryError
+        If one of them cannot be read.
+    """
+    return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
+
+
+def read_run(path: Path, name: str | None = None) -> FinishedRun:
+    """All of a result directory that pages and figures show.
+
+    Raises
+    ------
+    RunDirectoryError
+        If it is none, a file of it is missing, or a column of that.
+    """
+    summary = read_summary(path)
+    start_ns = instant_ns(summary["window_start"])
+    tasks = _tasks(path / "tasks.parquet", start_ns)
+    return FinishedRun(
+        name=name or run_names([path])[0],
+        summary=summary,
+        steps=_steps(path / "step-logs.csv", start_ns),
+        decisions=_decisions(path / "decisions.parquet", start_ns),
+        tasks=tasks,
+        holdings=_holdings(path / "allocation.parquet", start_ns, tasks.names),
+        power=_power(path / "power.parquet") if "energy_j" in summary else None,
+    )
+
+
+def _table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as stream:
+            file = pq.ParquetFile(stream)
+            there = set(file.schema_arrow.names)
+            _need(path, columns, there)
+            return file.read([*columns, *(name for name in optional if name in there)])
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise RunDirectoryError(f"{path}: Expected a table of a finished run, got: {reason}.") from error
+
+
+def _need(path: Path, columns: Sequence[str], there: set[str]) -> None:
+    missing = [name for name in columns if name not in there]
+    if missing:
+        raise RunDirectoryError(f"{path}: Expected a column {missing[0]!r}, found {', '.join(sorted(there))}.")
+
+
+def _reals(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """A column of numbers; NaN where there is none, also for the whole of an optional column."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    return np.asarray(table[name].to_numpy(), dtype=np.float64)
+
+
+def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    return np.asarray(table[name].to_numpy(), dtype=np.int64)
+
+
+def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
+    """Timestamps as seconds after `start_ns`; null becomes NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stamps = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+    known = np.asarray(pc.is_valid(stamps).to_numpy(), dtype=bool)
+    offsets = np.asarray(pc.fill_null(stamps, 0).to_numpy(), dtype=np.int64) - start_ns
+    return np.where(known, offsets / NS_PER_S, np.nan)
+
+
+def _steps(path: Path, start_ns: int) -> StepColumns:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = ("evtTime", "nNd", "nNrun", "nJob", "Thr", "ReScost", "PreCost")
+    types = {"evtTime": pa.timestamp("ns", tz="UTC"), "Thr": pa.float64()}
+    types |= dict.fromkeys(("ReScost", "PreCost"), pa.float64()) | dict.fromkeys(("nNd", "nNrun", "nJob"), pa.int64())
+    try:
+        with path.open("rb") as stream:
+            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {reason}.") from error
+    _need(path, names, set(table.column_names))
+    return StepColumns(
+        time_s=_seconds(table["evtTime"], start_ns),
+        idle=_integers(table, "nNd"),
+        used=_integers(table, "nNrun"),
+        active=_integers(table, "nJob"),
+        work=_reals(table, "Thr"),
+        rescale_cost=_reals(table, "ReScost"),
+        preemption_cost=_reals(table, "PreCost"),
+    )
+
+
+def _decisions(path: Path, start_ns: int) -> DecisionColumns:
+    table = _table(path, ("time", "solve_s", "held", "gap"))
+    place = {name: number for number, name in enumerate(DecisionColumns.HELD)}
+    held = table["held"].to_pylist()
+    unknown = set(held) - place.keys()
+    if unknown:
+        raise RunDirectoryError(f"{path}: Expected {', '.join(place)} in 'held', got {min(unknown, key=str)!r}.")
+    return DecisionColumns(
+        time_s=_seconds(table["time"], start_ns),
+        solve_s=_reals(table, "solve_s"),
+        held=np.array([place[name] for name in held], dtype=np.int64),
+        gap=_reals(table, "gap"),
+    )
+
+
+def _tasks(path: Path, start_ns: int) -> TaskColumns:
+    times = ("submitted", "started", "completed")
+    reals = ("work_done", "work_total", "node_s", "rescale_cost", "preemption_cost")
+    counts = ("rescales", "preemptions")
+    table = _table(path, ("task", *times, *reals, *counts), ("energy_j", "train_s"))
+    columns: dict[str, Any] = {f"{name}_s": _seconds(table[name], start_ns) for name in times}
+    columns |= {name: _reals(table, name) for name in (*reals, "energy_j", "train_s")}
+    columns |= {name: _integers(table, name) for name in counts}
+    return TaskColumns(names=tuple(table["task"].to_pylist()), **columns)
+
+
+def _power(path: Path) -> PowerPieces:
+    names = ("begin_s", "end_s", "tasks_w", "idle_w", "cap_w")
+    table = _table(path, names)
+    return PowerPieces(**{name: _reals(table, name) for name in names})
+
+
+def _holdings(path: Path, start_ns: int, names: tuple[str, ...]) -> Holdings:
+    """Node counts of tasks from the moves of single nodes: who gets one, and who had it before."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = _table(path, ("time", "node", "task"))
+    time_s = _seconds(table["time"], start_ns)
+    node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
+    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))
+    owner = np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+    order = np.lexsort((np.arange(node.size), node))
+    same = np.append(False, node[order][1:] == node[order][:-1])[: node.size]
+    former = np.full(node.size, -1, dtype=np.int64)
+    former[order] = np.where(same, np.append(-1, owner[order][:-1])[: node.size], -1)
+    task, when = np.concatenate((owner, former)), np.concatenate((time_s, time_s))
+    change = np.repeat(np.array([1, -1]), node.size)
+    real = task >= 0
+    task, when, change = task[real], when[real], change[real]
+    order = np.lexsort((when, task))
+    task, when, total = task[order], when[order], np.cumsum(change[order])
+    # The sum runs on over all tasks: what stood before a task's first row is taken off again.
+    first = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: task.size])
+    before = np.append(0, total)[first]
+    total -= np.repeat(before, np.diff(np.append(first, task.size)))
+    last = np.append((task[1:] != task[:-1]) | (when[1:] != when[:-1]), True)[: task.size]
+    return Holdings(time_s=when[last], task=task[last], nodes=total[last])

@@ -1,0 +1,138 @@
+"""Runs beside one another: where their settings differ, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bftrainer.report.glossary import GLOSSARY
+
+__all__ = ["Comparison", "compared", "figures_of", "relative"]
+
+Summary = Mapping[str, Any]
+
+# Numbers of a summary that stand for something else than an outcome.
+_NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial"}
+
+
+def figures_of(summary: Summary) -> dict[str, float | None]:
+    """All outcomes of a run that are numbers: those of the glossary first, in its order, then the others.
+
+    What counts only while few nodes are idle is called ``below_large_idle.occupancy`` and so on.
+    """
+    numbers = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES and _is_number(value)}
+    small = summary.get("below_large_idle") or {}
+    numbers |= {f"below_large_idle.{key}": value for key, value in small.items() if _is_number(value)}
+    known = {key: numbers[key] for key in GLOSSARY if key in numbers}
+    return known | numbers
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def relative(value: float | None, base: float | None) -> float | None:
+    """Difference to `base` as a share of it; None where there is nothing to compare, or `base` is 0 and it differs.
+
+    Examples
+    --------
+    >>> relative(110.0, 100.0), relative(0.0, 0.0), relative(1.0, 0.0), relative(None, 1.0)
+    (0.1, 0.0, None, None)
+    """
+    if value is None or base is None:
+        return None
+    if value == base:
+        return 0.0
+    return (value - base) / abs(base) if base else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Figures of several runs, relative to those of the first.
+
+    Parameters
+    ----------
+    names : tuple of str
+    partial : tuple of bool
+        Whether a run was interrupted.
+    settings : dict
+        Settings and inputs in which they differ, one value a run.
+    figures : dict
+        One value a run, None where a run has none.
+    differences : dict
+        Likewise, as shares of the first run's.
+    """
+
+    names: tuple[str, ...]
+    partial: tuple[bool, ...]
+    settings: dict[str, tuple[Any, ...]]
+    figures: dict[str, tuple[float | None, ...]]
+    differences: dict[str, tuple[float | None, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {
+            "runs": [
+                {"name": name, "partial": partial} for name, partial in zip(self.names, self.partial, strict=True)
+            ],
+            "settings": {key: list(values) for key, values in self.settings.items()},
+            "figures": {
+                key: {"values": list(values), "relative": list(self.differences[key])}
+                for key, values in self.figures.items()
+            },
+        }
+
+
+def compared(names: Sequence[str], summaries: Sequence[Summary]) -> Comparison:
+    """Set the runs of those summaries beside one another."""
+    each = [figures_of(summary) for summary in summaries]
+    keys = dict.fromkeys(key for figures in each for key in figures)
+    figures = {key: tuple(one.get(key) for one in each) for key in keys}
+    figures = {key: values for key, values in figures.items() if any(value is not None for value in values)}
+    return Comparison(
+        names=tuple(names),
+        partial=tuple(bool(summary["partial"]) for summary in summaries),
+        settings=_differing([_settings_of(summary) for summary in summaries]),
+        figures=figures,
+        differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
+    )
+
+
+def _settings_of(summary: Summary) -> dict[str, Any]:
+    inputs = {name: (entry or {}).get("sha256") for name, entry in (summary.get("inputs") or {}).items()}
+    paths = {name: (entry or {}).get("path") for name, entry in (summary.get("inputs") or {}).items()}
+    versions = {"bftrainer": (summary.get("versions") or {}).get("bftrainer")}
+    # Inputs are compared by their contents and shown by their paths.
+    return {**summary["settings"], **versions, **{name: _Input(paths[name], inputs[name]) for name in inputs}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    path: str | None
+    checksum: str | None
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for key in dict.fromkeys(key for each in settings for key in each):
+        values = [each.get(key) for each in settings]
+        sums = [value.checksum if isinstance(value, _Input) else value for value in values]
+        if any(not _same(value, sums[0]) for value in sums):
+            found[key] = tuple(_told(value) for value in values)
+    return found
+
+
+def _told(value: Any) -> Any:
+    if not isinstance(value, _Input):
+        return value
+    if value.path is None or value.checksum is None:
+        return value.path
+    return f"{value.path} ({value.checksum[:8]})"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return bool(one == other)

@@ -1,0 +1,138 @@
+"""What the figures of a run are called, what they are counted in, and what they mean in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["GLOSSARY", "HEADLINES", "Term", "Unit", "shown"]
+
+Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One figure of a summary.
+
+    Parameters
+    ----------
+    label : str
+    unit : str
+    meaning : str
+        One or two sentences for somebody who sees it for the first time.
+    better : int
+        1 if more of it is better, -1 if less is, 0 if neither.
+    """
+
+    label: str
+    unit: Unit
+    meaning: str
+    better: int = 0
+
+
+GLOSSARY: dict[str, Term] = {
+    "efficiency": Term(
+        "efficiency U",
+        "share",
+        "The work that was harvested, as a share of what as many dedicated nodes would have done in the same time.",
+        1,
+    ),
+    "eq_nodes": Term("idle nodes", "nodes", "Nodes that were idle on average: how large a machine the holes make up."),
+    "idle_node_s": Term("idle node-time", "node_s", "Time that nodes were idle, summed over nodes."),
+    "used_node_s": Term("used node-time", "node_s", "Time that tasks held nodes, summed over nodes.", 1),
+    "occupancy": Term("occupancy", "share", "How much of the idle node-time tasks held.", 1),
+    "work_done": Term("work done", "work", "Work of all tasks, less what rescaling and preemption cost.", 1),
+    "rescale_loss_share": Term(
+        "rescale loss", "share", "Work that was lost while tasks grew or shrank, as a share of all work.", -1
+    ),
+    "preemption_loss_share": Term(
+        "preemption loss", "share", "Work that was lost when the batch scheduler took nodes back, likewise.", -1
+    ),
+    "return_on_investment": Term(
+        "return on investment", "share", "Work that was done, as a share of what the decisions expected.", 1
+    ),
+    "loss_variability_share": Term(
+        "variability loss",
+        "share",
+        "What a pool that comes and goes gives less than one of the same mean size that stays, at best decisions.",
+        -1,
+    ),
+    "loss_horizon_share": Term(
+        "horizon loss", "share", "What decisions lose that look a fixed time ahead and weigh rescaling.", -1
+    ),
+    "tasks_completed": Term("tasks completed", "count", "Tasks that did all their work within the window.", 1),
+    "tasks_started": Term("tasks started", "count", "Tasks that ran at least once.", 1),
+    "tasks_total": Term("tasks", "count", "Tasks of the set."),
+    "makespan_s": Term("makespan", "s", "From the first submission until the last task was done.", -1),
+    "turnaround_mean_s": Term("mean turnaround", "s", "From submission until done, mean of the tasks that are.", -1),
+    "turnaround_p90_s": Term("p90 turnaround", "s", "Nine of ten tasks took no longer from submission until done.", -1),
+    "wait_mean_s": Term("mean wait", "s", "From submission until a task first ran.", -1),
+    "preemptions": Term("preemptions", "count", "How often a task lost nodes to the batch scheduler.", -1),
+    "rescales": Term("rescales", "count", "How often a decision changed the nodes of a running task.", -1),
+    "preemptions_per_node_hour": Term("preemptions per node-hour", "rate", "Preemptions over used node-hours.", -1),
+    "rescales_per_node_hour": Term("rescales per node-hour", "rate", "Rescales over used node-hours.", -1),
+    "energy_j": Term("energy of tasks", "J", "What tuned tasks drew while they held nodes.", -1),
+    "idle_energy_j": Term("energy of idle nodes", "J", "What nodes of the pool drew without training.", -1),
+    "average_power_w": Term("average power", "W", "What the pool's nodes drew on average."),
+    "peak_power_w": Term("peak power", "W", "The most that the pool's nodes drew."),
+    "emissions_gco2": Term("emissions", "g", "Carbon dioxide that the energy stands for, with the site's PUE.", -1),
+    "train_s": Term("training time", "s", "Time that tuned tasks trained, summed over tasks.", -1),
+    "attempts": Term("tries", "count", "Runs of tuned tasks, those that were stopped early included.", -1),
+    "tasks_reached": Term("targets reached", "count", "Tuned tasks that reached their target metric.", 1),
+    "tasks_failed": Term("tasks given up", "count", "Tuned tasks that could not go on.", -1),
+    "events": Term("events", "count", "Instants at which nodes or tasks came or went."),
+    "decisions": Term("decisions", "count", "Times that nodes were allocated anew."),
+    "decisions_optimal": Term("proven optimal", "count", "Decisions than which none is better, proven.", 1),
+    "decisions_incumbent": Term("best found", "count", "Decisions that ran out of time, with an allocation.", -1),
+    "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept what there was.", -1),
+    "gap_max": Term("worst gap", "share", "The most that a decision may be worth less than the best one.", -1),
+    "solve_s_median": Term("decision time, median", "wall_s", "Half of the decisions took no longer.", -1),
+    "solve_s_p95": Term("decision time, p95", "wall_s", "19 of 20 decisions took no longer.", -1),
+    "solve_s_max": Term("decision time, longest", "wall_s", "The decision that took longest.", -1),
+    "window_s": Term("window", "s", "How much of the log was replayed."),
+    "nodes_total": Term("nodes of the machine", "count", "Nodes that the log tells of."),
+    "wall_s": Term("wall time", "wall_s", "How long the replay took to compute.", -1),
+}
+"""Figures that pages and tables tell of, by their key in `summary.json`, in the order in which they do."""
+
+HEADLINES = (
+    *("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s", "turnaround_mean_s"),
+    *("rescale_loss_share", "preemption_loss_share", "energy_j", "solve_s_median"),
+)
+"""Those that fit into one line a run."""
+
+# From which value on a unit is used, and its size.
+_SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
+    "s": ((172800.0, 86400.0, "d"), (3600.0, 3600.0, "h"), (60.0, 60.0, "min"), (0.0, 1.0, "s")),
+    "wall_s": ((60.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs")),
+    "J": ((3.6e9, 3.6e9, "MWh"), (3.6e6, 3.6e6, "kWh"), (3600.0, 3600.0, "Wh"), (0.0, 1.0, "J")),
+    "W": ((1e6, 1e6, "MW"), (1e3, 1e3, "kW"), (0.0, 1.0, "W")),
+    "g": ((1e6, 1e6, "t"), (1e3, 1e3, "kg"), (0.0, 1.0, "g")),
+}
+
+
+def shown(value: float | None, unit: Unit) -> str:
+    """A figure with its unit as people read it.
+
+    Examples
+    --------
+    >>> shown(0.9608, "share"), shown(224292.8, "s"), shown(1.2e-4, "wall_s"), shown(None, "W")
+    ('96.08 %', '2.6 d', '120 µs', '-')
+    >>> shown(17308566170.0, "work"), shown(5039, "count"), shown(9598018.9, "node_s")
+    ('1.731e+10', '5,039', '2,666 node-hours')
+    """
+    if value is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * value:.2f} %"
+    if unit == "count":
+        return f"{value:,.0f}"
+    if unit == "nodes":
+        return f"{value:,.1f}"
+    if unit == "node_s":
+        return f"{value / 3600:,.0f} node-hours"
+    if unit in _SCALES:
+        size, name = next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
+        amount = value / size
+        return f"{amount:,.0f} {name}" if abs(amount) >= 1000 else f"{amount:.3g} {name}"
+    return f"{value:.4g}"

@@ -1,0 +1,275 @@
+"""One page that holds all there is to see of finished runs, and needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.trace_statistics import TraceStatistics
+from bftrainer.report.charts import (
+    Chart,
+    completion_chart,
+    decision_chart,
+    fragment_chart,
+    gantt_chart,
+    loss_chart,
+    pool_chart,
+    power_chart,
+)
+from bftrainer.report.comparison import compared
+from bftrainer.report.glossary import GLOSSARY, shown
+
+__all__ = ["MOST_GANTTS", "LogFigures", "page"]
+
+MOST_GANTTS = 4
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogFigures:
+    """What is known of the node log behind a run.
+
+    Parameters
+    ----------
+    statistics : TraceStatistics or None
+        None if the log is not to be had any more.
+    reason : str
+        Why not.
+    """
+
+    statistics: TraceStatistics | None
+    reason: str = ""
+
+
+def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) -> str:
+    """The page of one run, or of several beside one another.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+        At least one; the others are compared with the first.
+    logs : sequence of LogFigures
+        One a run.
+    version : str
+        Of bftrainer.
+    """
+    from jinja2 import Environment, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    charts = _charts(runs, logs)
+    source = resources.files("bftrainer.report").joinpath("page.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(source)
+    first = runs[0].summary
+    title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
+    facts = {"decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs), "losses": _losses(runs)}
+    return template.render(
+        version=version,
+        title=title,
+        subtitle=f"{first['nodes_total']:,} nodes, {first['window_start'][:16]} to {first['window_end'][:16]} UTC",
+        runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
+        notes=_notes(runs, logs),
+        answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
+        cards=_cards(first),
+        settings=_settings(runs),
+        rows=_rows(runs),
+        large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
+        charts=[
+            {"key": c.key, "title": c.title, "reading": c.reading, "note": c.note, "facts": facts.get(c.key, [])}
+            for c in charts
+        ],
+        task_tables=[_task_table(run) for run in runs[:MOST_GANTTS]],
+        made=[_made(run) for run in runs],
+        data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
+        plotly=get_plotlyjs(),
+    )
+
+
+def _embedded(data: Any) -> str:
+    """JSON that cannot end the script element it stands in, whatever names tasks have."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Chart]:
+    curves = {}
+    for run, log in zip(runs, logs, strict=True):
+        if log.statistics is not None and log.statistics.survival.time_s.size:
+            curve = log.statistics.survival.thinned(1000)
+            curves[run.name] = (run.name, curve.time_s, curve.share)
+    power = power_chart(runs)
+    return [
+        pool_chart(runs),
+        *(gantt_chart(run, number) for number, run in enumerate(runs[:MOST_GANTTS], start=1)),
+        completion_chart(runs),
+        loss_chart(runs),
+        decision_chart(runs),
+        *([] if power is None else [power]),
+        *([fragment_chart(list(curves.values()))] if curves else []),
+    ]
+
+
+def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
+    notes = [f"{run.name}: {log.reason}" for run, log in zip(runs, logs, strict=True) if log.reason]
+    if len(runs) > MOST_GANTTS:
+        notes.append(f"Allocations and task tables are those of the first {MOST_GANTTS} of {len(runs)} runs.")
+    return notes
+
+
+def _answer(summary: Mapping[str, Any]) -> str:
+    """Whether it was worth it, in a sentence or two."""
+    nodes, hours = summary["eq_nodes"] or 0.0, summary["window_s"] / 3600
+    text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
+    if summary["occupancy"] is not None:
+        text += f", and training used {shown(summary['occupancy'], 'share')} of that time"
+    text += f". {summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed."
+    if summary["efficiency"] is not None:
+        held = shown(summary["efficiency"], "share")
+        horizon = shown(summary["efficiency_horizon_s"], "s")
+        text += (
+            f" In the first {horizon} training did {held} of the work that {summary['efficiency_eq_nodes']:,.1f} "
+            f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)."
+        )
+    return text
+
+
+def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    keys = (
+        *("efficiency", "eq_nodes", "occupancy", "tasks_completed", "makespan_s", "turnaround_mean_s", "wait_mean_s"),
+        *("rescale_loss_share", "preemption_loss_share", "return_on_investment", "preemptions", "rescales"),
+        *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
+        *("decisions_optimal", "solve_s_median", "wall_s"),
+    )
+    found = []
+    for key in keys:
+        if summary.get(key) is not None:
+            term = GLOSSARY[key]
+            found.append({"label": term.label, "value": shown(summary[key], term.unit), "meaning": term.meaning})
+    return found
+
+
+def _settings(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    found = compared([run.name for run in runs], [run.summary for run in runs]).settings
+    return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in found.items()]
+
+
+def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """All figures of the glossary, each with its difference to the first run's."""
+    found = compared([run.name for run in runs], [run.summary for run in runs])
+    rows = []
+    for key, term in GLOSSARY.items():
+        if key not in found.figures:
+            continue
+        cells = []
+        for value, change in zip(found.figures[key], found.differences[key], strict=True):
+            tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
+            cells.append(
+                {"value": shown(value, term.unit), "change": f"{100 * change:+.1f} %" if change else "", "tone": tone}
+            )
+        rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
+    return rows
+
+
+def _large_idle(run: FinishedRun, named: bool) -> str:
+    small = run.summary["below_large_idle"]
+    lead = f"{run.name}: " if named else ""
+    if small["occupancy"] is None:
+        return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
+    share = shown(small["idle_node_s_share"], "share")
+    return (
+        f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
+        f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
+        f"{shown(small['occupancy'], 'share')}, rescale loss {shown(small['rescale_loss_share'], 'share')}, preemption "
+        f"loss {shown(small['preemption_loss_share'], 'share')}."
+    )
+
+
+def _losses(runs: Sequence[FinishedRun]) -> list[str]:
+    found = []
+    for run in runs:
+        variability, horizon = (run.summary.get(f"loss_{name}_share") for name in ("variability", "horizon"))
+        if variability is None or horizon is None:
+            continue
+        lead = f"{run.name}: of" if len(runs) > 1 else "Of"
+        found.append(
+            f"{lead} the most that the idle nodes could have given, {shown(variability, 'share')} is lost because the "
+            f"pool comes and goes, and {shown(horizon, 'share')} because decisions look a fixed time ahead."
+        )
+    return found
+
+
+def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
+    found = []
+    for run in runs:
+        s = run.summary
+        text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
+        if s["decisions_incumbent"]:
+            gap = "" if s["gap_max"] is None else f" (worst gap {shown(s['gap_max'], 'share')})"
+            text += f", {s['decisions_incumbent']:,} are the best found in time{gap}"
+        if s["decisions_kept"]:
+            text += f", {s['decisions_kept']:,} kept what there was"
+        times = ", ".join(
+            f"{shown(s[f'solve_s_{key}'], 'wall_s')} {name}"
+            for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
+        )
+        found.append(f"{run.name + ': ' if len(runs) > 1 else ''}{text}. {times}; solver {', '.join(s['solvers'])}.")
+    return found
+
+
+def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
+    found = []
+    for run, log in zip(runs, logs, strict=True):
+        if log.statistics is None:
+            continue
+        f = log.statistics.figures
+        if f["fragment_mean_s"] is None:
+            continue
+        lead = f"{run.name}: " if len(runs) > 1 else ""
+        found.append(
+            f"{lead}{f['fragments']:,} idle intervals, {shown(f['fragment_mean_s'], 's')} long on average, median "
+            f"{shown(f['fragment_median_s'], 's')}; {shown(f['fragment_under_600_s_share'], 'share')} are shorter than "
+            f"10 minutes. Of the log as a whole, {f['node_hours']:,.0f} node-hours were idle."
+        )
+    return list(dict.fromkeys(found))
+
+
+def _task_table(run: FinishedRun) -> dict[str, Any]:
+    """Tasks in file order; if there are many, those with the most node-time."""
+    tasks = run.tasks
+    total = len(tasks.names)
+    shown_rows = np.arange(total)
+    note = ""
+    if total > MOST_ROWS:
+        shown_rows = np.sort(np.argsort(-tasks.node_s, kind="stable")[:MOST_ROWS])
+        note = f"The {MOST_ROWS:,} tasks of {total:,} with the most node-time; all are in tasks.parquet."
+    tuned = bool(np.isfinite(tasks.energy_j).any())
+    headings = ["task", "progress", "submitted", "started", "completed", "node-hours", "preemptions", "rescales"]
+    rows = []
+    for row in shown_rows.tolist():
+        share = min(1.0, max(0.0, tasks.work_done[row] / tasks.work_total[row])) if tasks.work_total[row] > 0 else 0.0
+        times = (tasks.submitted_s[row], tasks.started_s[row], tasks.completed_s[row])
+        cells = ["-" if np.isnan(time) else f"{time / 3600:,.2f} h" for time in times]
+        cells += [f"{tasks.node_s[row] / 3600:,.1f}", f"{tasks.preemptions[row]:,}", f"{tasks.rescales[row]:,}"]
+        if tuned:
+            energy = float(tasks.energy_j[row])
+            cells.append(shown(energy if np.isfinite(energy) else None, "J"))
+        rows.append(
+            {"name": tasks.names[row], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells}
+        )
+    return {"name": run.name, "note": note, "headings": headings + (["energy"] if tuned else []), "rows": rows}
+
+
+def _made(run: FinishedRun) -> dict[str, Any]:
+    summary = run.summary
+    facts = []
+    for name, source in (summary.get("inputs") or {}).items():
+        if source:
+            facts.append((name, f"{source['path']} (SHA-256 {source['sha256']})"))
+    facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
+    facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
+    return {"name": run.name, "command": summary.get("command", ""), "facts": facts}

@@ -1,0 +1,135 @@
+"""`bftrainer compare`, `report` and `plot`: what they print and write, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+
+import pytest
+
+from bftrainer.cli.group import cli, guarded
+from tests.cli.conftest import check_refusal
+from tests.finished import write_sample_run, write_tuned_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs that differ in Tfwd, and a tuned one."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_sample_run(folder / "short")
+    write_sample_run(folder / "long", forward_time_s=120.0)
+    write_tuned_run(folder / "tuned")
+    return folder
+
+
+@pytest.fixture
+def call(call, runs, monkeypatch):
+    """Commands called where the runs are."""
+    monkeypatch.chdir(runs)
+    return call
+
+
+def test_compare_few(call):
+    """Settings that differ, then all figures with their difference to the first run."""
+    done = call("compare", "short", "long")
+    assert done.status == 0
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["forward_time_s", "10.0", "120.0"] in lines
+    assert any(line[:1] == ["occupancy"] and line[-1] == "%)" for line in lines)
+    assert not any(line[:1] == ["solver"] for line in lines)
+
+
+def test_compare_many(call):
+    """More runs than stand side by side have a line each, with the headline figures."""
+    done = call("compare", *["short"] * 3, "long", "tuned")
+    lines = done.out.splitlines()
+    assert len(lines) == 6
+    assert "occupancy" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == ["short", "short", "short", "long", "tuned"]
+
+
+def test_compare_as_data(call):
+    """JSON and CSV have every figure; equal runs differ by nothing."""
+    found = call("compare", "short", "long", "--json").json
+    assert [run["name"] for run in found["runs"]] == ["short", "long"]
+    assert found["settings"] == {"forward_time_s": [10.0, 120.0]}
+    rows = list(csv.DictReader(io.StringIO(call("compare", "short", "long", "--csv").out)))
+    assert {row["figure"] for row in rows} == set(found["figures"])
+    occupancy = [row for row in rows if (row["run"], row["figure"]) == ("long", "occupancy")]
+    assert float(occupancy[0]["value"]) == found["figures"]["occupancy"]["values"][1]
+
+
+def test_compare_chosen_figures(call):
+    """Only those asked for are shown."""
+    done = call("compare", "short", "long", "--figure", "work_done", "--figure", "rescales")
+    assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
+
+
+def test_report(call, tmp_path):
+    """A page that names the run; an existing one stays unless --force."""
+    page = tmp_path / "page.html"
+    done = call("report", "short", "-o", page)
+    assert (done.status, done.out) == (0, f"Page: {page}\n")
+    text = page.read_text()
+    assert "<title>short: training on idle nodes</title>" in text
+    check_refusal(call("report", "short", "-o", page))
+    assert call("report", "short", "long", "-o", page, "--force").status == 0
+    assert "2 runs on idle nodes" in page.read_text()
+
+
+@pytest.mark.parametrize("kind", ["pool", "gantt", "losses", "fragments", "setting", "energy"])
+def test_plot(call, tmp_path, kind):
+    """Each kind is drawn; the same run gives the same bytes."""
+    first, second = tmp_path / "one.svg", tmp_path / "two.svg"
+    extra = ("--figure", "occupancy") if kind == "setting" else ()
+    for path in (first, second):
+        assert call("plot", kind, "tuned", *extra, "-o", path).status == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("compare", "absent"), "absent: Expected a result directory, found nothing"),
+        (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
+        (("compare", "short", "--json", "--csv"), "Expected --json or --csv, got both"),
+        (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
+        (("report", "short", "-o", "absent/x.html"), "found no absent"),
+        (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),
+        (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
+        (("plot", "energy", "short", "-o", "x.png"), "Expected runs with tuned tasks"),
+        (("plot", "setting", "short", "-o", "x.png"), "short: Expected a run that has efficiency"),
+        (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
+        (("plot", "setting", "short", "--figure", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),
+    ],
+)
+def test_bad_input(call, runs, words, said):
+    """One line says what was expected; nothing is written."""
+    before = sorted(runs.iterdir())
+    done = call(*words)
+    check_refusal(done)
+    assert said in done.err
+    assert sorted(runs.iterdir()) == before
+
+
+def test_without_the_libraries(call, monkeypatch):
+    """Without the extra, one line says how to get it."""
+    monkeypatch.setattr("bftrainer.experiment.page.find_spec", lambda _: None)
+    done = call("report", "short", "-o", "x.html")
+    check_refusal(done)
+    assert "pip install 'bftrainer[report]'" in done.err
+
+
+def test_a_changed_log_is_told(call, tmp_path, monkeypatch):
+    """Fragments of a log that is not the one replayed any more are not shown, and the page says why."""
+    log = tmp_path / "log.parquet"
+    from bftrainer.experiment.sample import SAMPLE_NODE_LOG, sample_path
+
+    log.write_bytes(sample_path(SAMPLE_NODE_LOG).read_bytes())
+    run = write_sample_run(tmp_path / "run", node_log=log, events=20)
+    log.write_bytes(b"changed")
+    assert call("report", run, "-o", tmp_path / "page.html").status == 0
+    assert "has changed since the run" in (tmp_path / "page.html").read_text()
+    monkeypatch.setattr(sys, "argv", ["bftrainer", "plot", "fragments", str(run), "-o", str(tmp_path / "f.png")])
+    assert guarded(cli, "bftrainer") == 2

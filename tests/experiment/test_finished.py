@@ -1,0 +1,138 @@
+"""Result directories are read back as they were written, and what is none is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer import run_replay
+from bftrainer.errors import RunDirectoryError
+from bftrainer.experiment import write_run
+from bftrainer.experiment.finished import read_run, read_summary, run_names
+from tests.finished import write_sample_run, write_tuned_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with one finished run, never changed."""
+    return write_sample_run(tmp_path_factory.mktemp("finished") / "run-itrOut")
+
+
+def test_columns_are_those_of_the_recording(tmp_path):
+    """Times, counts and totals read are those that were recorded."""
+    result = run_replay(solver="dp", baseline=False, max_events=200)
+    write_run(result, tmp_path)
+    run, recording = read_run(tmp_path), result.recording
+    assert run.summary == json.loads(json.dumps(result.summary()))
+    assert run.steps.time_s == pytest.approx([event.time_s for event in recording.events], abs=1e-9)
+    assert run.steps.idle.tolist() == [event.idle for event in recording.events]
+    assert run.steps.used.tolist() == [event.used for event in recording.events]
+    assert run.tasks.names == tuple(task.spec.name for task in recording.tasks)
+    assert run.tasks.preemptions.tolist() == [task.preemptions for task in recording.tasks]
+    done = [task.completed_s if task.completed_s is not None else np.nan for task in recording.tasks]
+    assert run.tasks.completed_s == pytest.approx(done, abs=1e-9, nan_ok=True)
+    solved = [record.decision.result for record in recording.decisions if record.decision.result is not None]
+    assert run.decisions.solve_s.tolist() == [each.solve_s for each in solved]
+    assert run.power is None
+
+
+def test_holdings_add_up_to_node_time(folder):
+    """The spans of a task hold its node-seconds; at any time all spans together hold the used nodes."""
+    run = read_run(folder)
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    assert (nodes > 0).all()
+    held = np.bincount(task, weights=(end - begin) * nodes, minlength=len(run.tasks.names))
+    assert held == pytest.approx(run.tasks.node_s)
+    middle = (run.steps.time_s[:-1] + run.steps.time_s[1:]) / 2
+    used = [nodes[(begin <= time) & (time < end)].sum() for time in middle]
+    assert used == run.steps.used[:-1].tolist()
+
+
+def test_power_is_read_where_it_is_known(tmp_path):
+    """A tuned run has pieces of power whose integral is the energy of the summary."""
+    run = read_run(write_tuned_run(tmp_path / "tuned"))
+    length = run.power.end_s - run.power.begin_s
+    assert length @ run.power.tasks_w == pytest.approx(run.summary["energy_j"])
+    assert np.isfinite(run.tasks.energy_j).any()
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/x-itrOut", "a/y"], ("x", "y")),
+        (["a/x", "b/x"], ("a/x", "b/x")),
+        (["a/x", "a/x"], ("a/x (1)", "a/x (2)")),
+    ],
+)
+def test_names_tell_runs_apart(paths, names, tmp_path):
+    """Directory names, paths where those are equal, numbers where those are too."""
+    assert run_names([type(tmp_path)(path) for path in paths]) == names
+
+
+def damaged(folder, tmp_path, change):
+    """A copy of the run that `change` has been at."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    change(copy)
+    return copy
+
+
+def with_summary(**changes):
+    """Change fields of the summary, or drop those that are None."""
+
+    def change(copy):
+        summary = json.loads((copy / "summary.json").read_text()) | changes
+        summary = {key: value for key, value in summary.items() if value is not None}
+        (copy / "summary.json").write_text(json.dumps(summary))
+
+    return change
+
+
+def without_column(name, column):
+    """Drop a column of a table."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        pq.write_table(table.drop_columns([column]), copy / name)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
+        (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
+        (lambda copy: (copy / "summary.json").write_text("[1]"), "found none"),
+        (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
+        (with_summary(window_s=None), "found no 'window_s' in it"),
+        (
+            lambda copy: (copy / "tasks.parquet").unlink(),
+            "tasks.parquet: Expected a table of a finished run, got",
+        ),
+        (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a table"),
+        (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'nNd'"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"), "Expected the step log"),
+    ],
+)
+def test_bad_directories_are_refused(folder, tmp_path, change, said):
+    """One line that names the file and what is missing."""
+    copy = damaged(folder, tmp_path, change)
+    with pytest.raises(RunDirectoryError) as caught:
+        read_run(copy)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_places_that_are_no_directories(tmp_path):
+    """Nothing there, and a file there, are told apart."""
+    with pytest.raises(RunDirectoryError, match="found nothing"):
+        read_summary(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="found a file"):
+        read_summary(tmp_path / "file")

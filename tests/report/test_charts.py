@@ -1,0 +1,158 @@
+"""Charts hold what runs recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bftrainer.experiment.finished import read_run, read_runs
+from bftrainer.model.finished_run import FinishedRun, Holdings, TaskColumns
+from bftrainer.report import charts
+from bftrainer.report.charts import (
+    completion_chart,
+    decision_chart,
+    fragment_chart,
+    gantt_chart,
+    loss_chart,
+    loss_shares,
+    node_classes,
+    pool_chart,
+    power_chart,
+)
+from tests.finished import write_sample_run, write_tuned_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of one log."""
+    folder = tmp_path_factory.mktemp("charts")
+    return read_runs([write_sample_run(folder / "a"), write_sample_run(folder / "b", events=100)])
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A run that knows what nodes draw, under a cap."""
+    folder = tmp_path_factory.mktemp("power")
+    return read_run(write_tuned_run(folder / "run", solver="highs", power_cap=1e7, events=60))
+
+
+def roster(count, *, name="J{}"):
+    """So many tasks, of which number i holds i + 1 nodes for 10 s from second 20 i on."""
+    numbers = np.arange(count)
+    zeros = np.zeros(count)
+    started = 20.0 * numbers
+    tasks = TaskColumns(
+        tuple(name.format(number) for number in numbers),
+        *(zeros, started, started + 10.0, zeros, zeros, 10.0 * (numbers + 1)),
+        *(numbers, numbers, zeros, zeros, zeros + np.nan, zeros + np.nan),
+    )
+    held = np.column_stack((numbers + 1, 0 * numbers)).ravel()
+    holdings = Holdings(np.column_stack((started, started + 10.0)).ravel(), np.repeat(numbers, 2), held)
+    return FinishedRun("made-up", {"window_s": 20.0 * count}, None, None, tasks, holdings, None)
+
+
+def test_pool_is_the_step_log(runs):
+    """Idle and used nodes at each event, the last ones until the end."""
+    run = runs[0]
+    idle, used = pool_chart([run]).traces
+    assert (idle["name"], used["name"]) == ("idle", "used")
+    assert idle["y"] == [*run.steps.idle.tolist(), int(run.steps.idle[-1])]
+    assert used["y"][:-1] == run.steps.used.tolist()
+    assert idle["x"][-1] == pytest.approx(run.window_s / 3600, abs=1e-5)
+
+
+def test_runs_of_one_log_share_its_idle_nodes(runs):
+    """They are drawn once, those of the run that lasts longest; used nodes are drawn for each run."""
+    assert [trace["name"] for trace in pool_chart(runs).traces] == ["idle", "a: used", "b: used"]
+
+
+def test_what_is_left_out_is_told(runs, monkeypatch):
+    """Thinned lines have fewer points, and the note says how many."""
+    monkeypatch.setattr(charts, "WIDTH", 20)
+    chart = pool_chart(runs[:1])
+    drawn = len(chart.traces[0]["x"]) - 1
+    assert drawn < 300
+    assert f"{drawn} of 300 points of a" in chart.note
+
+
+def test_gantt_by_hand():
+    """A row a task in order of its start; the piece of each begins and ends with its holding."""
+    chart = gantt_chart(roster(3), 1)
+    pieces = {trace["y"][0]: trace["x"][:2] for trace in chart.traces}
+    assert pieces == {0: [0, 0.0028], 1: [0.0056, 0.0083], 2: [0.0111, 0.0139]}
+    assert [trace["name"] for trace in chart.traces] == ["1 nodes", "2 nodes", "3 nodes"]
+    assert chart.layout["yaxis"]["ticktext"] == ["J0", "J1", "J2"]
+    assert chart.note == ""
+
+
+def test_gantt_of_many_tasks_is_thinned():
+    """Of 10,000 tasks those with the most node-time stay, without names, and the note says so."""
+    chart = gantt_chart(roster(10_000), 1)
+    rows = {row for trace in chart.traces for row in trace["y"] if row is not None}
+    assert rows == set(range(1000))
+    assert "the 1,000 tasks of 10,000 with the most node-time" in chart.note
+    assert "ticktext" not in chart.layout["yaxis"]
+
+
+def test_gantt_intervals_are_joined(monkeypatch):
+    """More intervals than a screen shows become fewer, and the note says so."""
+    monkeypatch.setattr(charts, "MOST_SPANS", 2)
+    run = roster(1)
+    holdings = Holdings(np.arange(12.0) * 1e-4, np.zeros(12, dtype=int), np.arange(12) % 2)
+    run = FinishedRun(run.name, run.summary, None, None, run.tasks, holdings, None)
+    chart = gantt_chart(run, 1)
+    assert "6 intervals are joined to 1" in chart.note
+
+
+def test_names_are_no_markup():
+    """Names that look like HTML reach the chart as text, long ones cut."""
+    chart = gantt_chart(roster(1, name="<b>bold</b> &amp;" + "x" * 40), 1)
+    assert chart.layout["yaxis"]["ticktext"] == ["&lt;b&gt;bold&lt;/b&gt; &amp;amp;xx…"]
+    assert "<b>" not in chart.traces[0]["text"][0]
+
+
+@pytest.mark.parametrize(
+    ("most", "labels"), [(1, ["1 nodes"]), (6, ["1 to 2 nodes", "3 nodes", "4 to 5 nodes", "6 nodes"])]
+)
+def test_every_count_has_a_class(most, labels):
+    """Each count from 1 to the most is in exactly one class."""
+    counts = np.arange(1.0, most + 1)
+    classes = node_classes(counts)
+    assert [label for _, label, _ in classes] == labels
+    assert sum(mask.astype(int) for mask, _, _ in classes).tolist() == [1] * most
+
+
+def test_completions_end_with_all_that_are_done(runs):
+    """Of one run submissions, starts and completions; of several, completions."""
+    traces = completion_chart(runs[:1]).traces
+    assert [trace["name"] for trace in traces] == ["submitted", "started", "completed"]
+    assert traces[2]["y"][-1] == runs[0].summary["tasks_completed"]
+    assert [trace["name"] for trace in completion_chart(runs).traces] == ["a: completed", "b: completed"]
+
+
+def test_shares_add_up(runs):
+    """What tasks used and what nobody did is all node-time; net work and losses are all work."""
+    shares = loss_shares(runs[0])
+    assert shares["used by tasks"] + shares["unused"] == pytest.approx(1.0)
+    assert shares["net work"] + shares["lost to rescaling"] + shares["lost to preemption"] == pytest.approx(1.0)
+    bars = {trace["name"]: trace["x"] for trace in loss_chart(runs).traces}
+    assert bars["unused"] == [pytest.approx(100 * loss_shares(run)["unused"], abs=1e-4) for run in runs]
+
+
+def test_decisions_are_all_counted(runs):
+    """The bars hold every decision once."""
+    assert sum(sum(trace["y"]) for trace in decision_chart(runs[:1]).traces) == runs[0].summary["decisions"]
+
+
+def test_power_and_cap(tuned, runs):
+    """Drawn power in kW, and the cap; no chart where nobody knows."""
+    drawn, cap = power_chart([tuned]).traces
+    assert max(drawn["y"]) == pytest.approx(tuned.summary["peak_power_w"] / 1e3, abs=1e-4)
+    assert set(cap["y"]) == {1e4}
+    assert power_chart(runs) is None
+
+
+def test_fragments_rise():
+    """The share of intervals that are over by a time, in percent over minutes."""
+    trace = fragment_chart([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))]).traces[0]
+    assert (trace["x"], trace["y"]) == ([1, 2], [50, 100])
