@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any
 
 from bftrainer.errors import InputError, suggestion
 
-__all__ = ["Plugins"]
+__all__ = ["Plugins", "by_name", "clash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,14 @@ class Plugins:
         Raises
         ------
         InputError
-            Of the class given, if there is none of that name, or what is there cannot be called.
+            Of the class given, if there is none of that name, packages register different ones under it, or what is
+            there cannot be called.
         """
         entries = _entries(self.group)
         if name in entries:
+            entry = self._only(name, entries[name])
             with self._importing(name):
-                found = entries[name].load()
+                found = entry.load()
         elif ":" in name:
             found = self._imported(name, {*entries, *others})
         else:
@@ -61,6 +63,13 @@ class Plugins:
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
+
+    def _only(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
+        """The entry point of a name; none may take the place of another one unnoticed."""
+        fault = clash(points)
+        if fault:
+            raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
+        return points[0]
 
     def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
         return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
@@ -98,6 +107,27 @@ class Plugins:
 
 
 @cache
-def _entries(group: str) -> dict[str, EntryPoint]:
+def _entries(group: str) -> dict[str, tuple[EntryPoint, ...]]:
     """Entry points by name; reading them takes milliseconds, so it is done once a process."""
-    return {point.name: point for point in entry_points(group=group)}
+    return by_name(entry_points(group=group))
+
+
+def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:
+    """Entry points by name, sorted; those of one name by the packages that register them."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in sorted(points, key=lambda point: (point.name, _distribution(point))):
+        found[point.name] = (*found.get(point.name, ()), point)
+    return found
+
+
+def clash(points: Sequence[EntryPoint]) -> str:
+    """What is wrong with entry points of one name, as the beginning of a message; nothing if all mean the same."""
+    if len({point.value for point in points}) <= 1:
+        return ""
+    places = " and ".join(f"{point.value} of {_distribution(point)}" for point in points)
+    return f"Expected one package to register that name, got {places}"
+
+
+def _distribution(point: EntryPoint) -> str:
+    """Name and version of the package that registers it."""
+    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"

@@ -23,6 +23,7 @@ from bftrainer.errors import (
     UnsupportedProblemError,
     suggestion,
 )
+from bftrainer.plugins import by_name, clash
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
 from solvers.verdict import verified
 
@@ -59,9 +60,9 @@ class SolverInfo:
 
 
 @cache
-def _entries() -> dict[str, EntryPoint]:
+def _entries() -> dict[str, tuple[EntryPoint, ...]]:
     """Entry points by name; reading them takes milliseconds, so it is done once a process."""
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    return by_name(entry_points(group=GROUP))
 
 
 def names() -> tuple[str, ...]:
@@ -76,15 +77,19 @@ def solver_class(name: str) -> type[Solver]:
     Raises
     ------
     UnknownSolverError
-        If nobody registered it.
+        If nobody registered it, or several packages register different ones.
     SolverUnavailableError
         If its module cannot be imported.
     """
     entries = _entries()
     if name not in entries:
         raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
-    with _loading(f"{name}: {entries[name].value} cannot be loaded"):
-        registered: type[Solver] = entries[name].load()
+    fault = clash(entries[name])
+    if fault:
+        raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
+    entry = entries[name][0]
+    with _loading(f"{name}: {entry.value} cannot be loaded"):
+        registered: type[Solver] = entry.load()
         # Each is read once here, so that one that is missing or breaks is found out.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
     return registered

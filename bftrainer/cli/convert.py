@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from bftrainer.traces.convert import TraceForm
 
 __all__ = ["convert"]
 
@@ -16,12 +20,20 @@ FILE = click.Path(path_type=Path)
 @click.argument("target", type=FILE)
 @click.option("-scfn", "--scalability", type=FILE, help="Legacy scalability of a legacy task set.")
 @click.option("--scaling", metavar="linear|amdahl:F", help="Scaling of legacy tasks that come without.")
+@click.option(
+    "--to",
+    type=click.Choice(["spot", "counts", "terminations"]),
+    help="Write a node log as a trace of preemptible nodes (.csv, .csv.gz).",
+)
 @click.option("--force", is_flag=True, help="Replace an existing TARGET.")
-def convert(source: Path, target: Path, scalability: Path | None, scaling: str | None, force: bool) -> None:
+def convert(
+    source: Path, target: Path, scalability: Path | None, scaling: str | None, to: TraceForm | None, force: bool
+) -> None:
     """Convert a node log or task set between its legacy and native forms.
 
-    What SOURCE is, it says itself; what TARGET becomes, its name says: .parquet, .csv, .csv.gz or .pkl for node logs,
-    .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability goes to the sibling with JNPs) for task sets.
+    What SOURCE is, it says itself, be it a spot event trace or a count trace; what TARGET becomes, its name says:
+    .parquet, .csv, .csv.gz or .pkl for node logs, .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability
+    goes to the sibling with JNPs) for task sets.
     """
     from bftrainer.traces.convert import convert as convert_file
     from bftrainer.traces.csv_node_log import metadata_path
@@ -30,11 +42,11 @@ def convert(source: Path, target: Path, scalability: Path | None, scaling: str |
 
     refuse_existing(target, force=force)
     # What may be written beside it is as precious.
-    beside = [metadata_path(target)] if ".csv" in target.suffixes else []
+    beside = [metadata_path(target)] if ".csv" in target.suffixes and to is None else []
     for path in (*beside, scalability_path(target)):
         if path is not None:
             refuse_existing(path, force=force)
-    done = convert_file(source, target, scalability, scaling)
+    done = convert_file(source, target, scalability, scaling, to)
     for warning in done.warnings:
         click.echo(f"Note: {warning}", err=True)
     click.echo(f"{target}: {done.summary()}")

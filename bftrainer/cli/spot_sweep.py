@@ -60,7 +60,7 @@ def sweep(
     places = Places(options)
     settings, _ = settings_of(options)
     trace = None if like is None else read_availability(like, lambda note: click.echo(f"Note: {note}", err=True))
-    model, bounds = minute_setup(MinuteOptions(initial_nodes=initial_nodes, max_nodes=max_nodes), trace)
+    model, bounds = minute_setup(MinuteOptions(initial_nodes=initial_nodes, max_nodes=max_nodes), trace, like)
     model = model.exact() if exact_mean else model
     made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, prices_of(options))
     result = sweep_spot(made, jobs)

@@ -149,7 +149,7 @@ figure_options = with_options(
     click.option("--figures", type=FILE, metavar="DIR", help="Draw figures into this directory (extra: report)."),
     click.option(
         "--figure-format",
-        type=click.Choice(["svg", "png"]),
+        type=click.Choice(["svg", "png", "pdf"]),
         default="svg",
         show_default=True,
         help="Format of the figures.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import AvailabilityTrace, ChangeTrace
+from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
 from bftrainer.spot.generate import Generated, generate_holes, generate_minutes
@@ -158,11 +159,11 @@ def generate_trace(config: GenerationConfig, warn: Callable[[str], None] = lambd
     provenance = {"source": "bftrainer trace generate", "model": name, "seed": config.seed}
     if name == "minutes":
         minutes = max(1, round(config.days * 1440))
-        model, bounds = minute_setup(config.minutes, like)
+        model, bounds = minute_setup(config.minutes, like, config.like)
         exact = bool(config.minutes.exact_mean)
         return generate_minutes(model, rng, minutes, config.start_ns, bounds, provenance, exact)
     end_ns = config.start_ns + max(1, round(config.days * 86_400)) * NS_PER_S
-    return generate_holes(_machine(config.holes, like), rng, (config.start_ns, end_ns), provenance)
+    return generate_holes(_machine(config.holes, like, config.like), rng, (config.start_ns, end_ns), provenance)
 
 
 def _check_options(name: ModelName, config: GenerationConfig) -> None:
@@ -172,8 +173,27 @@ def _check_options(name: ModelName, config: GenerationConfig) -> None:
             raise SettingsError(f"Expected {one.name} with the model {other} only, got it with {name}.")
 
 
-def minute_setup(options: MinuteOptions, like: AvailabilityTrace | None) -> tuple[MinuteModel, tuple[int, int]]:
+@contextmanager
+def _fitting(path: Path | None) -> Iterator[None]:
+    """Name the trace that cannot be fitted."""
+    try:
+        yield
+    except SettingsError as fault:
+        raise SettingsError(f"{path}: {fault}" if path else str(fault)) from None
+
+
+def minute_setup(
+    options: MinuteOptions, like: AvailabilityTrace | None, path: Path | None = None
+) -> tuple[MinuteModel, tuple[int, int]]:
     """The minute model at the levels asked for, and nodes at the start and at most.
+
+    Parameters
+    ----------
+    options : MinuteOptions
+    like : AvailabilityTrace or None
+        A trace to fit.
+    path : Path, optional
+        Where it comes from, for messages.
 
     Raises
     ------
@@ -183,7 +203,8 @@ def minute_setup(options: MinuteOptions, like: AvailabilityTrace | None) -> tupl
     model, initial, most = MinuteModel(), INITIAL_NODES, MAX_NODES
     if like is not None:
         figures = trace_statistics(like).figures
-        model = MinuteModel.fitted(figures)
+        with _fitting(path):
+            model = MinuteModel.fitted(figures)
         initial, most = round(figures["mean_nodes"] or 0), max(1, figures["max_nodes"])
     scales = (1.0 if scale is None else scale for scale in (options.preemption_scale, options.addition_scale))
     if options.max_nodes is not None:
@@ -191,16 +212,21 @@ def minute_setup(options: MinuteOptions, like: AvailabilityTrace | None) -> tupl
         initial = min(initial, most)
     if options.initial_nodes is not None:
         initial = options.initial_nodes
-    if most < 1:
-        raise SettingsError(f"Expected max_nodes >= 1, got {most}.")
+    if not 1 <= most <= MOST_NODES:
+        raise SettingsError(f"Expected 1 <= max_nodes <= {MOST_NODES:,}, got {most:,}.")
     return model.scaled(*scales), (initial, most)
 
 
-def _machine(options: HoleOptions, like: AvailabilityTrace | None) -> SupercomputerModel:
+def _fitted_machine(like: AvailabilityTrace, path: Path | None) -> SupercomputerModel:
+    with _fitting(path):
+        if like.log is None:
+            raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
+        return SupercomputerModel.fitted(like.log)
+
+
+def _machine(options: HoleOptions, like: AvailabilityTrace | None, path: Path | None) -> SupercomputerModel:
     """The supercomputer model with the options asked for."""
-    if like is not None and like.log is None:
-        raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
-    base = SupercomputerModel() if like is None or like.log is None else SupercomputerModel.fitted(like.log)
+    base = SupercomputerModel() if like is None else _fitted_machine(like, path)
     nodes = base.nodes if options.nodes is None else options.nodes
     fragment_s = base.fragment_s
     if options.fragment_mean_s is not None and options.fragment_median_s is not None:

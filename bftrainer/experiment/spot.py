@@ -13,6 +13,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.experiment.run import file_source
 from bftrainer.experiment.sample import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.model import NodeLog, iso
+from bftrainer.model.availability import MOST_NODES
 from bftrainer.model.spot_records import SpotRun
 from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.spot.accounts import run_figures
@@ -112,8 +113,8 @@ def load_log(
     """
     if additions is not None:
         initial = INITIAL_NODES if initial_nodes is None else initial_nodes
-        if initial < 0:
-            raise SettingsError(f"Expected initial_nodes >= 0, got {initial}.")
+        if not 0 <= initial <= MOST_NODES:
+            raise SettingsError(f"Expected 0 <= initial_nodes <= {MOST_NODES:,}, got {initial:,}.")
         return read_pair(path, additions, initial), {"trace": file_source(path), "additions": file_source(additions)}
     if initial_nodes is not None:
         raise SettingsError(

@@ -31,6 +31,8 @@ SWEPT = (
     *("mean_nodes", "mean_world_size", "samples_per_s", "cost", "iterations_per_currency", "value_against_on_demand"),
 )
 """Figures of a run whose means a sweep gives."""
+_MOST_DAYS = 6940.0
+_MOST_REPEATS = 1_000_000
 _FEW = 4
 """Runs that are not worth starting processes for."""
 
@@ -77,10 +79,10 @@ class SpotSweep:
             raise SettingsError("Expected at least one level of preemption and of addition, got none.")
         for preemption, addition in self.levels:
             self.model.scaled(preemption, addition)
-        if not 1 <= round(self.days * 1440) <= 10**7:
+        if not 0 < self.days <= _MOST_DAYS or round(self.days * 1440) < 1:
             raise SettingsError(f"Expected days from one minute to 19 years, got {self.days}.")
-        if self.repeats < 1:
-            raise SettingsError(f"Expected repeats >= 1, got {self.repeats}.")
+        if not 1 <= self.repeats <= _MOST_REPEATS:
+            raise SettingsError(f"Expected 1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}.")
         if self.seed < 0:
             raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
         if not 0 <= self.bounds[0] <= self.bounds[1]:

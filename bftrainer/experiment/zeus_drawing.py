@@ -9,13 +9,12 @@ from pathlib import Path
 from bftrainer.errors import OutputError
 from bftrainer.experiment.zeus_campaign import Simulation, SimulationResult
 from bftrainer.experiment.zeus_summary import best_of
+from bftrainer.report.drawing import rendered, require_matplotlib
 from bftrainer.report.zeus_figures import (
     RegretCurve,
     pareto_figure,
     regret_curve,
     regret_figure,
-    rendered,
-    require_matplotlib,
     tuning_path,
 )
 from bftrainer.traces.writing import replacing
@@ -34,7 +33,7 @@ class FigurePlan:
     directory : Path
         Made if it is not there.
     form : str
-        ``png`` or ``svg``.
+        One of `bftrainer.report.drawing.FORMS`.
     jobs : iterable of Job
     fronts : bool
         Whether Pareto fronts are drawn too; the path is that of each job's first simulation.

@@ -15,6 +15,8 @@ from bftrainer.model.node_log import NodeLog
 __all__ = ["AvailabilityTrace", "ChangeTrace", "CountTrace", "TraceKind"]
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
+MOST_NODES = 1_000_000
+"""Nodes that counts, numbers and models may speak of: each becomes a name and changes."""
 FORM = "availability"
 """Key of a node log's provenance that keeps the kind of trace it was made of."""
 

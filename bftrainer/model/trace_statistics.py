@@ -22,10 +22,13 @@ class Survival:
         Where it falls, ascending.
     share : ndarray of float64, shape (K,)
         From each time on.
+    seen_s : float
+        Longest time that a node was seen to stay, gone after it or not.
     """
 
     time_s: NDArray[np.float64]
     share: NDArray[np.float64]
+    seen_s: float = 0.0
 
     def at(self, time_s: float) -> float:
         """Share that stays longer than `time_s`."""
@@ -40,18 +43,21 @@ class Survival:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time until the longest time that was seen; what would come after it counts as nothing."""
+        """Mean time until the longest time that was seen; what would come after it counts as nothing.
+
+        None if no node is gone.
+        """
         if not self.time_s.size:
             return None
-        widths = np.diff(np.concatenate(([0.0], self.time_s)))
-        return float(widths @ np.concatenate(([1.0], self.share[:-1])))
+        widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.seen_s, self.time_s[-1])])))
+        return float(widths @ np.concatenate(([1.0], self.share)))
 
     def thinned(self, points: int) -> Survival:
         """At most about `points` of its steps, evenly chosen, the last one among them."""
         if self.time_s.size <= points:
             return self
         chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
-        return Survival(self.time_s[chosen], self.share[chosen])
+        return Survival(self.time_s[chosen], self.share[chosen], self.seen_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

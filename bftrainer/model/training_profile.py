@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
 from bftrainer.errors import TrainingProfileError
 
 __all__ = ["TrainingProfile"]
+
+_MOST = 10**9
+"""Nodes, or seconds: sums of such times still fit in the nanoseconds of a run."""
+_MOST_SAMPLES = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +21,13 @@ class TrainingProfile:
     Parameters
     ----------
     world_size : tuple of int, shape (K,)
-        Node counts, at least 1, strictly increasing.
+        Node counts, 1 to 1e9, strictly increasing.
     iteration_s : tuple of float, shape (K,)
-        Mean time of an iteration on so many nodes, over 0.
+        Mean time of an iteration on so many nodes, over 0; all times below 1e9 (30 years).
     reconfiguration_s, checkpoint_s, load_s : float
         Mean times to form pipelines anew, to write a checkpoint beside the training, and to load one; at least 0.
     samples_per_iteration : float, optional
-        Over 0.
+        Over 0, at most 1e15.
 
     Raises
     ------
@@ -53,15 +56,17 @@ class TrainingProfile:
                 above = f"above {previous}" if previous else ">= 1"
                 raise TrainingProfileError(f"Expected world sizes that increase, the next one {above}, got {size}.")
             previous = size
+        if previous > _MOST:
+            raise TrainingProfileError(f"Expected world sizes <= {_MOST:g}, got a larger one.")
         for size, time_s in zip(self.world_size, self.iteration_s, strict=True):
-            if not 1e-6 <= time_s < math.inf:
-                raise TrainingProfileError(f"Expected iteration_s >= 1e-6 at world size {size}, got {time_s}.")
+            if not 1e-6 <= time_s < _MOST:
+                raise TrainingProfileError(f"Expected 1e-6 <= iteration_s < 1e9 at world size {size}, got {time_s}.")
         for name in ("reconfiguration_s", "checkpoint_s", "load_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise TrainingProfileError(f"Expected {name} >= 0, got {getattr(self, name)}.")
+            if not 0 <= getattr(self, name) < _MOST:
+                raise TrainingProfileError(f"Expected 0 <= {name} < 1e9, got {getattr(self, name)}.")
         samples = self.samples_per_iteration
-        if samples is not None and not 0 < samples < math.inf:
-            raise TrainingProfileError(f"Expected samples_per_iteration > 0, got {samples}.")
+        if samples is not None and not 0 < samples <= _MOST_SAMPLES:
+            raise TrainingProfileError(f"Expected 0 < samples_per_iteration <= 1e15, got {samples}.")
 
     def iteration_time_s(self, world_size: int) -> float:
         """Time of an iteration on any number of nodes from 1 on.

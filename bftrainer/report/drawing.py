@@ -1,8 +1,13 @@
-"""What figures have in common: axes when none are given, and bytes that depend on nothing but the figure."""
+"""What figures have in common: axes when none are given, and bytes that depend on nothing but the figure.
+
+Drawing needs matplotlib (extra ``report``), imported when it happens; figures are objects of their own, nothing of
+pyplot's state is touched.
+"""
 
 from __future__ import annotations
 
 import io
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import OutputError, SettingsError
@@ -11,13 +16,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMS", "axes_or_new", "check_drawable", "figure_of", "rendered"]
+__all__ = ["FORMS", "axes_or_new", "check_drawable", "figure_of", "rendered", "require_matplotlib"]
 
-FORMS = (".pdf", ".png", ".svg")
+FORMS = ("pdf", "png", "svg")
 SIZE_IN = (7.0, 3.6)
+_DOTS_PER_INCH = 150
 
-# No date, and ids from a fixed salt: equal figures give equal bytes.
-_METADATA = {".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
+# No date, no version, and ids from a fixed salt: equal figures give equal bytes.
+_METADATA: dict[str, dict[str, str | None]] = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+}
 
 
 def check_drawable(name: str) -> str:
@@ -30,23 +40,39 @@ def check_drawable(name: str) -> str:
     SettingsError
         If matplotlib is not installed.
     """
-    form = next((form for form in FORMS if name.lower().endswith(form)), None)
+    form = next((form for form in FORMS if name.lower().endswith(f".{form}")), None)
     if form is None:
-        raise OutputError(f"{name}: Expected a figure's name to end in {', '.join(FORMS)}.")
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise SettingsError("Expected matplotlib for figures, found none; pip install 'bftrainer[report]' brings it.")
+        raise OutputError(f"{name}: Expected a figure's name to end in {', '.join(f'.{form}' for form in FORMS)}.")
+    require_matplotlib()
     return form
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure that no global state knows of."""
+def require_matplotlib() -> None:
+    """Find out whether anything can be drawn, without importing what draws.
+
+    Raises
+    ------
+    SettingsError
+        If matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise SettingsError("Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'.")
+
+
+def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes:
+    """The axes given, or those of a new figure, width and height in inches, that no global state knows of.
+
+    Raises
+    ------
+    SettingsError
+        If a new one is needed and matplotlib is not installed.
+    """
     if ax is not None:
         return ax
+    require_matplotlib()
     from matplotlib.figure import Figure
 
-    return Figure(figsize=SIZE_IN, layout="constrained").add_subplot()
+    return Figure(figsize=size_in, layout="constrained").add_subplot()
 
 
 def figure_of(ax: Axes) -> Figure:
@@ -59,18 +85,28 @@ def figure_of(ax: Axes) -> Figure:
     return figure
 
 
-def rendered(figure: Figure, form: str) -> bytes:
-    """A figure as bytes; equal figures give equal bytes.
+def rendered(drawn: Axes | Figure, form: str) -> bytes:
+    """A figure as the content of a file; equal figures give equal bytes.
 
     Parameters
     ----------
-    figure : matplotlib.figure.Figure
+    drawn : matplotlib.axes.Axes or matplotlib.figure.Figure
+        Axes stand for the figure that they are part of.
     form : str
         One of `FORMS`.
-    """
-    import matplotlib as mpl
 
+    Raises
+    ------
+    SettingsError
+        If it is another one.
+    """
+    if form not in FORMS:
+        raise SettingsError(f"Expected a figure's form to be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {form!r}.")
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+
+    figure = figure_of(drawn) if isinstance(drawn, Axes) else drawn
     stream = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none"}):
-        figure.savefig(stream, format=form.removeprefix("."), dpi=150, metadata=_METADATA[form])
+        figure.savefig(stream, format=form, dpi=_DOTS_PER_INCH, metadata=_METADATA[form])
     return stream.getvalue()

@@ -1,22 +1,20 @@
 """Figures of tuned recurring jobs: cumulative regret, and energy against time with the path that tuning took.
 
-What is drawn is worked out apart from drawing. Drawing needs matplotlib (extra ``report``), imported when it happens;
-figures are objects of their own, nothing of pyplot's state is touched.
+What is drawn is worked out apart from drawing.
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import student_quantile
 
 if TYPE_CHECKING:
@@ -32,15 +30,11 @@ __all__ = [
     "pareto_figure",
     "regret_curve",
     "regret_figure",
-    "rendered",
-    "require_matplotlib",
     "tuning_path",
 ]
 
-FORMATS = ("png", "svg")
 CONFIDENCE = 0.95
-_SIZE_INCHES = (7.2, 4.4)
-_DOTS_PER_INCH = 150
+_SIZE_IN = (7.2, 4.4)
 # Axes whose values are further apart than this are logarithmic: settings that hardly reach the target may take a
 # hundred times what good ones take, which differ by percents.
 _WIDE = 5.0
@@ -307,52 +301,9 @@ def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
             )
 
 
-def rendered(ax: Axes, form: str) -> bytes:
-    """The figure as a file's content, the same bytes for the same drawing.
-
-    Parameters
-    ----------
-    ax : Axes
-        What was drawn.
-    form : str
-        ``png`` or ``svg``.
-
-    Raises
-    ------
-    SettingsError
-        If it is another one.
-    """
-    if form not in FORMATS:
-        raise SettingsError(f"Expected a figure's format to be {' or '.join(FORMATS)}, got {form!r}.")
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    # Neither a time nor random names in the file.
-    with rc_context({"svg.hashsalt": "bftrainer"}):
-        metadata = {"Date": None} if form == "svg" else {"Software": None}
-        ax.figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=metadata)
-    return content.getvalue()
-
-
-def require_matplotlib() -> None:
-    """Find out whether anything can be drawn, without importing what draws.
-
-    Raises
-    ------
-    SettingsError
-        If matplotlib is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise SettingsError("Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'.")
-
-
 def _axes(ax: Axes | None, title: str) -> Axes:
     """Axes to draw on, on a figure of their own if there are none."""
-    if ax is None:
-        require_matplotlib()
-        from matplotlib.figure import Figure
-
-        ax = Figure(figsize=_SIZE_INCHES, layout="constrained").add_subplot()
+    ax = axes_or_new(ax, _SIZE_IN)
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title)
     return ax

@@ -16,6 +16,8 @@ from bftrainer.spot.holes import HOURS, DailyCycle, hour_cuts, hour_of_day
 
 __all__ = ["Arrivals", "DrainArrivals", "EvenArrivals"]
 
+_SECONDS_OF_A_DAY = 86_400.0
+
 Hole = tuple[int, int]
 """Start in seconds since the window's start, and number of nodes."""
 
@@ -115,6 +117,7 @@ class DrainArrivals:
     drain_hole : int
         Holes of at least so many nodes come in drains.
     drains_per_day : float
+        At most one a second.
     spread_s : float
         Mean time by which a hole follows its drain.
     evenness : float
@@ -140,11 +143,13 @@ class DrainArrivals:
         for name in ("most", "drain_hole", "drains_per_day", "spread_s", "evenness"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingsError(f"Expected {name} > 0, got {getattr(self, name)}.")
+        if self.drains_per_day > _SECONDS_OF_A_DAY:
+            raise SettingsError(f"Expected drains_per_day <= {_SECONDS_OF_A_DAY:.0f}, got {self.drains_per_day}.")
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
         """Holes of `wanted` nodes in all, but for those that open beyond the window."""
         window_s = (window_ns[1] - window_ns[0]) / NS_PER_S
-        drains = max(1, round(self.drains_per_day * window_s / 86_400.0))
+        drains = max(1, round(self.drains_per_day * window_s / _SECONDS_OF_A_DAY))
         times = rng.uniform(0.02 * window_s, 0.95 * window_s, drains)
         chances = rng.dirichlet(np.full(drains, self.evenness))
         most = min(self.most, nodes)

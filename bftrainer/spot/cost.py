@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +26,9 @@ class Prices:
     Parameters
     ----------
     spot : float
-        Of a preemptible node, over 0; every node that is there is paid, whether it trains or not.
+        Of a preemptible node, 1e-9 to 1e9; every node that is there is paid, whether it trains or not.
     on_demand : float, optional
-        Of a node that is never taken, over 0; without it there is no comparison.
+        Of a node that is never taken, in the same range; without it there is no comparison.
     on_demand_nodes : int, optional
         Nodes on demand that one would train on instead; by default the largest world size. Whole pipelines of them
         train, all are paid.
@@ -46,8 +45,9 @@ class Prices:
 
     def __post_init__(self) -> None:
         for name, price in (("a price", self.spot), ("an on-demand price", self.on_demand)):
-            if price is not None and not 0 < price < math.inf:
-                raise SettingsError(f"Expected {name} > 0, got {price}.")
+            # Beyond that, work per currency unit may be no number any more.
+            if price is not None and not 1e-9 <= price <= 1e9:
+                raise SettingsError(f"Expected {name} from 1e-9 to 1e9, got {price}.")
         if self.on_demand_nodes is not None and self.on_demand is None:
             raise SettingsError("Expected a price for the nodes on demand, got none.")
 

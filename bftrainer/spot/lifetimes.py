@@ -87,4 +87,4 @@ def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:
     at_risk = length_s.size - np.concatenate(([0], np.cumsum(gone)[:-1])) if times.size else np.empty(0)
     share = np.cumprod(1.0 - deaths / at_risk).astype(np.float64)
     fell = deaths > 0
-    return Survival(times[fell], share[fell])
+    return Survival(times[fell], share[fell], float(times[-1]) if times.size else 0.0)

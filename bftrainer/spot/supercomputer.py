@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.availability import MOST_NODES
 from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
 from bftrainer.spot.distributions import Distribution, Quantiles
 from bftrainer.spot.holes import DailyCycle, Holes
@@ -57,6 +58,7 @@ SUMMIT_HOLES = Quantiles(tuple(_SUMMIT_HOLES), tuple(_SUMMIT_HOLES.values()))
 SUMMIT_SPLIT_MEAN = 43.0
 """Makes groups of 17.5 nodes on average, as measured."""
 SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
+LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class SupercomputerModel:
     idle_share : float
         Mean share of nodes that are idle, over 0 and below 1.
     fragment_s : Distribution
-        Lengths of idle fragments in seconds.
+        Lengths of idle fragments in seconds, 1 to 1e9 on average.
     arrivals : Arrivals
         When holes open, and how large they are.
     split_mean : float
@@ -89,8 +91,12 @@ class SupercomputerModel:
     split_mean: float = SUMMIT_SPLIT_MEAN
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise SettingsError(f"Expected nodes >= 1, got {self.nodes}.")
+        if not 1 <= self.nodes <= MOST_NODES:
+            raise SettingsError(f"Expected 1 <= nodes <= {MOST_NODES:,}, got {self.nodes:,}.")
+        if not 1 <= self.fragment_s.mean <= LONGEST_S:
+            raise SettingsError(
+                f"Expected fragments from 1 s to {LONGEST_S:.0e} s on average, got {self.fragment_s.mean:.5g}."
+            )
         if not 0 < self.idle_share < 1:
             raise SettingsError(f"Expected 0 < idle share < 1, got {self.idle_share}.")
         if not 1 <= self.split_mean < math.inf:

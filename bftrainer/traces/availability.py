@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model import NodeLog
-from bftrainer.model.availability import FORM, AvailabilityTrace, ChangeTrace
+from bftrainer.model import NodeLog, iso
+from bftrainer.model.availability import FORM, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
 from bftrainer.traces.count_csv import CHANGE_COLUMNS, COUNT_COLUMNS, read_changes, read_count_trace
 from bftrainer.traces.csv_rows import csv_rows
@@ -17,7 +17,7 @@ from bftrainer.traces.opening import Form, form_of, one_line
 from bftrainer.traces.spot import read_spot_trace
 from bftrainer.traces.store import read_node_log
 
-__all__ = ["read_availability", "read_pair"]
+__all__ = ["first_row", "read_availability", "read_pair", "tells_nodes"]
 
 
 def read_availability(path: str | Path, warn: Warn, terminations: Path | None = None) -> AvailabilityTrace:
@@ -37,18 +37,21 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
         If the file is none of these, naming file and row; or `terminations` stand beside another kind of trace.
     """
     path = Path(path)
-    columns = _header(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
+    columns = first_row(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
     if set(COUNT_COLUMNS) <= set(columns):
-        beside = None if terminations is None else read_changes(terminations, _change_columns(terminations))
-        return AvailabilityTrace.of_counts(read_count_trace(path), beside)
+        counts = read_count_trace(path)
+        return AvailabilityTrace.of_counts(counts, _beside(counts, terminations, warn) if terminations else None)
     if terminations is not None:
         raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if set(columns) & set(COLUMNS):
         return AvailabilityTrace.of_log(read_node_log(path, warn=warn))
     for pair in CHANGE_COLUMNS["terminations"]:
         if set(pair) <= set(columns):
-            return AvailabilityTrace.of_terminations(read_changes(path, pair))
-    if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)):
+            taken = read_changes(path, pair)
+            if not taken.time_ns.size:
+                raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
+            return AvailabilityTrace.of_terminations(taken)
+    if _begins_spot_trace(columns):
         return AvailabilityTrace.of_log(read_spot_trace(path))
     raise NodeLogError(
         f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
@@ -56,7 +59,34 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     )
 
 
-def _header(path: Path) -> tuple[str, ...]:
+def tells_nodes(columns: tuple[str, ...]) -> bool:
+    """Whether a first row is that of a CSV file which `read_availability` reads: of any kind, well-formed or not."""
+    known = (COUNT_COLUMNS, *CHANGE_COLUMNS["terminations"])
+    return (
+        bool(set(columns) & set(COLUMNS))
+        or any(set(pair) <= set(columns) for pair in known)
+        or (_begins_spot_trace(columns))
+    )
+
+
+def _begins_spot_trace(row: tuple[str, ...]) -> bool:
+    return row[0].lstrip("-").isdigit() or row[1:2] in (("add",), ("remove",))
+
+
+def _beside(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
+    """Terminations that were recorded beside counts; all are counted, also those at other times."""
+    taken = read_changes(path, _change_columns(path))
+    outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
+    if outside:
+        warn(
+            f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window "
+            f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}; they are counted as if they were in it."
+        )
+    return taken
+
+
+def first_row(path: Path) -> tuple[str, ...]:
+    """Cells of a CSV file's first row; one empty cell if there is none."""
     _, cells = next(csv_rows(path, NodeLogError), ("", [""]))
     return tuple(cell.strip() for cell in cells)
 
@@ -64,7 +94,7 @@ def _header(path: Path) -> tuple[str, ...]:
 def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
     """The names that a trace of changes gives its columns, of those it may."""
     known = CHANGE_COLUMNS[which]
-    columns = _header(path)
+    columns = first_row(path)
     found = next((pair for pair in known if set(pair) <= set(columns)), None)
     if found is None:
         names = " or ".join(",".join(pair) for pair in known)

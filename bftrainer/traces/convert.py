@@ -1,20 +1,33 @@
-"""Conversion between the legacy and the native forms of node logs and task sets."""
+"""Conversion between the forms of node logs and task sets, legacy and native, and traces of preemptible nodes."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bftrainer.errors import InputError
-from bftrainer.traces.opening import Form, form_of, one_line, open_pickle, open_plain
-from bftrainer.traces.pickled_frame import read_pickled_frame
-from bftrainer.traces.store import read_node_log, read_task_set, write_node_log, write_task_set
+import numpy as np
 
-__all__ = ["Conversion", "convert", "kind_of"]
+from bftrainer.errors import InputError, NodeLogError, OutputError
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model.availability import ChangeTrace, CountTrace
+from bftrainer.traces.availability import first_row, read_availability, tells_nodes
+from bftrainer.traces.count_csv import write_count_trace, write_terminations
+from bftrainer.traces.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.traces.pickled_frame import read_pickled_frame
+from bftrainer.traces.spot import write_spot_trace
+from bftrainer.traces.store import read_task_set, write_node_log, write_task_set
+
+__all__ = ["TRACES", "Conversion", "TraceForm", "convert", "kind_of"]
 
 Kind = Literal["node log", "task set"]
+TraceForm = Literal["spot", "counts", "terminations"]
+TRACES: dict[TraceForm, str] = {
+    "spot": "spot event trace",
+    "counts": "count trace",
+    "terminations": "termination trace",
+}
+"""Forms of trace that a node log may be written in, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +36,21 @@ class Conversion:
 
     Parameters
     ----------
-    kind : {"node log", "task set"}
+    kind : str
+        "node log", "task set", or one of `TRACES`.
     count : int
         Nodes, or tasks.
     warnings : tuple of str
         What had to be assumed, or was lost, one line each.
     """
 
-    kind: Kind
+    kind: str
     count: int
     warnings: tuple[str, ...]
 
     def summary(self) -> str:
         """One line for people."""
-        return f"{self.kind} of {self.count:,} {'nodes' if self.kind == 'node log' else 'tasks'}"
+        return f"{self.kind} of {self.count:,} {'tasks' if self.kind == 'task set' else 'nodes'}"
 
 
 def convert(
@@ -44,8 +58,11 @@ def convert(
     target: str | Path,
     scaling_path: str | Path | None = None,
     scaling: str | None = None,
+    to: TraceForm | None = None,
 ) -> Conversion:
     """Read a node log or task set in any form and write it in the form that the target's name ends in.
+
+    Spot event traces and count traces are read as the node logs that they amount to.
 
     Parameters
     ----------
@@ -53,6 +70,8 @@ def convert(
         A legacy task set is named by its bounds, whose name says `Jbnd` when written.
     scaling_path, scaling : optional
         As for `read_task_set`.
+    to : {"spot", "counts", "terminations"}, optional
+        Write a node log as such a trace, in CSV.
 
     Raises
     ------
@@ -62,16 +81,47 @@ def convert(
     source, target = Path(source), Path(target)
     heard: list[str] = []
     if kind_of(source) == "node log":
-        log = read_node_log(source, warn=heard.append)
-        write_node_log(target, log)
-        return Conversion("node log", len(log.nodes), tuple(heard))
+        log = read_availability(source, heard.append).log
+        if log is None:
+            raise NodeLogError(f"{source}: Expected to know which nodes stay, got terminations alone.")
+        if to is None:
+            write_node_log(target, log)
+            return Conversion("node log", len(log.nodes), tuple(heard))
+        return Conversion(TRACES[to], len(log.nodes), (*heard, *_write_trace(target, log, to)))
+    if to is not None:
+        raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
     given = read_task_set(source, scaling_path, scaling)
     lost = write_task_set(target, given.tasks)
     return Conversion("task set", len(given.tasks), given.warnings + lost)
 
 
+def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
+    """Write a log as a trace; what the form could not hold, one line each."""
+    if suffix_form(path) is not Form.CSV:
+        raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
+    if to == "counts":
+        write_count_trace(path, CountTrace.of(log))
+        return (f"{path}: this form cannot hold which nodes they are: read again, the last in is the first out.",)
+    if to == "terminations":
+        write_terminations(path, ChangeTrace.of(log, joins=False))
+        return (f"{path}: this form cannot hold nodes that come or stay.",)
+    if not log.time_ns.size:
+        raise NodeLogError(f"Expected nodes that come or go for a {TRACES[to]}, got none.")
+    write_spot_trace(path, log)
+    lost = []
+    if log.start_ns:
+        lost.append(f"{path}: this form cannot hold when it begins ({iso(log.start_ns)}): times count from there.")
+    if log.time_ns[-1] < log.end_ns:
+        rest_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
+        lost.append(f"{path}: this form ends with the last change: {rest_s:,.0f} s after it are left out.")
+    still = len(log.nodes) - np.unique(log.node).size
+    if still:
+        lost.append(f"{path}: this form cannot hold {still} nodes that are never there: left out.")
+    return tuple(lost)
+
+
 def kind_of(path: Path) -> Kind:
-    """What a file holds, told by its columns.
+    """What a file holds, told by its columns; traces of preemptible nodes are node logs, too.
 
     Raises
     ------
@@ -83,24 +133,20 @@ def kind_of(path: Path) -> Kind:
         return "node log"
     if form is Form.TOML:
         return "task set"
-    columns = _csv_columns(path) if form is Form.CSV else _pickled_columns(path)
+    row = first_row(path) if form is Form.CSV else ()
+    columns = set(row) if row else _pickled_columns(path)
     if {"Ns", "Ps"} <= columns:
         raise InputError(
             f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
         )
     if columns & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
         return "task set"
-    if form is Form.CSV and not columns & {"time", "node", "idle"}:
+    if form is Form.CSV and not tells_nodes(row):
         raise InputError(
-            f"{path}:1: Expected the columns of a node log or a task set, got {one_line(', '.join(sorted(columns)))}."
+            f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, "
+            f"got {one_line(', '.join(row))}."
         )
     return "node log"
-
-
-def _csv_columns(path: Path) -> set[str]:
-    with open_plain(path) as stream:
-        header = stream.readline(100_000).decode("utf-8-sig", errors="replace")
-    return set(next(csv.reader([header]), []))
 
 
 def _pickled_columns(path: Path) -> set[str]:

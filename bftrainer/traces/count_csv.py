@@ -9,17 +9,24 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import instant_ns, iso
-from bftrainer.model.availability import ChangeTrace, CountTrace
+from bftrainer.model.availability import MOST_NODES, ChangeTrace, CountTrace
 from bftrainer.traces.csv_rows import table_rows, whole
 from bftrainer.traces.writing import replacing
 
-__all__ = ["CHANGE_COLUMNS", "COUNT_COLUMNS", "read_changes", "read_count_trace", "write_changes"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "COUNT_COLUMNS",
+    "read_changes",
+    "read_count_trace",
+    "write_changes",
+    "write_count_trace",
+    "write_terminations",
+]
 
-MOST_NODES = 1_000_000
-"""Nodes that a row may tell of: each becomes a name and a change."""
 COUNT_COLUMNS = ("timestamp", "count")
 CHANGE_COLUMNS = {
     "terminations": (("timestamp", "number"), ("dt", "preemptions")),
@@ -77,10 +84,24 @@ def _columns(path: Path, columns: tuple[str, str], least: int) -> tuple[np.ndarr
 
 def write_changes(path: Path, changes: ChangeTrace, which: Literal["preemptions", "additions"]) -> None:
     """Write `dt,preemptions` or `dt,additions` rows; equal traces give equal bytes."""
+    _write(path, ("dt", which), changes.time_ns, changes.number)
+
+
+def write_terminations(path: Path, changes: ChangeTrace) -> None:
+    """Write `timestamp,number` rows; equal traces give equal bytes."""
+    _write(path, CHANGE_COLUMNS["terminations"][0], changes.time_ns, changes.number)
+
+
+def write_count_trace(path: Path, counts: CountTrace) -> None:
+    """Write `timestamp,count` rows; equal traces give equal bytes."""
+    _write(path, COUNT_COLUMNS, counts.time_ns, counts.count)
+
+
+def _write(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
     with replacing(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(("dt", which))
-        table.writerows(zip(map(iso, changes.time_ns.tolist()), changes.number.tolist(), strict=True))
+        table.writerow(columns)
+        table.writerows(zip(map(iso, times.tolist()), numbers.tolist(), strict=True))
         text.flush()
         text.detach()

@@ -13,7 +13,7 @@ from bftrainer.traces.opening import open_plain, translated
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["fault_text", "telling_fault", "toml_tables"]
+__all__ = ["fault_text", "telling_fault", "toml_content", "toml_tables"]
 
 SCHEMA = 1
 
@@ -30,6 +30,26 @@ _EXPECTED = {
 }
 
 
+def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
+    """What a TOML file says, ``schema = 1`` included.
+
+    Raises
+    ------
+    InputError
+        As `error`: if the file cannot be read or is no TOML, or its schema is another one.
+    """
+    with translated(path, error), open_plain(path) as stream:
+        text = stream.read()
+    try:
+        content = tomllib.loads(text.decode())
+    except (RecursionError, ValueError) as fault:  # nested too deeply; no TOML, no UTF-8, a number of too many digits
+        raise error(f"{path}: Expected TOML, got something else ({str(fault).partition(';')[0]}).") from None
+    schema = content.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    return content
+
+
 def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str, Any]]:
     """The ``[[key]]`` tables of a TOML file that says ``schema = 1`` and nothing else.
 
@@ -38,14 +58,7 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
     InputError
         As `error`: if the file cannot be read or is no TOML, its schema is another one, or it has other keys.
     """
-    try:
-        with translated(path, error), open_plain(path) as stream:
-            content = tomllib.load(stream)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise error(f"{path}: Expected TOML, got something else ({fault}).") from None
-    schema = content.get("schema")
-    if type(schema) is not int or schema != SCHEMA:
-        raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    content = toml_content(path, error)
     for name in content:
         if name not in ("schema", key):
             raise error(f"{path}: Unknown key {name!r}.{suggestion(name, ['schema', key])}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 from bftrainer.errors import TrainingProfileError, suggestion
 from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.traces.csv_rows import number, table_rows, whole
-from bftrainer.traces.opening import form_of, open_plain
+from bftrainer.traces.opening import form_of, one_line
+from bftrainer.traces.toml_tables import toml_content
 
 __all__ = ["read_training_profile"]
 
-SCHEMA = 1
 _REQUIRED = ("world_size", "iteration_s", "reconfiguration_s", "checkpoint_s")
 _OPTIONAL = ("load_s", "samples_per_iteration")
 
@@ -50,14 +49,8 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
 
 def _declared(path: Path) -> TrainingProfile:
     form_of(path, TrainingProfileError)
-    try:
-        with open_plain(path) as stream:
-            table = tomllib.load(stream)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise TrainingProfileError(f"{path}: Expected TOML, got something else ({fault}).") from None
-    schema = table.pop("schema", None)
-    if type(schema) is not int or schema != SCHEMA:
-        raise TrainingProfileError(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    table = toml_content(path, TrainingProfileError)
+    del table["schema"]
     for key in table:
         if key not in (*_REQUIRED, *_OPTIONAL):
             raise TrainingProfileError(f"{path}: Unknown key {key!r}.{suggestion(key, (*_REQUIRED, *_OPTIONAL))}")
@@ -66,7 +59,8 @@ def _declared(path: Path) -> TrainingProfile:
             raise TrainingProfileError(f"{path}: Missing key {key!r}.")
     fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in _LISTS}
     fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
-    fields["iteration_s"] = tuple(map(float, _list(path, "iteration_s", table["iteration_s"], float, "numbers")))
+    times = _list(path, "iteration_s", table["iteration_s"], float, "numbers")
+    fields["iteration_s"] = tuple(_number(path, "iteration_s", time) for time in times)
     return _made(path, fields)
 
 
@@ -75,14 +69,17 @@ _LISTS = ("world_size", "iteration_s")
 
 def _number(path: Path, key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got {value!r}.")
-    return float(value)
+        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got {one_line(repr(value))}.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got one of too many digits.") from None
 
 
 def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
     kinds = (int,) if kind is int else (int, float)
     if not isinstance(value, list) or not all(isinstance(one, kinds) and not isinstance(one, bool) for one in value):
-        raise TrainingProfileError(f"{path}: Expected {key} to be a list of {what}, got {value!r}.")
+        raise TrainingProfileError(f"{path}: Expected {key} to be a list of {what}, got {one_line(repr(value))}.")
     return value
 
 

@@ -176,7 +176,7 @@ def test_completion_scripts(call, shell):
 @pytest.mark.parametrize(
     ("program", "line", "expected"),
     [
-        ("bftrainer", "bftrainer re", {"replay"}),
+        ("bftrainer", "bftrainer re", {"replay", "report"}),
         ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
         ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
         ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),

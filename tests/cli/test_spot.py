@@ -18,6 +18,7 @@ PROFILE = "schema = 1\nworld_size = [16]\niteration_s = [18.0]\nreconfiguration_
 def spot(call, here):
     """`spot("simulate", ...)` runs the command; s.csv holds twenty nodes of which two are lost."""
     (here / "s.csv").write_text(SPOT)
+    (here / "one.csv").write_text("0,add,a\n")
     (here / "p.toml").write_text(PROFILE)
     return lambda *words: call("spot", *words)
 
@@ -121,17 +122,25 @@ BAD = {
     "simulate --trace s.csv --on-loss-during-reconfigure stop": "'stop' is not one of",
     "simulate --trace s.csv --initial-nodes 4": "initial_nodes with additions only",
     "simulate --trace s.csv --additions s.csv": "s.csv:1: Expected columns timestamp,number or dt,preemptions",
-    "simulate --trace s.csv --price 0": "a price > 0, got 0.0",
+    "simulate --trace s.csv --price 0": "a price from 1e-9 to 1e9, got 0.0",
+    "simulate --trace s.csv --price 1e308": "a price from 1e-9 to 1e9, got 1e+308",
+    "simulate --trace s.csv --price 1 --on-demand-price 1e308": "an on-demand price from 1e-9 to 1e9",
+    "simulate --trace s.csv --samples-per-iteration 1e308": "samples_per_iteration <= 1e15, got 1e+308",
     "simulate --trace s.csv --on-demand-price 1": "Expected --price",
     "simulate --trace s.csv --price 1 --on-demand-nodes 3": "a price for the nodes on demand",
-    "simulate --trace s.csv --samples-per-iteration 0": "samples_per_iteration > 0",
+    "simulate --trace s.csv --samples-per-iteration 0": "0 < samples_per_iteration",
     "simulate --trace s.csv --figure f.gif": "f.gif: Expected a figure's name",
     "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",
     "sweep --preemption-scale 1;2": "numbers separated by commas, got '1;2'",
     "sweep --preemption-scale 9": "preemption scale <= 6.121",
-    "sweep --repeats 0": "repeats >= 1, got 0",
+    "sweep --repeats 0": "1 <= repeats <= 1,000,000, got 0",
+    "sweep --repeats 1000000000000": "1 <= repeats <= 1,000,000, got 1,000,000,000,000",
     "sweep --days 0": "days from one minute",
+    "sweep --days nan": "days from one minute to 19 years, got nan",
+    "sweep --days inf": "days from one minute to 19 years, got inf",
+    "sweep --max-nodes 1000000001": "1 <= max_nodes <= 1,000,000",
     "sweep --jobs 0": "jobs >= 1, got 0",
+    "sweep --like one.csv": "one.csv: Expected a trace that tells preemptions and additions over time",
     "sweep --like absent.csv": "absent.csv: No such file.",
     "sweep --initial-nodes -1": "0 <= initial nodes",
 }

@@ -26,7 +26,7 @@ def test_stats_of_each_kind(call, here):
     """Each kind says what it is, prints a table, and has the same keys as JSON."""
     (here / "s.csv").write_text(SPOT)
     (here / "c.csv").write_text(COUNTS)
-    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:03:30Z,1\n")
+    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:01:50Z,1\n")
     keys = []
     for words, kind, title in (
         (["evt.pkl"], "nodes", "Node log, 2021-02-10T00:00:00 to 2021-02-10T00:00:40 UTC"),
@@ -109,10 +109,13 @@ BAD = {
     "generate -o a.parquet --preemption-scale 2": "preemption_scale with the model minutes only",
     "generate -o a.parquet --model minutes --preemption-scale 9": "preemption scale <= 6.121",
     "generate -o a.parquet --model minutes --addition-scale -1": "0 <= addition scale",
-    "generate -o a.parquet --model minutes --max-nodes 0": "max_nodes >= 1, got 0",
+    "generate -o a.parquet --model minutes --max-nodes 0": "1 <= max_nodes <= 1,000,000, got 0",
     "generate -o a.parquet --model minutes --nodes 4": "nodes with the model supercomputer only",
     "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
-    "generate -o a.parquet --nodes 0": "nodes >= 1, got 0",
+    "generate -o a.parquet --nodes 0": "1 <= nodes <= 1,000,000, got 0",
+    "generate -o a.parquet --nodes 1000000001": "1 <= nodes <= 1,000,000, got 1,000,000,001",
+    "generate -o a.parquet --drains 1e300": "drains_per_day <= 86400, got 1e+300",
+    "generate -o a.parquet --fragment-mean 0.01 --fragment-median 0.01": "fragments from 1 s",
     "generate -o a.parquet --fragment-mean 10": "both fragment_mean_s and fragment_median_s",
     "generate -o a.parquet --fragment-mean 10 --fragment-median 20": "median <= mean",
     "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: Expected a directory to write into",

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published import ROOT, published, published_traces
+from tests.shipped import shipped
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
@@ -148,11 +149,11 @@ def test_every_name_of_recurring_jobs_is_mapped():
     import inspect
 
     from bftrainer import zeus
-    from bftrainer.zeus import groups, registry, trace
+    from bftrainer.zeus import groups, trace
 
     page = (ROOT / "docs" / "zeus.md").read_text(encoding="utf-8")
     wanted = {*zeus.__all__, *zeus.Corrections.__slots__, *trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *groups.TIMES}
-    wanted |= {*registry.batch_size_optimizer_names(), *registry.power_limit_optimizer_names()}
+    wanted |= {*shipped("bftrainer.batch_size_optimizers"), *shipped("bftrainer.power_limit_optimizers")}
     assert sorted(name for name in wanted if not re.search(rf"[`.]{name}\b", page)) == []
     for known in (
         zeus.Simulator,

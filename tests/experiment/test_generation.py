@@ -115,7 +115,7 @@ def test_drains():
          "nodes with the model supercomputer only, got it with minutes"),
         (lambda: generate_trace(GenerationConfig(1.0, 0, minutes=MinuteOptions(exact_mean=True))),
          "exact_mean with the model minutes only, got it with supercomputer"),
-        (lambda: minutes(max_nodes=0), "max_nodes >= 1, got 0"),
+        (lambda: minutes(max_nodes=0), "1 <= max_nodes <= 1,000,000, got 0"),
         (lambda: minutes(initial_nodes=65), "0 <= initial nodes <= the 64 nodes there are at most, got 65"),
         (lambda: generate_trace(GenerationConfig(1.0, holes=HoleOptions(hole_mean=3.0, hole_median=0.5))),
          r"a median hole of at least 1 node, got 0\.5"),
@@ -132,7 +132,7 @@ def test_terminations_alone_are_not_enough(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:11:30Z,2\n")
     for model in ("minutes", "supercomputer"):
-        with pytest.raises(SettingsError, match="Expected a "):
+        with pytest.raises(SettingsError, match=r"t\.csv: Expected a "):
             generate_trace(GenerationConfig(1.0, 0, model, path))
 
 

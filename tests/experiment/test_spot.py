@@ -79,7 +79,7 @@ def test_which_traces_can_be_simulated(tmp_path):
         load_log(tmp_path / "p-preemptions.csv")
     with pytest.raises(InputError, match="Expected initial_nodes with additions only"):
         load_log(tmp_path / "s.csv", None, 4)
-    with pytest.raises(InputError, match="Expected initial_nodes >= 0, got -1"):
+    with pytest.raises(InputError, match="Expected 0 <= initial_nodes <= 1,000,000, got -1"):
         load_log(tmp_path / "p-preemptions.csv", tmp_path / "p-additions.csv", -1)
 
 
@@ -128,7 +128,7 @@ def test_repeats_are_the_same_at_all_levels():
         ({"preemption_scales": ()}, "at least one level"),
         ({"preemption_scales": (7.0,)}, r"0 <= preemption scale <= 6\.121"),
         ({"days": 0.0}, "days from one minute to 19 years"),
-        ({"repeats": 0}, "repeats >= 1, got 0"),
+        ({"repeats": 0}, "1 <= repeats <= 1,000,000, got 0"),
         ({"seed": -1}, "seed >= 0, got -1"),
         ({"bounds": (9, 8)}, "0 <= initial nodes <= most nodes, got 9 and 8"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.experiment.zeus_campaign import Simulation, simulate_all, with_seeds
 from bftrainer.experiment.zeus_drawing import plan_figures
+from bftrainer.report.drawing import FORMS
 from bftrainer.zeus import Job
 from tests.recurring import PAGES, WORDS, write_world
 from tests.tiny import contents
@@ -29,7 +30,7 @@ def drawn(trace, folder, simulations, form="svg", fronts=True, force=False):
     return [str(path.relative_to(folder)) for path in plan.draw(trace, simulate_all(trace, simulations))]
 
 
-@pytest.mark.parametrize("form", ["svg", "png"])
+@pytest.mark.parametrize("form", FORMS)
 def test_two_figures_a_job(trace, tmp_path, form):
     """Each job has its regret and its front, in the format asked for; the same results give the same bytes."""
     simulations = [each for job in (PAGES, WORDS) for each in with_seeds(Simulation(job, 8), 2)]
@@ -37,7 +38,7 @@ def test_two_figures_a_job(trace, tmp_path, form):
     stems = ("pages-net-sgd-0.5", "words-net-adam-0.9")
     assert names == [f"{kind}-{stem}.{form}" for stem in stems for kind in ("regret", "pareto")]
     before = contents(tmp_path / "new" / "figures")
-    magic = {"svg": b"<?xml", "png": b"\x89PNG"}[form]
+    magic = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[form]
     assert all(content.startswith(magic) for content in before.values())
     drawn(trace, tmp_path / "new" / "figures", simulations, form, force=True)
     assert contents(tmp_path / "new" / "figures") == before
@@ -45,13 +46,10 @@ def test_two_figures_a_job(trace, tmp_path, form):
 
 def test_what_stands_in_them(trace, tmp_path):
     """A curve for each policy over its seeds, and the front with its optimum, job and seed named."""
-    import matplotlib
-
     simulations = [
         each for policy in ("zeus", "grid") for each in with_seeds(Simulation(PAGES, 8, policy=policy, seed=4), 3)
     ]
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        drawn(trace, tmp_path / "figures", simulations)
+    drawn(trace, tmp_path / "figures", simulations)
     regret = (tmp_path / "figures" / "regret-pages-net-sgd-0.5.svg").read_text()
     assert "zeus+jit (3 seeds)" in regret
     assert "grid+jit (3 seeds)" in regret

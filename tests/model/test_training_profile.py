@@ -41,8 +41,10 @@ def test_every_size_has_a_time(size):
         (((16,), ()), "as many iteration times as world sizes, got 0 for 1"),
         (((0,), (1.0,)), "world sizes that increase, the next one >= 1, got 0"),
         (((16, 16), (1.0, 1.0)), "the next one above 16, got 16"),
-        (((16,), (0.0,)), r"iteration_s >= 1e-6 at world size 16, got 0\.0"),
+        (((16,), (0.0,)), r"1e-6 <= iteration_s < 1e9 at world size 16, got 0\.0"),
         (((16,), (float("nan"),)), "got nan"),
+        (((16,), (1e300,)), r"iteration_s < 1e9 at world size 16, got 1e\+300"),
+        (((16, 10**10), (2.0, 1.0)), "world sizes <= 1e"),
     ],
 )
 def test_bad_profiles(fields, said):
@@ -54,7 +56,7 @@ def test_bad_profiles(fields, said):
 def test_times_are_not_negative():
     """Reconfigurations, checkpoints and loads may take no time, but not less; samples are over 0."""
     for field in ("reconfiguration_s", "checkpoint_s", "load_s"):
-        with pytest.raises(TrainingProfileError, match=rf"Expected {field} >= 0, got -1\.0"):
+        with pytest.raises(TrainingProfileError, match=rf"Expected 0 <= {field} < 1e9, got -1\.0"):
             TrainingProfile((1,), (1.0,), **({"reconfiguration_s": 0.0, "checkpoint_s": 0.0} | {field: -1.0}))
-    with pytest.raises(TrainingProfileError, match="samples_per_iteration > 0"):
+    with pytest.raises(TrainingProfileError, match="0 < samples_per_iteration <= 1e15"):
         TrainingProfile((1,), (1.0,), 0.0, 0.0, samples_per_iteration=0.0)

@@ -11,21 +11,21 @@ from bftrainer import plugins
 from bftrainer.errors import ObjectiveError
 from bftrainer.objectives import Priority, Quota, energy, get_objective, objective_names, throughput
 from tests.objectives.support import credit, plain
+from tests.shipped import shipped
 
 
 def test_names():
     """What is shipped."""
-    shipped = "as-given deadline energy energy-delay fair-share priority quota scaling-efficiency throughput"
-    assert objective_names() == shipped.split()
+    names = "as-given deadline energy energy-delay fair-share priority quota scaling-efficiency throughput"
+    assert sorted(shipped("bftrainer.objectives") + shipped("bftrainer.objective_modifiers")) == names.split()
+    assert set(objective_names()) >= set(names.split())
 
 
 def test_unknown_names_get_suggestions():
     """A near miss gets the name that was meant, anything else all of them."""
     with pytest.raises(ObjectiveError, match=r"got 'as_given'\. Did you mean 'as-given'"):
         get_objective("as_given")
-    with pytest.raises(
-        ObjectiveError, match="Known: as-given, deadline, energy, energy-delay, fair-share, priority, quota, sc"
-    ):
+    with pytest.raises(ObjectiveError, match=f"Known: {', '.join(objective_names())}"):
         get_objective("money")
     with pytest.raises(ObjectiveError, match=r"got 'enery'\. Did you mean 'energy'"):
         get_objective("priority:enery")
@@ -103,7 +103,7 @@ class Doubled:
 def test_other_peoples_modifiers(monkeypatch):
     """A modifier that a package registers nests like ours, and what it raises is told in one line."""
     group = "bftrainer.objective_modifiers"
-    monkeypatch.setitem(plugins._entries(group), "doubled", EntryPoint("doubled", f"{__name__}:Doubled", group))
+    monkeypatch.setitem(plugins._entries(group), "doubled", (EntryPoint("doubled", f"{__name__}:Doubled", group),))
     assert credit(get_objective("priority:doubled:throughput"), plain(weight=3.0))[1:3] == [6.0, 12.0]
     with pytest.raises(ObjectiveError, match="objective doubled: Expected an answer, got KeyError: 'nonsense'"):
         get_objective("doubled:nonsense")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from bftrainer.errors import OutputError, SettingsError
 from bftrainer.model.availability import AvailabilityTrace, CountTrace
 from bftrainer.model.churn import churned
 from bftrainer.model.trace_statistics import Survival
 from bftrainer.model.training_profile import TrainingProfile
-from bftrainer.report import drawing
-from bftrainer.report.drawing import axes_or_new, check_drawable, figure_of, rendered
+from bftrainer.report.drawing import rendered
 from bftrainer.report.spot_figures import plot_sweep, plot_time, plot_world_size, run_figure
 from bftrainer.report.trace_figures import plot_counts, plot_survival, trace_figure
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
@@ -70,39 +67,11 @@ def test_sweep_has_a_line_per_level_of_addition():
     assert [text.get_text() for text in ax.get_legend().texts] == ["1", "3"]
 
 
-def test_axes_that_are_given_are_used():
-    """Nothing but the axes given is drawn on, and they are handed back."""
-    ax = axes_or_new(None)
-    assert plot_counts(CountTrace.of(LOG), ax) is ax
-    assert figure_of(ax).axes == [ax]
-
-
-@pytest.mark.parametrize("form", drawing.FORMS)
-def test_equal_figures_are_equal_bytes(form):
-    """Drawn twice, a figure is the same file, in each form."""
-    one, two = (rendered(figure_of(plot_sweep(ROWS, "rate")), form) for _ in range(2))
-    assert one == two
-
-
 def test_whole_figures_are_drawn():
     """Those of a trace and of a run are well-formed, and name what they show."""
     statistics = trace_statistics(AvailabilityTrace.of_log(LOG))
     of_trace = trace_figure(CountTrace.of(LOG), statistics.survival)
     of_run = run_figure(RUN, CountTrace.of(LOG), run_figures(RUN, SETTINGS))
     for figure, said in ((of_trace, "lifetime (s)"), (of_run, "reconfiguring")):
-        texts = list(ElementTree.fromstring(rendered(figure, ".svg")).itertext())
+        texts = list(ElementTree.fromstring(rendered(figure, "svg")).itertext())
         assert any(said in text for text in texts)
-
-
-def test_forms_of_figures():
-    """The name says the form; another one is refused."""
-    assert check_drawable("A.SVG") == ".svg"
-    with pytest.raises(OutputError, match=r"a\.jpeg: Expected a figure's name to end in \.pdf, \.png, \.svg\."):
-        check_drawable("a.jpeg")
-
-
-def test_without_matplotlib(monkeypatch):
-    """Where matplotlib is not installed, one line says what brings it."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else builtins)
-    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[report\]'"):
-        check_drawable("a.svg")

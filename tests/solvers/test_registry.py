@@ -126,6 +126,27 @@ def test_all_shipped_solvers_are_registered():
     assert all(registry.solver_class(name).name == name for name in SHIPPED)
 
 
+def test_two_solvers_of_one_name(monkeypatch):
+    """None shadows the other: both are named where one is asked for, and in the list of solvers, beside the others."""
+    extra = [EntryPoint("dp", f"{__name__}:Lazy", registry.GROUP)]
+    original = registry.entry_points
+    monkeypatch.setattr(registry, "entry_points", lambda group: [*original(group=group), *extra])
+    registry._entries.cache_clear()
+    registry.solver_class.cache_clear()
+    try:
+        assert registry.names() == SHIPPED
+        with pytest.raises(UnknownSolverError, match="dp: Expected one package to register that name, got") as caught:
+            registry.get_solver("dp")
+        assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
+        assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
+        listed = {row.name: row for row in registry.catalogue()}
+        assert "an unknown package" in listed["dp"].licensed
+        assert listed["equal-share"].installed
+    finally:
+        registry._entries.cache_clear()
+        registry.solver_class.cache_clear()
+
+
 def test_describing_imports_no_solver_library():
     """Names, capabilities and availability are told without importing mip, highspy, gurobipy or pandas."""
     code = (

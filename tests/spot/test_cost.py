@@ -52,8 +52,8 @@ def test_figures_without_prices():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Prices(0.0), r"a price > 0, got 0\.0"),
-        (lambda: Prices(1.0, -1.0), r"an on-demand price > 0, got -1\.0"),
+        (lambda: Prices(0.0), r"a price from 1e-9 to 1e9, got 0\.0"),
+        (lambda: Prices(1.0, -1.0), r"an on-demand price from 1e-9 to 1e9, got -1\.0"),
         (lambda: Prices(1.0, None, 4), "a price for the nodes on demand, got none"),
         (lambda: figures(Prices(1.0, 1.0, 1)), "nodes on demand for a pipeline of 2, got 1"),
     ],

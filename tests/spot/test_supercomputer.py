@@ -182,7 +182,7 @@ def test_log_normal_by_mean_and_median():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: SupercomputerModel(nodes=0), "nodes >= 1, got 0"),
+        (lambda: SupercomputerModel(nodes=0), "1 <= nodes <= 1,000,000, got 0"),
         (lambda: SupercomputerModel(idle_share=1.0), r"0 < idle share < 1, got 1\.0"),
         (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
         (lambda: LogNormal.of(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),

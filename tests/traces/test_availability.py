@@ -126,6 +126,25 @@ def test_count_and_termination_traces(tmp_path):
     assert (taken.kind, taken.events, taken.log) == ("terminations", 1, None)
 
 
+def test_terminations_outside_of_the_counts(tmp_path):
+    """They count, as those of other times of the same observation, and a note says how many they are."""
+    (tmp_path / "c.csv").write_text(COUNTS)
+    (tmp_path / "t.csv").write_text("timestamp,number\n2020-12-31T23:59:00Z,1\n2021-01-01T00:02:00Z,2\n")
+    heard = []
+    assert read_availability(tmp_path / "c.csv", heard.append, tmp_path / "t.csv").terminations.number.sum() == 3
+    assert len(heard) == 1
+    assert "t.csv: 1 of 2 terminations lie outside of the counts' window 2021-01-01T00:00:00Z to" in heard[0]
+
+
+def test_nothing_was_terminated(tmp_path):
+    """Beside counts that is a finding; alone it says nothing, not even of which time."""
+    (tmp_path / "c.csv").write_text(COUNTS)
+    (tmp_path / "t.csv").write_text("timestamp,number\n")
+    assert not read_availability(tmp_path / "c.csv", silent, tmp_path / "t.csv").terminations.number.size
+    with pytest.raises(NodeLogError, match=r"t\.csv: Expected rows of timestamp and number, got none\."):
+        read_availability(tmp_path / "t.csv", silent)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -5,7 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
+from bftrainer.model import NodeLog
+from bftrainer.model.availability import CountTrace
 from bftrainer.traces import read_node_log, read_task_set, write_node_log, write_task_set
+from bftrainer.traces.availability import read_availability
 from bftrainer.traces.convert import convert, kind_of
 from tests.strategies import node_logs as logs
 
@@ -125,7 +128,7 @@ def test_kinds(tmp_path, fixtures):
     with pytest.raises(InputError, match=r"got scalability: name its bounds"):
         kind_of(fixtures / "scalability-pandas1.1-protocol0.pkl")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"x\.csv:1: Expected the columns of a node log or a task set, got a, b\."):
+    with pytest.raises(InputError, match=r"x\.csv:1: Expected the columns of a node log, .* or a task set, got a, b\."):
         kind_of(tmp_path / "x.csv")
 
 
@@ -166,3 +169,79 @@ def test_forms_of_the_other_kind(tmp_path, log, tasks):
         read_node_log(tmp_path / "t.toml")
     with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
         read_task_set(tmp_path / "x.parquet")
+
+
+# --- traces of preemptible nodes ---------------------------------------------------------------------------------
+
+SPOT = "0,add,a\n0,add,b\n60000,remove,a\n120000,add,c\n180000,remove,b\n"
+COUNTS = (
+    "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,2\n2021-01-01T00:02:00Z,5\n2021-01-01T00:03:00Z,1\n"
+)
+
+
+@pytest.mark.parametrize(("form", "text"), [("spot", SPOT), ("counts", COUNTS)])
+@pytest.mark.parametrize("between", NODE_LOGS)
+def test_traces_become_node_logs_and_come_back(tmp_path, form, text, between):
+    """A spot or count trace goes through every form of node log and is the same text again."""
+    (tmp_path / "t.csv").write_text(text)
+    done = convert(tmp_path / "t.csv", tmp_path / between)
+    assert done.kind == "node log"
+    back = convert(tmp_path / between, tmp_path / "back.csv", to=form)
+    assert back.kind == {"spot": "spot event trace", "counts": "count trace"}[form]
+    assert back.summary().endswith(f"of {done.count} nodes")
+    assert (tmp_path / "back.csv").read_text() == text
+
+
+def test_terminations_of_a_log(tmp_path):
+    """One of two nodes goes after a minute, the other after three."""
+    (tmp_path / "t.csv").write_text(SPOT)
+    done = convert(tmp_path / "t.csv", tmp_path / "gone.csv.gz", to="terminations")
+    assert done.summary() == "termination trace of 3 nodes"
+    assert len(done.warnings) == 1
+    found = read_availability(tmp_path / "gone.csv.gz", print)
+    assert (found.kind, found.terminations.number.tolist()) == ("terminations", [1, 1])
+    assert np.diff(found.terminations.time_ns).tolist() == [120 * 10**9]
+
+
+@given(log=logs())
+@settings(max_examples=40, deadline=None)
+def test_counts_of_any_log_survive(tmp_path_factory, log):
+    """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
+    folder = tmp_path_factory.mktemp("counts")
+    write_node_log(folder / "a.parquet", log)
+    convert(folder / "a.parquet", folder / "c.csv", to="counts")
+    convert(folder / "c.csv", folder / "b.parquet")
+    one, two = CountTrace.of(log), CountTrace.of(read_node_log(folder / "b.parquet"))
+    assert (one.time_ns.tolist(), one.count.tolist()) == (two.time_ns.tolist(), two.count.tolist())
+
+
+def test_what_a_spot_trace_cannot_hold(tmp_path, log):
+    """Its beginning, what comes after its last row, and nodes that are never there are said to be left out."""
+    start = log.start_ns
+    made = NodeLog(
+        ("a", "b", "c"), start, start + 90 * 10**9, start + np.array([0, 60]) * 10**9,
+        np.array([0, 0], dtype=np.int32), np.array([True, False]),
+    )  # fmt: skip
+    write_node_log(tmp_path / "a.parquet", made)
+    said = " ".join(convert(tmp_path / "a.parquet", tmp_path / "s.csv", to="spot").warnings)
+    assert "cannot hold when it begins (2021-" in said
+    assert "30 s after it are left out" in said
+    assert "2 nodes that are never there" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "to", "error", "said"),
+    [
+        (SPOT, "x.parquet", "counts", OutputError, r"x\.parquet: Expected a name ending in \.csv or"),
+        ("timestamp,number\n2021-01-01T00:00:00Z,2\n", "x.csv", None, NodeLogError, "got terminations alone"),
+        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go .*got none"),
+        ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Expected to remove a node that is there"),
+        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", InputError, "Expected a node log .*got a task set"),
+    ],
+)  # fmt: skip
+def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):
+    """What is missing, or of another kind, is told, and nothing is written."""
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(error, match=said):
+        convert(tmp_path / "t.csv", tmp_path / target, to=to)
+    assert not (tmp_path / target).exists()

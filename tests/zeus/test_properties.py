@@ -22,10 +22,9 @@ from bftrainer.zeus import (
 from bftrainer.zeus.registry import (
     PolicyContext,
     batch_size_optimizer,
-    batch_size_optimizer_names,
     power_limit_optimizer,
-    power_limit_optimizer_names,
 )
+from tests.shipped import shipped
 from tests.zeus.golden import WatchedSimulator
 from tests.zeus.worlds import betas, etas, groups, seeds, usual_world, worlds
 
@@ -37,7 +36,7 @@ OPTIONS = {
     "gts, certain": lambda seed: GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
     "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
 }
-every_policy = pytest.mark.parametrize("name", [*batch_size_optimizer_names(), *OPTIONS])
+every_policy = pytest.mark.parametrize("name", [*shipped("bftrainer.batch_size_optimizers"), *OPTIONS])
 
 
 def context(world, seed):
@@ -47,7 +46,7 @@ def context(world, seed):
 
 
 def made(name, world, seed):
-    """A registered policy, or one with options of its own."""
+    """A policy of ours, or one with options of its own."""
     return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context(world, seed))
 
 
@@ -92,7 +91,7 @@ def ended(simulate, *arguments):
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
 def test_state_goes_through_json_at_any_step(name, world, seed, beta, jobs):
     """Policies written and read again before every call lead to the same history, alone and in groups."""
-    names = power_limit_optimizer_names()
+    names = shipped("bftrainer.power_limit_optimizers")
     limits = power_limit_optimizer(names[seed % len(names)], context(world, seed))
     plain = simulator(world, made(name, world, seed), limits=limits)
     again = simulator(world, ReadAgain(made(name, world, seed)), limits=ReadAgain(limits))
