@@ -43,7 +43,7 @@ def replay(
     """Replay node idle/preempt events and allocate the idle nodes to malleable training tasks.
 
     Without arguments an embedded sample is replayed. Results go to NAME-itrOut: step-logs.csv, decisions.parquet,
-    tasks.parquet, allocation.parquet, summary.json.
+    tasks.parquet, allocation.parquet, summary.json; power.parquet and attempts.parquet where tasks are tuned.
     """
     from bftrainer.experiment import load_inputs
     from bftrainer.experiment.directory import check_free, numbered
@@ -77,7 +77,9 @@ def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
         raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {solver}.", ctx)
     options["prune"] = not options.pop("no_prune")
     options["baseline"] = not options.pop("no_baseline")
-    if options.pop("sample") == "tuned" and options["tasks"] is None:
+    if options.pop("sample") == "tuned":
+        if options["tasks"] is not None:
+            raise click.UsageError("Expected either --sample tuned or -bdfn, got both.", ctx)
         options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
     return ReplayConfig(solver=solver, **options)
 

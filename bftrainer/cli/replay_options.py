@@ -59,7 +59,7 @@ class _Quantity(_QuantityType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | Path:
         """The number in the base unit, or the file that the text names."""
-        parts = re.fullmatch(r"\s*([0-9][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", str(value))
+        parts = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", str(value))
         if parts and parts[2] in self.units:
             try:
                 return float(parts[1]) * self.units[parts[2]]
@@ -94,7 +94,7 @@ _INPUT_OPTIONS = (
         type=click.Choice(["plain", "tuned"]),
         default="plain",
         show_default=True,
-        help="Which embedded task set is meant without -bdfn: tuned ones learn batch size and power limit.",
+        help="Which embedded task set is used without -bdfn: that of tuned tasks learns batch sizes and power limits.",
     ),
     click.option(
         "-scfn",

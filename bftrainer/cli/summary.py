@@ -100,12 +100,18 @@ def _energy(summary: Summary) -> str | None:
         return None
     tasks, idle = (summary[name] / 3.6e6 for name in ("energy_j", "idle_energy_j"))
     mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
-    return f"{tasks:,.1f} kWh by tuned tasks, {idle:,.1f} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
+    used = f"{_amount(tasks)} kWh by tuned tasks, {_amount(idle)} kWh idle"
+    return f"{used}; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
+
+
+def _amount(value: float) -> str:
+    """One decimal, unless that would round away what a short replay used."""
+    return f"{value:,.1f}" if value >= 10 or not value else f"{value:,.3g}"
 
 
 def _emissions(summary: Summary) -> str | None:
     grams = summary.get("emissions_gco2")
-    return None if grams is None else f"{grams / 1e3:,.1f} kg CO2 (PUE {summary['pue']:g})"
+    return None if grams is None else f"{_amount(grams / 1e3)} kg CO2 (PUE {summary['pue']:g})"
 
 
 def _tuning(summary: Summary) -> str | None:
@@ -116,6 +122,14 @@ def _tuning(summary: Summary) -> str | None:
         f"{summary['tasks_failed']:,} failed; batch sizes {_frequent(summary['batch_sizes'])}, "
         f"power limits {_frequent(summary['power_limits_w'])} W"
     )
+
+
+def _given_up(summary: Summary) -> str | None:
+    """Why the first group was given up, and how many were for other reasons."""
+    failures = summary.get("failures")
+    if not failures:
+        return None
+    return str(failures[0]) + (f" ({len(failures) - 1:,} more in summary.json)" if len(failures) > 1 else "")
 
 
 def _frequent(counts: dict[str, int]) -> str:
@@ -152,6 +166,7 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("waiting", _waiting),
     ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("tuning", _tuning),
+    ("  given up", _given_up),
     ("energy", _energy),
     ("emissions", _emissions),
     ("optimality", _optimality),

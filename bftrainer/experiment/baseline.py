@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -17,7 +17,7 @@ from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
 
-__all__ = ["Efficiency", "efficiency"]
+__all__ = ["Efficiency", "efficiency", "work_adds_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,11 @@ class Efficiency:
     Parameters
     ----------
     value : float or None
-        U: harvested over static work at `horizon_s`; None if the static pools do no work.
+        U: harvested over static work at `horizon_s`; None if the static pools do no work, or tasks count it in units
+        that do not add up: epochs over different datasets.
     horizon_s : float
-        h: the earliest time at which one of the three runs has completed everything, seconds since the window's start.
+        h: the earliest time at which one of the three runs has completed everything, seconds since the window's start;
+        the end of the harvested run where there are no others.
     eq_nodes : float
         Size of the constant pool, between whose floor and ceiling static work is interpolated.
     ideal_work : float or None
@@ -96,6 +98,8 @@ def efficiency(
     if end_s <= begin_s:
         return Efficiency(None, end_s, 0.0, None, None, None)
     eq_nodes = _idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s)
+    if not work_adds_up(tasks):
+        return Efficiency(None, end_s, eq_nodes, None, None, None)
     pools = {}
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
         allocator = _dedicated(size, tasks, settings, start_ns, tuner())
@@ -103,6 +107,11 @@ def efficiency(
         if interrupted():
             return None
     return _compared(recording, tasks, eq_nodes, pools)
+
+
+def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
+    """Whether tasks count work in one unit; epochs of tuned tasks over different datasets are different ones."""
+    return len({None if task.tuning is None else task.tuning.dataset for task in tasks}) <= 1
 
 
 def _compared(

@@ -13,7 +13,7 @@ from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec
 from bftrainer.model.records import PowerRecord
 from bftrainer.traces.series import CAP_COLUMN, CARBON_COLUMN, read_series
 
-__all__ = ["Metered", "PowerPlan", "power_plan", "power_summary"]
+__all__ = ["Metered", "PowerPlan", "power_doubts", "power_plan", "power_summary"]
 
 J_PER_KWH = 3.6e6
 
@@ -80,6 +80,16 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
             if task.tuning is None:
                 raise InvalidTaskError(f"Expected a zeus section for each task under a power cap (task {task.name}).")
     return PowerPlan(cap, carbon, config.pue)
+
+
+def power_doubts(config: ReplayConfig) -> list[str]:
+    """What is asked for in vain where no task is tuned, one line each."""
+    doubts = []
+    if config.power_options != "chosen":
+        doubts.append("--power-options has no effect without tuned tasks.")
+    if (config.carbon is not None or config.pue != 1.0) and not config.idle_power_w:
+        doubts.append("--carbon and --pue have no effect without tuned tasks or --idle-power: no power is known.")
+    return doubts
 
 
 def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:

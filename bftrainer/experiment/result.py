@@ -27,8 +27,9 @@ SETTINGS = (
     *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
     *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
     *("max_tasks", "seed", "prune", "strict_published", "baseline"),
-    *("idle_power_w", "pue", "power_options"),
 )
+# These as well, where power is known.
+POWER_SETTINGS = ("idle_power_w", "pue", "power_options", "power_cap", "carbon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +210,14 @@ class RunResult:
     def _settings(self) -> dict[str, Any]:
         config = self.config
         until_s = config.until_s(self.start_ns)
-        return {name: getattr(config, name) for name in SETTINGS} | {
+        settings = {name: getattr(config, name) for name in SETTINGS} | {
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": self.assumed_scaling,
-            "power_cap": _given(config.power_cap),
-            "carbon": _given(config.carbon),
         }
+        if self.metered is not None:
+            settings |= {name: _given(getattr(config, name)) for name in POWER_SETTINGS}
+        return settings
 
     @property
     def _large_idle(self) -> int:
@@ -234,6 +236,6 @@ class RunResult:
         }
 
 
-def _given(value: float | Path | None) -> float | str | None:
-    """A setting that is a number or a file, as the summary keeps it."""
+def _given(value: float | str | Path | None) -> float | str | None:
+    """A setting that may be a file, as the summary keeps it."""
     return str(value) if isinstance(value, Path) else value

@@ -15,9 +15,9 @@ import numpy as np
 
 import solvers
 from bftrainer.errors import SettingsError, SolverError
-from bftrainer.experiment.baseline import Efficiency, efficiency
+from bftrainer.experiment.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.experiment.config import ReplayConfig
-from bftrainer.experiment.power import Metered, PowerPlan, power_plan
+from bftrainer.experiment.power import Metered, PowerPlan, power_doubts, power_plan
 from bftrainer.experiment.result import RunResult, Timings
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.experiment.tuning import Tuning, with_tuning
@@ -110,18 +110,35 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     notes += _doubts(config, log, tasks)
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
+    notes += power_doubts(config) if tuning is None else tuning.doubts
     power = power_plan(config, log, tasks)
+    sources |= _further_sources(config, tuning)
     settings = replace(settings, power_cap_w=power.first_cap_w())
     load_s = time.perf_counter() - began
     return Inputs(config, log, tasks, tuple(notes), sources, assumed_scaling, settings, power, tuning, load_s)
 
 
+def _further_sources(config: ReplayConfig, tuning: Tuning | None) -> dict[str, Any]:
+    """Files that only some runs read: series, and what tasks are tuned by."""
+    found: dict[str, Any] = {}
+    for name in ("power_cap", "carbon"):
+        given = getattr(config, name)
+        if isinstance(given, Path):
+            found[name] = file_source(given)
+    if tuning is not None:
+        files = dict.fromkeys(file for pair in tuning.traces for file in pair)
+        found["traces"] = [file_source(Path(file)) for file in files]
+    return found
+
+
 def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
-    """What makes a run pointless without being wrong, one line each."""
+    """What makes a run pointless, or part of its answer, without being wrong; one line each."""
     doubts = []
     first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
     if first_s >= log.window_s:
         doubts.append("no task is submitted before the node log ends.")
+    if config.baseline and not work_adds_up(tasks):
+        doubts.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s
     if config.startup_cost == "full" and all(task.grow_cost_s >= longest_s for task in tasks):
         doubts.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")

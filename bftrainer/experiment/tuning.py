@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,12 +28,15 @@ class Tuning:
         Seed of groups without their own.
     power_options : {"chosen", "pareto", "all"}
         Power limits on offer to the allocator.
+    doubts : tuple of str
+        What will go wrong, one line each.
     """
 
     tasks: tuple[TaskSpec, ...]
     traces: dict[tuple[str, str], TrainingTrace]
     seed: int
     power_options: PowerOptions
+    doubts: tuple[str, ...]
 
     @classmethod
     def of(cls, tasks: Sequence[TaskSpec], seed: int, power_options: PowerOptions) -> Tuning | None:
@@ -57,9 +59,9 @@ class Tuning:
                     raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
         if not traces:
             return None
-        tuning = cls(tuple(tasks), traces, seed, power_options)
-        tuning.tuner()  # finds out now what does not fit
-        return tuning
+        # Made here too, to find out now what does not fit.
+        doubts = tuple(GroupTuner(tasks, traces, seed, power_options).doubts())
+        return cls(tuple(tasks), traces, seed, power_options, doubts)
 
     def tuner(self) -> Tuner:
         """A tuner that has learnt nothing yet."""
@@ -68,7 +70,9 @@ class Tuning:
 
 def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Recording:
     """The recording with what tuning made of each tuned task."""
-    ended = Counter(attempt.task for attempt in tuner.attempts)
+    ended: dict[str, list[int]] = {}
+    for attempt in tuner.attempts:
+        ended.setdefault(attempt.task, []).append(attempt.attempt)
 
     def tuned(number: int, task: TaskRecord) -> TaskRecord:
         """The record of a task, with its tuning if it has any."""
@@ -76,13 +80,15 @@ def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Rec
         if spec.tuning is None:
             return task
         reached = task.completed_s is not None
-        under_way = run is not None and not reached and spec.tuning_group not in tuner.failures
+        tries = ended.get(spec.name, [])
+        # The last one may have been cut short, by the replay's end or because the group was given up.
+        under_way = run is not None and run.attempt not in tries
         return replace(
             task,
             tuned=TunedRecord(
                 energy_j=metered.energy_j.get(number, 0.0),
                 train_s=metered.train_s.get(number, 0.0),
-                attempts=ended[spec.name] + under_way,
+                attempts=len(tries) + under_way,
                 batch_size=None if run is None else run.batch_size,
                 power_limit_w=None if run is None else run.power_limit_w,
                 reached=reached,

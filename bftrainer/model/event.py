@@ -40,7 +40,7 @@ class Event:
     spec : TaskSpec, optional
         A submitted task that was not known before.
     power_cap_w : float, optional
-        What harvested nodes may draw from now on, in watts.
+        What harvested nodes may draw from now on, in watts at the site's meter; None: as much as they like.
 
     Examples
     --------

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-
-import numpy as np
 
 from bftrainer.errors import SettingsError
 
@@ -49,14 +48,14 @@ class StepSeries:
 
     def at(self, time_s: float) -> float:
         """Value that holds at a time; the first one's before it."""
-        index = int(np.searchsorted(self.times_s, time_s, side="right")) - 1
-        return self.values[max(index, 0)]
+        return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
 
     def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
         """Times after `begin_s` and before `end_s` at which the value becomes another one, and that value."""
         found, last = [], self.at(begin_s)
-        for time, value in zip(self.times_s, self.values, strict=True):
-            if begin_s < time < end_s and value != last:
+        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
+        for time, value in zip(self.times_s[inside], self.values[inside], strict=True):
+            if value != last:
                 found.append((time, value))
                 last = value
         return found

@@ -33,16 +33,16 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     ----------
     You et al., "Zeus", NSDI '23, equation 2.
     """
-    limit_w = max(tuned_run(mode, NAME).power_limit_w for mode in task.modes)
-
-    def work_per_cost(spec: TaskSpec, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """``1 / k(n)`` on `nodes` nodes, all above 0."""
-        eta = tuning(spec, NAME).eta
-        full_w = limit_w * spec.gpus_per_node * spec.max_nodes
-        return spec.rates[nodes] / (eta * power_w(spec, nodes, NAME) + (1.0 - eta) * full_w)
-
-    best, credit = best_on_offer(task, work_per_cost), np.zeros(counts.shape)
+    limit_w = float(max(tuned_run(mode, NAME).power_limit_w for mode in task.modes))
+    best, credit = best_on_offer(task, _work_per_cost, limit_w), np.zeros(counts.shape)
     if best > 0.0:
         some = counts > 0
-        credit[some] = work_per_cost(task.spec, counts[some]) / best
+        credit[some] = _work_per_cost(task.spec, counts[some], limit_w) / best
     return credit
+
+
+def _work_per_cost(spec: TaskSpec, counts: NDArray[np.int64], limit_w: float) -> NDArray[np.float64]:
+    """``1 / k(n)`` on `counts` nodes, all above 0, of which a GPU draws at most `limit_w`."""
+    eta = tuning(spec, NAME).eta
+    full_w = limit_w * spec.gpus_per_node * spec.max_nodes
+    return spec.rates[counts] / (eta * power_w(spec, counts, NAME) + (1.0 - eta) * full_w)

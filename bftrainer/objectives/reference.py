@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import TypeVar
 
 import numpy as np
@@ -16,14 +18,38 @@ __all__ = ["best_on_offer", "node_rate", "power_w", "tuned_only", "tuned_run", "
 _Credit = TypeVar("_Credit", bound=Objective)
 
 
-def best_on_offer(task: TaskState, measure: Callable[[TaskSpec, NDArray[np.int64]], NDArray[np.float64]]) -> float:
-    """The largest `measure` at any power limit and count above 0 that `task` may get."""
-    return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1)).max()) for mode in task.modes)
+class _Offer(tuple[TaskSpec, ...]):
+    """What a task may run as, the same if each spec is: comparing what stands in them would take longer."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Offer) and len(self) == len(other) and all(map(is_, self, other))
+
+
+def best_on_offer(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+    """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get.
+
+    It is kept for the task's next decision, and for the next of its power limits in this one.
+    """
+    return _best(_Offer(task.modes), measure, *more)
+
+
+@lru_cache(maxsize=1024)
+def _best(offer: _Offer, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+    return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1), *more).max()) for mode in offer)
 
 
 def node_rate(task: TaskState) -> float:
     """Most work per second and node, at any power limit and count that `task` may get: what a node of it is worth."""
-    return best_on_offer(task, lambda mode, counts: mode.rates[counts] / counts)
+    return best_on_offer(task, _work_per_node)
+
+
+def _work_per_node(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    return spec.rates[counts] / counts
 
 
 def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArray[np.float64]:

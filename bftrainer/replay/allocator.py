@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Allocator:
         ------
         InputError
             If the times differ or run backwards, an unknown task completes, a node joins twice or leaves without
-            being idle.
+            being idle, or a power cap is negative or NaN.
         SolverError
             If the solver fails and no fallback is set.
         """
@@ -141,6 +142,12 @@ class Allocator:
         submitted = [event.spec for event in by_kind[EventKind.SUBMISSION] if event.spec is not None]
         self._check_nodes(leaving, joining)
         self._check_names(submitted)
+        caps_w = [
+            math.inf if event.power_cap_w is None else event.power_cap_w for event in by_kind[EventKind.POWER_CAP]
+        ]
+        for cap_w in caps_w:
+            if not cap_w >= 0:
+                raise InputError(f"Expected a power cap of 0 W or more, got {cap_w}.")
         # All is well: from here on things change.
         self._enrol(submitted)
         self._learn(joining)
@@ -153,8 +160,7 @@ class Allocator:
             self.state, effects = self._tuned.after(before, self.state, effects)
         for number in (*effects.completed, *effects.retrying, *effects.failed):
             self._tables.forget(number, self.state.specs[number])
-        for event in by_kind[EventKind.POWER_CAP]:
-            self.power_cap_w = math.inf if event.power_cap_w is None else event.power_cap_w
+        self.power_cap_w = caps_w[-1] if caps_w else self.power_cap_w
         return effects
 
     def _number_of_active(self, name: str) -> int:
@@ -216,7 +222,7 @@ class Allocator:
         if is_first and self.settings.initial == INITIAL_EMPTY:
             return self._decision(state, None, None), None
         if is_first and self.settings.initial == INITIAL_RANDOM:
-            self.state, moves = state.adopt_random(self._rng)
+            self.state, moves = state.adopt_random(self._rng, partial(self._within_cap, state))
             return self._decision(state, moves, None), moves
         problem, limits = self._problem(state)
         result = self._solve(problem)
@@ -281,18 +287,30 @@ class Allocator:
         """The allocation of an answer, or the present one if there is none, and the power limits that it means."""
         if result.counts is None:
             return state.adopt(self._within_cap(state, _kept(state)))
+        changed = self._changed(state, result, limits)
+        if changed and self.settings.startup_cost == "full":
+            # What starts pays at the limit that it starts at; what rescales, at the one that it leaves.
+            held = dict(zip(state.active.tolist(), state.counts.tolist(), strict=True))
+            starting = [number for number, mode in changed.items() if held[number] < mode.min_nodes]
+            state = state.respecified({number: changed.pop(number) for number in starting})
         after, moves = state.adopt(result.counts)
-        if not limits or result.choices is None:
-            return after, moves
-        changed = {}
+        return (after.respecified(changed) if changed else after), moves
+
+    def _changed(
+        self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
+    ) -> dict[int, TaskSpec]:
+        """Active tasks that an answer gives another power limit, as they run there."""
+        changed: dict[int, TaskSpec] = {}
+        if self._tuned is None or result.choices is None:
+            return changed
         for slot, of_option in limits.items():
             number = int(state.active[slot])
-            modes = self._tuned.modes.get(number) if self._tuned else None
+            modes = self._tuned.modes.get(number)
             if modes is not None:
                 mode = modes[int(of_option[result.choices[slot]])]
                 if mode is not state.specs[number]:
                     changed[number] = mode
-        return (after.respecified(changed) if changed else after), moves
+        return changed
 
     def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
         names = self.node_names

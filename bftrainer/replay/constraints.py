@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
+
+import numpy as np
 
 from bftrainer.errors import ObjectiveError
 from solvers import AllocationProblem, Floor, LinearRow
@@ -17,7 +20,7 @@ def constrained(problem: AllocationProblem, added: Iterable[object], where: str)
     Raises
     ------
     ObjectiveError
-        If there is anything but `solvers.LinearRow`s and at most one `solvers.Floor` among it.
+        If there is anything but `solvers.LinearRow`s and at most one `solvers.Floor` among it, or a row has NaN.
     ValueError
         If a row or the floor does not fit the tasks.
     """
@@ -25,6 +28,10 @@ def constrained(problem: AllocationProblem, added: Iterable[object], where: str)
     floors: list[Floor] = []
     for each in added:
         if isinstance(each, LinearRow):
+            if not np.isfinite(each.coefficients).all() or math.isnan(each.lower) or math.isnan(each.upper):
+                raise ObjectiveError(
+                    f"{where}: Expected finite coefficients and bounds without NaN, got others in row {len(rows)}."
+                )
             rows.append(each)
         elif isinstance(each, Floor):
             floors.append(each)

@@ -150,6 +150,8 @@ class _TaskBooks:
         self.work = np.zeros(size)
         # Work of a tuned task's tries that ended short of its target.
         self.earlier = np.zeros(size)
+        # Tuned tasks that were given up at the end of a try, which is among the earlier ones.
+        self.stopped = np.zeros(size, dtype=np.bool_)
         self.node_s = np.zeros(size)
         self.rescales = np.zeros(size, dtype=np.int64)
         self.preemptions = np.zeros(size, dtype=np.int64)
@@ -181,6 +183,8 @@ class _TaskBooks:
         for task in effects.retrying:
             if before is not None:
                 self.earlier[task] += before.specs[task].work
+        for task in effects.failed:
+            self.stopped[task] = task in effects.retrying
 
     def decided(self, before: ReplayState, after: ReplayState) -> None:
         """Book first starts, and changes of running tasks' counts."""
@@ -201,7 +205,7 @@ class _TaskBooks:
                 started_s=_known(self.started_s[number]),
                 completed_s=_known(self.completed_s[number]),
                 work_done=float(self.work[number]),
-                work_total=float(self.earlier[number] + spec.work),
+                work_total=float(self.earlier[number] + (0.0 if self.stopped[number] else spec.work)),
                 node_s=float(self.node_s[number]),
                 rescales=int(self.rescales[number]),
                 preemptions=int(self.preemptions[number]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -143,7 +144,10 @@ class OptionTables:
         task = self.state_of(state, slot, spec)
         where = f"objective {objective_name(objective)}, task {spec.name}"
         with answering(where):
-            credit = np.asarray(objective(task, counts, state.time_s), dtype=np.float64)
+            answer = np.asarray(objective(task, counts, state.time_s))
+            if answer.dtype.kind == "c":
+                raise ObjectiveError(f"{where}: Expected real credit, got complex numbers.")
+            credit = answer.astype(np.float64, copy=False)
         if credit.shape != counts.shape:
             raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
         finite = np.isfinite(credit)
@@ -169,7 +173,8 @@ def answering(where: str) -> Iterator[None]:
     except BftrainerError:
         raise
     except Exception as error:  # an objective is anybody's code
-        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {error}.") from error
+        said = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
+        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {said}.") from error
 
 
 def objective_name(objective: Objective) -> str:

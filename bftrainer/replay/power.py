@@ -20,9 +20,9 @@ __all__ = ["PowerMeter"]
 class PowerMeter(Observer):
     """Keeps what the pool draws at each moment, and books it to tasks.
 
-    A tuned task draws its run's power while it trains; while it rescales, and on nodes that it holds without training,
-    the nodes' idle power. Free nodes of the pool, and all nodes of tasks that are not tuned, draw idle power as well:
-    what training takes there is not known.
+    A tuned task draws its run's power while it trains; while it rescales, by a decision or because it lost nodes, and
+    on nodes that it holds without training, the nodes' idle power. Free nodes of the pool, and all nodes of tasks that
+    are not tuned, draw idle power as well: what training takes there is not known.
 
     Parameters
     ----------
@@ -37,6 +37,7 @@ class PowerMeter(Observer):
         self._train_s: defaultdict[int, float] = defaultdict(float)
         self._after: ReplayState | None = None
         self._rescaling_s: Mapping[int, float] = {}
+        self._preempted_s: Mapping[int, float] = {}
 
     def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
         """Book the time since the last instant."""
@@ -45,13 +46,14 @@ class PowerMeter(Observer):
         if before is not None and effects.elapsed_s > 0:
             self._book(before, before.time_s, effects.time_s)
         self._rescaling_s = {}
+        self._preempted_s = {} if before is None or not effects.left else _preempted(before, effects)
 
     def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
         """Note which tasks rescale from now on, and how long."""
         del decision
         before, self._after = self._after, state
         if before is not None:
-            self._rescaling_s = _rescaling(before, state, moves)
+            self._rescaling_s = _rescaling(before, state, moves, self._preempted_s)
 
     def record(self) -> PowerRecord:
         """All that was metered."""
@@ -132,7 +134,15 @@ class _Draw:
         return self.powers[phase], phase > 0
 
 
-def _rescaling(before: ReplayState, after: ReplayState, moves: Moves) -> dict[int, float]:
+def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
+    """Seconds that tasks which lost nodes rescale for, by task number: the work that it costs over their rate."""
+    slots = np.flatnonzero(effects.preemption_cost).tolist()
+    return {int(before.active[slot]): float(effects.preemption_cost[slot] / before.rate[slot]) for slot in slots}
+
+
+def _rescaling(
+    before: ReplayState, after: ReplayState, moves: Moves, preempted_s: Mapping[int, float]
+) -> dict[int, float]:
     """Seconds that active tasks rescale for, by slot: the work that it costs over the rate that it was taken at."""
     found = {}
     for slot in np.flatnonzero(moves.rescale_cost).tolist():
@@ -141,4 +151,8 @@ def _rescaling(before: ReplayState, after: ReplayState, moves: Moves) -> dict[in
         taken_at = spec.rates[count] if count >= spec.min_nodes else after.rate[slot]
         if taken_at > 0:
             found[slot] = float(moves.rescale_cost[slot] / taken_at)
+    if preempted_s:
+        for slot, number in enumerate(after.active.tolist()):
+            if number in preempted_s:
+                found[slot] = found.get(slot, 0.0) + preempted_s[number]
     return found

@@ -6,7 +6,7 @@ tasks share one order, that of admission.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -325,24 +325,28 @@ class ReplayState:
             pending=pending,
         )
 
-    def adopt_random(self, rng: np.random.Generator) -> tuple[ReplayState, Moves]:
+    def adopt_random(
+        self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
+    ) -> tuple[ReplayState, Moves]:
         """Draw every idle node to an active task; clear tasks below their minimum, trim those above their maximum.
 
-        The start-up cost `grow_cost_s * rate` is booked, as in the published replayer.
+        `within` may clear more of them. The start-up cost `grow_cost_s * rate` is booked, as in the published replayer.
         """
         pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
         draw = rng.integers(self.active.size, size=pool.size)
+        specs = [self.specs[task] for task in self.active.tolist()]
+        drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
+        counts = within(
+            [nodes.size if nodes.size >= spec.min_nodes else 0 for nodes, spec in zip(drawn, specs, strict=True)]
+        )
         owner = self.owner.copy()
         added = []
-        after = np.zeros(self.active.size, dtype=np.int64)
-        for slot, task in enumerate(self.active.tolist()):
-            spec = self.specs[task]
-            nodes = pool[draw == slot][: spec.max_nodes]
-            if nodes.size >= spec.min_nodes:
+        for task, nodes, count in zip(self.active.tolist(), drawn, counts, strict=True):
+            if count:
                 owner[nodes] = task
-                after[slot] = nodes.size
                 added.append((task, nodes))
-        pending = self._rates(after) * np.array([self.specs[task].grow_cost_s for task in self.active])
+        after = np.array(counts, dtype=np.int64)
+        pending = self._rates(after) * np.array([spec.grow_cost_s for spec in specs])
         return self._seated(owner, after, pending), Moves(tuple(added), (), pending)
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:

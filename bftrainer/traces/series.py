@@ -42,9 +42,7 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
         rows = csv.reader(text, strict=True)
         try:
             header = [name.strip() for name in next(rows, [])]
-            for name in ("time", column):
-                if name not in header:
-                    raise SettingsError(f"{path}:1: Expected a column {name!r}, found none.{suggestion(name, header)}")
+            _check_header(path, header, column)
             for row in filter(None, rows):
                 where = f"{path}:{rows.line_num}"
                 if len(row) != len(header):
@@ -53,7 +51,8 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
                 times.append(_time(where, cells["time"], start_ns))
                 values.append(_value(where, column, cells[column]))
                 if len(times) > 1 and not times[-1] > times[-2]:
-                    raise SettingsError(f"{where}: Expected times that increase, got {cells['time']!r} after it.")
+                    late, soon = times[-2:]
+                    raise SettingsError(f"{where}: Expected times that increase, got {soon:g} s after {late:g} s.")
         except (csv.Error, UnicodeDecodeError) as fault:
             raise SettingsError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None
         finally:
@@ -62,6 +61,15 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
         raise SettingsError(f"{path}: Expected rows, found none.")
     _check_cover(path, times, window_s)
     return StepSeries(tuple(times), tuple(values))
+
+
+def _check_header(path: Path, header: list[str], column: str) -> None:
+    for name in ("time", column):
+        if name not in header:
+            close = suggestion(name, header) if header else ""
+            raise SettingsError(f"{path}:1: Expected a column {name!r}, found none.{close}")
+        if header.count(name) > 1:
+            raise SettingsError(f"{path}:1: Expected one column {name!r}, found {header.count(name)}.")
 
 
 def _time(where: str, cell: str, start_ns: int) -> float:

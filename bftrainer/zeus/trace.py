@@ -109,11 +109,14 @@ class JobTrace:
         In increasing order; a batch size may have no run that aims at the target metric.
     max_power_w : float
         Highest power limit in the whole trace, other jobs' included: time is converted to energy with it.
+    unmeasured : frozenset of int
+        Batch sizes of training runs whose power was not measured.
     """
 
     name: str
     batch_sizes: dict[int, BatchSizeTrace]
     max_power_w: int
+    unmeasured: frozenset[int] = frozenset()
 
     def at(self, batch_size: int) -> BatchSizeTrace:
         """What was measured at a batch size.
@@ -121,11 +124,15 @@ class JobTrace:
         Raises
         ------
         TuningInputError
-            If that batch size was not measured, or no run at it aims at the target metric.
+            If that batch size was not measured, or its power was not, or no run at it aims at the target metric.
         """
         found = self.batch_sizes.get(batch_size)
         if found is None:
             close = nearest(batch_size, self.batch_sizes)
+            if batch_size in self.unmeasured:
+                raise TuningInputError(
+                    f"{self.name}: Expected power measured at batch size {batch_size}, found none.{close}"
+                )
             raise TuningInputError(f"{self.name}: Expected a batch size of the trace, got {batch_size}.{close}")
         if not found.target_epochs:
             having = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
@@ -162,6 +169,7 @@ class TrainingTrace:
         measured = _power_points(power, shared)
         self._points: dict[tuple[str, ...], dict[int, tuple[PowerPoint, ...]]] = {}
         self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
+        self._unmeasured: dict[tuple[str, ...], set[int]] = {}
         self._join(train, shared, measured)
         if not self._points:
             raise TrainingTraceError(
@@ -213,7 +221,8 @@ class TrainingTrace:
             highest_first = tuple(sorted(sizes[size], key=lambda point: -point.limit_w))
             batch_sizes[size] = BatchSizeTrace(size, highest_first, tuple(runs.get(size, ())), sizes[size])
         # Jobs that differ in their epochs or default share this.
-        return JobTrace(f"{','.join(key)}, target {job.target_metric}", batch_sizes, self.max_power_w)
+        unmeasured = frozenset(self._unmeasured.get(key, ()))
+        return JobTrace(f"{','.join(key)}, target {job.target_metric}", batch_sizes, self.max_power_w, unmeasured)
 
     def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
         if key not in self._runs:
@@ -231,9 +240,10 @@ class TrainingTrace:
         )
         for row, key in enumerate(_keys(train, shared)):
             points = measured.get(key)
-            if points is None:
-                continue
             job, size = (datasets[row], networks[row], optimizers[row]), batch_sizes[row]
+            if points is None:
+                self._unmeasured.setdefault(job, set()).add(size)
+                continue
             if self._points.setdefault(job, {}).setdefault(size, tuple(points)) != tuple(points):
                 raise TrainingTraceError(
                     f"{train.where(row)}: Expected one set of power measurements of {','.join(job)} at batch size "

@@ -127,7 +127,8 @@ class GroupTuner:
     Raises
     ------
     InvalidTaskError
-        If a job is not in its traces, its default batch size is not, or tasks of one group differ in their sections.
+        If a job is not in its traces, its default batch size is not, tasks of one group differ in their sections, or a
+        group has the name of a task without one.
 
     References
     ----------
@@ -146,9 +147,27 @@ class GroupTuner:
         self.failures: dict[str, str] = {}
         self._traces, self._seed = traces, seed
         self._groups: dict[str, tuple[TuningSpec, _Group]] = {}
-        for task in tasks:
-            if task.tuning is not None:
-                self._group(task, task.tuning)
+        sections = [(task, task.tuning) for task in tasks if task.tuning is not None]
+        alone = {task.name for task, _ in sections if task.group is None}
+        for task, section in sections:
+            if task.group in alone:
+                raise InvalidTaskError(
+                    f"Expected a group without the name of a task that has none, got {task.group!r} (task {task.name})."
+                )
+            self._group(task, section)
+
+    def doubts(self) -> list[str]:
+        """Groups that will be given up, as no measured run at their default batch size reaches its target in time."""
+        found = []
+        for key, (section, group) in self._groups.items():
+            epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
+            # A target that is never reached is NaN, which compares false.
+            if not any(each <= section.max_epochs for each in epochs):
+                found.append(
+                    f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
+                    f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks will be given up."
+                )
+        return found
 
     def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
         """The group that a task belongs to, made when its first task comes."""
@@ -215,11 +234,16 @@ def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str],
         section.default_batch_size,
     )
     own = seed if section.seed is None else section.seed
+    measured = traces.get((section.train, section.power))
+    if measured is None:
+        raise InvalidTaskError(
+            f"Expected traces that were read, got {section.train}, {section.power} (task {task.name})."
+        )
     try:
-        trace = traces[section.train, section.power].of(job)
+        trace = measured.of(job)
         trace.at(section.default_batch_size)
     except ValueError as error:
-        raise InvalidTaskError(f"{error} (task {task.name}).") from None
+        raise InvalidTaskError(f"{section.train}, task {task.name}: {error}") from None
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
     sizes.register_job(job, list(trace.batch_sizes))
     training = Training(job, trace, section.eta, np.random.default_rng(own))

@@ -120,6 +120,7 @@ OBJECTIVES = {
         "objective credit, task J0: Expected finite credit",
     ),
     "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
+    "complex": ("return counts * 1j", "objective credit, task J0: Expected real credit, got complex numbers"),
     "scalar": ("return 1.0", r"Expected credit of shape \(5,\), got \(\)"),
     "nothing": ("return None", "Expected "),
     "text": ("return 'much'", "objective credit, task J0: Expected an answer, got ValueError"),

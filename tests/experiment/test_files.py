@@ -58,7 +58,7 @@ def run(request, tmp_path_factory) -> tuple[RunResult, Path, NodeLog]:
     """Three hundred events of the sample, its files, and its node log."""
     config = ReplayConfig(solver="dp", max_events=300, decide_on=request.param, max_tasks=6, baseline=False)
     inputs = load_inputs(config)
-    result = run_replay(config, inputs=inputs)
+    result = run_replay(inputs=inputs)
     return result, write(result, tmp_path_factory.mktemp("run") / "out"), inputs.log
 
 
@@ -177,7 +177,7 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
     config = ReplayConfig(node_log=tmp_path / "evt.pkl", tasks=tmp_path / "Jbnd.pkl", solver="dp", baseline=False)
     inputs = load_inputs(config)
     solver = Scripted((2, 0), None, None, None)
-    result = run_replay(config, inputs=replace(inputs, settings=replace(inputs.settings, solver=solver)))
+    result = run_replay(inputs=replace(inputs, settings=replace(inputs.settings, solver=solver)))
     place = write(result, tmp_path / "out")
     table = pq.read_table(place / "decisions.parquet").to_pydict()
     assert table["held"] == ["incumbent", "kept", "kept", "kept"][: len(table["held"])]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer import run_replay
-from bftrainer.errors import InvalidTaskError, SettingsError
+from bftrainer.errors import InputError, InvalidTaskError, SettingsError
 from bftrainer.experiment import write_run
 from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
@@ -141,6 +141,16 @@ def test_what_is_kept_is_kept_under_the_cap():
     assert decision.drawn_w <= decision.cap_w
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_random_start_keeps_the_cap(seed):
+    """Of tasks that draw nodes at random, those admitted last wait where the cap asks for it."""
+    nodes = tuple(f"n{number}" for number in range(8))
+    options = {"seed": seed, "solver": "highs", "initial": "random", "max_tasks": 3}
+    recording, metered, _ = tuned.run(tuned.recurrences(3, 4), [(0.0, nodes, ())], 5.0, power_cap_w=300.0, **options)
+    assert 0.0 < max(piece.tasks_w for piece in metered.samples) <= 300.0
+    assert recording.timeline[0].used < 8
+
+
 def test_live_caps_are_events():
     """The allocator takes a cap as it takes nodes."""
     tasks = tuned.recurrences(1, most=4)
@@ -150,6 +160,17 @@ def test_live_caps_are_events():
     decision = live.on_event(Event.power_cap(5.0, 0.0))
     assert decision.removed == {"J0": ("a", "b", "c")}
     assert (decision.cap_w, decision.drawn_w) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("cap_w", [-1.0, math.nan])
+def test_live_caps_are_checked(cap_w):
+    """A cap that is no cap is refused, and the one before stays in force."""
+    tasks = tuned.recurrences(1, most=4)
+    live = Allocator(tasks, Settings(objective=as_given, solver="highs", power_cap_w=300.0), tuner=tuned.tuner(tasks))
+    live.on_event(Event.join(0.0, "a", "b"))
+    with pytest.raises(InputError, match=f"power cap of 0 W or more, got {cap_w}"):
+        live.on_event(Event.power_cap(5.0, cap_w))
+    assert live.on_event(Event.join(6.0, "c")).cap_w == 300.0
 
 
 def log(nodes: int, hours: int) -> NodeLog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer.errors import InvalidTaskError
+from bftrainer.experiment.baseline import efficiency
+from bftrainer.experiment.tuning import with_tuning
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.objectives import as_given
+from bftrainer.replay import Settings
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
 from tests import tuned
 
@@ -67,6 +73,31 @@ def test_what_is_lost_to_preemption_is_not_taught():
     assert disturbed.energy_j[0] > calm.energy_j[0]
 
 
+def test_losing_nodes_takes_idle_power():
+    """A task that loses one of two nodes reconfigures for 30 s at the idle power of the other, as when it shrinks."""
+    tasks = tuned.recurrences(1, most=2, shrink_cost_s=30.0)
+    _, metered, _ = tuned.run(tasks, [(0.0, ("n0", "n1"), ()), (60.0, (), ("n1",))], 150.0, idle_node_w=50.0)
+    after = [(piece.begin_s, piece.end_s, piece.tasks_w) for piece in metered.samples if piece.begin_s >= 60.0]
+    assert after[0] == (60.0, 90.0, 50.0)
+    assert after[1][2] > 50.0
+    assert metered.train_s[0] == pytest.approx(150.0 - 30.0)
+
+
+def least_power(task, counts, now_s):  # noqa: ARG001
+    """An objective that wants training, at the lowest limit on offer."""
+    return np.minimum(counts, 1.0) / task.spec.run.power_limit_w
+
+
+def test_a_start_pays_at_the_limit_it_starts_at():
+    """Of three limits the objective takes another than the chosen one: its rate, for 15 s, is what the start costs."""
+    tasks = tuned.recurrences(1, grow_cost_s=15.0)
+    options = {"power_options": "all", "objective": least_power, "startup_cost": "full"}
+    recording, metered, _ = tuned.run(tasks, ONE_NODE, 100.0, **options)
+    assert recording.decisions[0].decision.power_limits_w == (100,)
+    assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
+    assert metered.train_s[0] == pytest.approx(85.0)
+
+
 def test_tasks_that_overlap_take_the_best_batch_size_known():
     """Of tasks admitted together the first is tuned; the others run at the default, as nothing better is known."""
     nodes = tuple(f"n{number}" for number in range(4))
@@ -93,11 +124,15 @@ def test_a_default_that_does_not_converge_fails_its_group_alone():
     bad = tuned.recurrences(3, group="bad", tuning=tuned.section(default_batch_size=128))
     good = [tuned.recurrences(6, group="good")[number] for number in range(3, 6)]
     nodes = ("n0", "n1")
-    recording, _, learnt = tuned.run([*bad, *good], [(0.0, nodes, ())], max_tasks=3)
+    recording, metered, learnt = tuned.run([*bad, *good], [(0.0, nodes, ())], max_tasks=3)
     assert recording.reason == "finished"
     assert [task.completed_s is not None for task in recording.tasks] == [False] * 3 + [True] * 3
     assert set(learnt.failures) == {"bad"}
     assert "default batch size 128 did not converge" in learnt.failures["bad"]
+    # The first one's try came to its end, and there was nothing more to do for it; the second one was at its second.
+    tries = with_tuning(recording, metered, learnt).tasks[:3]
+    assert [task.tuned.attempts for task in tries] == [1, 2, 1]
+    assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
 
 
 def test_the_node_of_a_group_that_failed_is_free_at_once():
@@ -129,6 +164,18 @@ def test_energy_is_the_integral_of_power(seed, power_options):
     assert all(end <= begin for end, begin in ends)
 
 
+def test_efficiency_adds_up_epochs_of_one_dataset_only():
+    """On constant nodes recurrences of a job are fully efficient; beside a task that counts in samples nobody knows."""
+    nodes = ("n0", "n1")
+    plain = TaskSpec("samples", 1, 1, 1e6, ScalingCurve.linear(50.0, 1))
+    asked = Settings(as_given, "dp", forward_time_s=60.0)
+    for tasks, value in ((tuned.recurrences(4), 1.0), ((*tuned.recurrences(4), plain), None)):
+        recording, _, _ = tuned.run(tasks, [(0.0, nodes, ())], 5000.0)
+        found = efficiency(recording, tasks, asked, 0, tuner=lambda tasks=tasks: tuned.tuner(tasks))
+        assert found.value == value
+        assert found.eq_nodes == 2.0
+
+
 def test_profiling_draws_the_mean_of_the_limits():
     """During the first epoch of a new batch size power is that of trying all limits; then that of the chosen one."""
     _, metered, learnt = tuned.run(tuned.recurrences(1), ONE_NODE)
@@ -145,6 +192,29 @@ def test_sections_of_one_group_must_agree():
     tasks = [*tuned.recurrences(1), *tuned.recurrences(2, tuning=tuned.section(eta=0.1))[1:]]
     with pytest.raises(InvalidTaskError, match=r"one zeus section for all of group g, got another \(task J1\)"):
         tuned.tuner(tasks)
+
+
+def test_a_group_is_no_task_of_its_own():
+    """A task without a group learns alone: a group that has its name is refused, so that nobody mixes them up."""
+    tasks = [*tuned.recurrences(1, group=None), *tuned.recurrences(2, group="J0")[1:]]
+    with pytest.raises(InvalidTaskError, match=r"without the name of a task that has none, got 'J0' \(task J1\)"):
+        tuned.tuner(tasks)
+
+
+def test_traces_must_have_been_read():
+    """A task that names other files than the tuner was given is refused, by its name and theirs."""
+    strange = replace(tuned.section(), power="other.csv")
+    with pytest.raises(InvalidTaskError, match=r"traces that were read, got train.csv, other.csv \(task J0\)"):
+        tuned.tuner(tuned.recurrences(1, tuning=strange))
+
+
+def test_doubts_are_told_ahead():
+    """A default batch size at which no run reaches the target, at all or in time, is known before the replay."""
+    never = tuned.recurrences(1, group="never", tuning=tuned.section(default_batch_size=128))
+    late = tuned.recurrences(1, group="late", tuning=tuned.section(max_epochs=6))
+    fine = tuned.recurrences(1, group="fine", tuning=tuned.section(max_epochs=7))
+    groups = [replace(task[0], name=task[0].group) for task in (never, late, fine)]
+    assert [doubt.split(":")[0] for doubt in tuned.tuner(groups).doubts()] == ["group never", "group late"]
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,32 @@ def test_rows_of_the_wrong_length():
         decide(Twins(), two_tasks()[:1], 4, "cbc")
 
 
+@pytest.mark.parametrize("row", [{"coefficients": np.nan}, {"coefficients": np.inf}, {"upper": np.nan}])
+def test_rows_that_are_no_numbers(row):
+    """NaN in a row is the objective's fault, whatever a solver would make of it."""
+
+    class Vague(AtMostThree):
+        def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[LinearRow]:  # noqa: ARG002
+            return [LinearRow(np.full(2, row.get("coefficients", 1.0)), upper=row.get("upper", 3.0))]
+
+    for solver in ("cbc", "highs"):
+        with pytest.raises(ObjectiveError, match=r"objective Vague: Expected finite coefficients .* in row 0"):
+            decide(Vague(), two_tasks(), 4, solver)
+
+
+def test_long_answers_are_cut():
+    """What an objective raises ends up in one short line."""
+
+    def wordy(task, counts, now_s):  # noqa: ARG001
+        raise ValueError("far too\nmuch " * 100)
+
+    with pytest.raises(ObjectiveError) as refused:
+        decide(wordy, two_tasks(), 4)
+    assert str(refused.value).endswith(" ...")
+    assert len(str(refused.value)) < 300
+    assert "\n" not in str(refused.value)
+
+
 def test_constraints_that_are_none():
     """Anything but rows is refused by the objective's name."""
 

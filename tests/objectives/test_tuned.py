@@ -14,6 +14,7 @@ from bftrainer import Allocator, Settings
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Attempt, Event, TaskSpec, TaskState
 from bftrainer.objectives import energy, energy_delay, get_objective
+from bftrainer.objectives.reference import best_on_offer
 from tests.objectives.support import credit, decide, plain, scaled, tuned, tuned_tasks
 
 
@@ -70,6 +71,26 @@ def test_eta_decides():
     """Where only energy counts two tasks take a node each of four; where only time counts all four are used."""
     for eta, after in ((1.0, (1, 1)), (0.0, (2, 2))):
         assert decide(energy_delay, [tuned("J0", eta=eta), tuned("J1", eta=eta)], 4).after == after
+
+
+def test_the_best_on_offer_is_found_once():
+    """A task's limits are measured once, however often it is asked for; another task, limit or question is another."""
+    asked: list[int] = []
+
+    def measure(spec, counts, factor=1.0):
+        asked.append(spec.run.power_limit_w)
+        return factor * spec.rates[counts]
+
+    modes = (tuned(), tuned(rates=(0.0, 1.5, 2.25), node_w=60.0, limit_w=100))
+    both = TaskState(modes[0], 0, 0.0, 0.0, modes=modes)
+    later = TaskState(modes[1], 2, 5.0, 0.0, modes=modes)
+    assert [best_on_offer(task, measure) for task in (both, later, both)] == [3.0, 3.0, 3.0]
+    assert asked == [250, 100]
+    # Another task, fewer of the limits, another question.
+    assert best_on_offer(TaskState(tuned(rates=(0.0, 1.0, 2.0)), 0, 0.0, 0.0), measure) == 2.0
+    assert best_on_offer(TaskState(modes[1], 0, 0.0, 0.0), measure) == 2.25
+    assert best_on_offer(both, measure, 2.0) == 6.0
+    assert asked == [250, 100, 250, 100, 250, 100]
 
 
 class TwoLimits:

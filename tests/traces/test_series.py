@@ -65,6 +65,8 @@ def test_pieces_tile_an_interval(steps, begin_s):
     ("text", "said"),
     [
         ("", "cap.csv:1: Expected a column 'time', found none."),
+        ("time,time,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'time', found 2."),
+        ("time,power_w,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'power_w', found 2."),
         ("time,power\n0,1\n", "Expected a column 'power_w', found none. Did you mean 'power'?"),
         ("time,power_w\n", "Expected rows, found none."),
         ("time,power_w\n0,1,2\n", "cap.csv:2: Expected 2 cells, got 3."),
@@ -73,7 +75,7 @@ def test_pieces_tile_an_interval(steps, begin_s):
         ("time,power_w\n0,nan\n", "cap.csv:2, column power_w: Expected a number of 0 or more, got 'nan'."),
         ("time,power_w\nsoon,1\n", "cap.csv:2, column time: Expected an ISO time or seconds, got 'soon'."),
         ("time,power_w\nnan,1\n", "cap.csv:2, column time: Expected an ISO time or seconds, got 'nan'."),
-        ("time,power_w\n0,1\n0,2\n", "cap.csv:3: Expected times that increase"),
+        ("time,power_w\n0,1\n0,2\n", "cap.csv:3: Expected times that increase, got 0 s after 0 s."),
         ("time,power_w\n5,1\n", "Expected values from the window's start on, got the first 5 s later."),
         ("time,power_w\n0,1\n40,1\n", "Expected values until the window's end at 100 s, got them until 80 s only."),
     ],

@@ -55,6 +55,18 @@ def test_what_a_trace_lists(tiny):
     assert tiny.targets("tiny", "net", "sgd") == [0.9]
 
 
+def test_batch_sizes_without_measured_power(tiny, frames):
+    """A batch size that was trained and whose power was not measured is none of the job's, and told as what it is."""
+    train, power = frames
+    found = TrainingTrace(train, power[power["batch_size"] != 16]).of(JOB)
+    assert list(found.batch_sizes) == [4, 8, 32, 64]
+    with pytest.raises(TuningInputError, match="Expected power measured at batch size 16, found none"):
+        found.at(16)
+    with pytest.raises(TuningInputError, match="Expected a batch size of the trace, got 17"):
+        found.at(17)
+    assert tiny.of(JOB).unmeasured == frozenset()
+
+
 def test_frames_are_as_good_as_paths(tiny, frames):
     """The same trace from frames, whatever the types of their columns, and the frames stay as they were."""
     train, power = frames

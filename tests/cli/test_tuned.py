@@ -1,0 +1,181 @@
+"""Tuned tasks, power and carbon as typed: what is refused in a line, what is said aside, and what ends up in files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+from tests.cli.conftest import check_refusal
+from tests.tiny import RESULTS, contents
+
+TASKS = """\
+schema = 1
+[[task]]
+name = "J0"
+group = "g"
+min_nodes = 1
+max_nodes = 4
+gpus_per_node = 2
+[task.scaling]
+model = "linear"
+[task.zeus]
+train = "train.csv"
+power = "power.csv"
+dataset = "images"
+network = "net"
+optimizer = "sgd"
+target_metric = 0.9
+max_epochs = 9
+default_batch_size = 32
+eta = 0.5
+beta = 2.0
+"""
+TRAIN = """\
+dataset,network,batch_size,optimizer,target_metric,target_epoch
+images,net,16,sgd,0.9,6
+images,net,32,sgd,0.9,4
+images,net,64,sgd,0.9,
+images,net,128,sgd,0.9,5
+"""
+POWER = """\
+dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power
+images,net,16,sgd,100,6.0,90.0
+images,net,16,sgd,200,4.0,180.0
+images,net,32,sgd,100,5.0,95.0
+images,net,32,sgd,200,3.0,190.0
+images,net,64,sgd,100,4.0,99.0
+"""
+
+
+@pytest.fixture
+def replay(call, here):
+    """Replay the small world's log with a tuned task, of whose section lines are replaced."""
+    (here / "train.csv").write_text(TRAIN, encoding="utf-8")
+    (here / "power.csv").write_text(POWER, encoding="utf-8")
+
+    def run(*words, text=TASKS, **changes):
+        """Write the task set, run the command."""
+        for key, value in changes.items():
+            line = next(line for line in text.splitlines() if line.startswith(f"{key} = "))
+            text = text.replace(line, f"{key} = {value}")
+        (here / "tuned.toml").write_text(text, encoding="utf-8")
+        return call("replay", "-ndmap", "evt.pkl", "-bdfn", "tuned.toml", "--output-dir", "out", *words)
+
+    return run
+
+
+SECTIONS = {
+    "dataset": ('"image"', "train.csv, task J0: The trace of image,net,sgd is empty. Did you mean 'images,net,sgd'?"),
+    "network": ('"nett"', "train.csv, task J0: The trace of images,nett,sgd is empty. Did you mean 'images,net,sgd'?"),
+    "optimizer": ('"sdg"', "train.csv, task J0: The trace of images,net,sdg is empty. Did you mean 'images,net,sgd'?"),
+    "target_metric": ("0.8", "aims at the target metric 0.8. Closest: 0.9."),
+    "default_batch_size": ("30", "Expected a batch size of the trace, got 30. Closest: 16, 32, 64."),
+    "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
+    "beta": ("0.0", "tuned.toml, task J0: Expected zeus.beta > 0 (inf: never stop early), got 0.0."),
+    "max_epochs": ("0", "tuned.toml, task J0: Expected zeus.max_epochs >= 1, got 0."),
+    "train": ('"trian.csv"', "trian.csv: No such file (task J0)."),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "said"), [(key, *each) for key, each in SECTIONS.items()], ids=SECTIONS)
+def test_section(replay, here, key, value, said):
+    """What a section asks for and the traces lack, or what is out of range, is named with the nearest there is."""
+    replay("--dry-run")
+    before = contents(here)
+    done = replay("--solver", "dp", **{key: value})
+    check_refusal(done)
+    assert said in done.err
+    assert contents(here).keys() == before.keys()
+
+
+def test_a_batch_size_without_measured_power(replay):
+    """As the default it is told from one that was never trained; elsewhere it is no batch size to choose."""
+    done = replay("--solver", "dp", default_batch_size=128)
+    check_refusal(done)
+    assert "Expected power measured at batch size 128, found none. Closest: 16, 32, 64." in done.err
+    assert replay("--solver", "dp", "--no-baseline").status == 0
+
+
+def test_a_default_that_never_reaches_the_target(replay):
+    """It is told ahead; the replay runs, says why the group was given up, and succeeds."""
+    done = replay("--solver", "dp", "--no-baseline", default_batch_size=64)
+    assert done.status == 0
+    assert "Note: group g: no measured run at the default batch size 64 reaches 0.9 within 9 epochs;" in done.err
+    assert "0 reached their target in 1 tries, 1 failed" in done.out
+    assert "  given up             Job(images,net,sgd,0.9,bs64~9): The default batch size 64 did not conv" in done.out
+
+
+POWER_WORDS = {
+    "--power-cap 1GW": "Expected watts (250000, 250kW, 0.25MW), or a CSV file, got '1GW'",
+    "--power-cap -5": "or a CSV file, got '-5'",
+    "--power-cap none.csv": "or a CSV file, got 'none.csv'",
+    "--power-cap 50 --idle-power 20": "covers the idle draw, got 50 W for 4 idle nodes that draw 80 W, 10 s after",
+    "--power-cap 70 --idle-power 20 --pue 2": "got 70 W for 2 idle nodes that draw 80 W, 0 s after",
+    "--power-cap short.csv": "short.csv: Expected values until the window's end at 40 s, got them until 20 s only.",
+    "--carbon late.csv": "late.csv: Expected values from the window's start on, got the first 5 s later.",
+    "--carbon short.csv": "short.csv:1: Expected a column 'gco2_per_kwh', found none.",
+    "--carbon -1": "Expected grams of CO2 per kWh, or a CSV file, got '-1'",
+    "--pue 0.9": "Expected a PUE of 1 or more, got 0.9.",
+    "--idle-power nan": "Expected idle power of 0 W or more, got nan.",
+    "--sample tuned": "Expected either --sample tuned or -bdfn, got both.",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), POWER_WORDS.items(), ids=POWER_WORDS.keys())
+def test_power(replay, here, words, said):
+    """Caps that cannot be kept, series that do not cover the window and numbers out of range are refused."""
+    (here / "short.csv").write_text("time,power_w\n0,900\n10,900\n", encoding="utf-8")
+    (here / "late.csv").write_text("time,gco2_per_kwh\n5,300\n", encoding="utf-8")
+    done = replay("--solver", "highs", *words.split())
+    check_refusal(done)
+    assert said in done.err
+
+
+def test_what_has_no_effect_is_said(call, here):
+    """Without tuned tasks nothing is known of power: options that would need it are noted, and change nothing."""
+    words = ("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--force", "--output-dir", "out")
+    call(*words)
+    plain = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))
+    done = call(*words, "--carbon", 300, "--power-options", "all")
+    assert "Note: --power-options has no effect without tuned tasks." in done.err
+    assert "Note: --carbon and --pue have no effect without tuned tasks or --idle-power" in done.err
+    assert {path.name for path in (here / "out").iterdir()} == RESULTS
+    again = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert again["settings"] == plain["settings"]
+    assert not {"power_cap", "carbon", "pue", "idle_power_w", "power_options"} & again["settings"].keys()
+
+
+def test_summary_names_all_files(replay, here):
+    """Series and traces are inputs as well, with their checksums; the settings say what was asked for."""
+    (here / "cap.csv").write_text("time,power_w\n0,900\n25,400\n", encoding="utf-8")
+    summary = replay("--solver", "highs", "--power-cap", "cap.csv", "--carbon", 300, "--json", "--no-baseline").json
+    assert [each["path"] for each in summary["inputs"]["traces"]] == ["train.csv", "power.csv"]
+    assert summary["inputs"]["power_cap"]["path"] == "cap.csv"
+    assert len(summary["inputs"]["power_cap"]["sha256"]) == 64
+    assert "carbon" not in summary["inputs"]
+    assert (summary["settings"]["power_cap"], summary["settings"]["carbon"]) == ("cap.csv", 300.0)
+
+
+@pytest.mark.parametrize(("given", "watts"), [(".4kW", 400.0), ("400 W", 400.0), ("4e2", 400.0), ("0.0004MW", 400.0)])
+def test_units(replay, given, watts):
+    """Watts with or without a unit."""
+    summary = replay("--solver", "highs", "--power-cap", given, "--json", "--no-baseline").json
+    assert summary["settings"]["power_cap"] == watts
+    assert 0.0 < summary["peak_power_w"] <= watts
+
+
+def test_the_tuned_sample(call):
+    """`--sample tuned` without task set replays the embedded one."""
+    done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20, "--json", "--no-baseline")
+    assert done.json["inputs"]["tasks"]["path"] == str(sample_path(SAMPLE_TUNED_TASKS))
+    assert done.json["attempts"] > 0
+    assert done.err == ""
+
+
+def test_no_efficiency_is_said(call):
+    """Where work does not add up, as in the embedded tuned tasks, a note says why there is no efficiency."""
+    done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20)
+    assert "Note: no efficiency: tuned tasks count work in epochs over different datasets" in done.err
+    assert "efficiency" not in done.out
