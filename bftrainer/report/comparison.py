@@ -9,7 +9,7 @@ from typing import Any
 
 from bftrainer.report.glossary import GLOSSARY
 
-__all__ = ["Comparison", "compared", "figures_of", "relative"]
+__all__ = ["Comparison", "compared", "figures_of", "input_files", "relative"]
 
 Summary = Mapping[str, Any]
 
@@ -100,25 +100,37 @@ def compared(names: Sequence[str], summaries: Sequence[Summary]) -> Comparison:
     )
 
 
+def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
+    """The files that each input of a run was read from: path and SHA-256; none for what did not come from files."""
+    found = {}
+    for name, entry in (summary.get("inputs") or {}).items():
+        entries = entry if isinstance(entry, list | tuple) else [entry]
+        found[name] = tuple(each for each in entries if each)
+    return found
+
+
 def _settings_of(summary: Summary) -> dict[str, Any]:
-    inputs = {name: (entry or {}).get("sha256") for name, entry in (summary.get("inputs") or {}).items()}
-    paths = {name: (entry or {}).get("path") for name, entry in (summary.get("inputs") or {}).items()}
     versions = {"bftrainer": (summary.get("versions") or {}).get("bftrainer")}
-    # Inputs are compared by their contents and shown by their paths.
-    return {**summary["settings"], **versions, **{name: _Input(paths[name], inputs[name]) for name in inputs}}
+    inputs = {
+        name: _Input(tuple(file["path"] for file in files), tuple(file["sha256"] for file in files))
+        for name, files in input_files(summary).items()
+    }
+    return {**summary["settings"], **versions, **inputs}
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    path: str | None
-    checksum: str | None
+    """Files of an input: compared by their contents, shown by their paths."""
+
+    paths: tuple[str, ...]
+    checksums: tuple[str, ...]
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
     found = {}
     for key in dict.fromkeys(key for each in settings for key in each):
         values = [each.get(key) for each in settings]
-        sums = [value.checksum if isinstance(value, _Input) else value for value in values]
+        sums = [(value.checksums or None) if isinstance(value, _Input) else value for value in values]
         if any(not _same(value, sums[0]) for value in sums):
             found[key] = tuple(_told(value) for value in values)
     return found
@@ -127,9 +139,8 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ..
 def _told(value: Any) -> Any:
     if not isinstance(value, _Input):
         return value
-    if value.path is None or value.checksum is None:
-        return value.path
-    return f"{value.path} ({value.checksum[:8]})"
+    pairs = zip(value.paths, value.checksums, strict=True)
+    return ", ".join(f"{path} ({checksum[:8]})" for path, checksum in pairs) or None
 
 
 def _same(one: Any, other: Any) -> bool:

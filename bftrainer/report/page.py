@@ -22,7 +22,7 @@ from bftrainer.report.charts import (
     pool_chart,
     power_chart,
 )
-from bftrainer.report.comparison import compared
+from bftrainer.report.comparison import compared, input_files
 from bftrainer.report.glossary import GLOSSARY, shown
 
 __all__ = ["MOST_GANTTS", "LogFigures", "page"]
@@ -267,9 +267,8 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
 def _made(run: FinishedRun) -> dict[str, Any]:
     summary = run.summary
     facts = []
-    for name, source in (summary.get("inputs") or {}).items():
-        if source:
-            facts.append((name, f"{source['path']} (SHA-256 {source['sha256']})"))
+    for name, files in input_files(summary).items():
+        facts += [(name, f"{file['path']} (SHA-256 {file['sha256']})") for file in files]
     facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
     facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
     return {"name": run.name, "command": summary.get("command", ""), "facts": facts}
