@@ -15,7 +15,7 @@ from benchmarks.published import published
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.model import NodeLog
 
-__all__ = ["PLAIN_LOAD", "load_cases", "replay_cases", "start_up_cases"]
+__all__ = ["PLAIN_LOAD", "load_cases", "replay_argv", "replay_cases", "start_up_cases"]
 
 PLAIN_LOAD = "pandas and NumPy"
 _REPLAY = (sys.executable, "-c", "from bftrainer.cli import replay_main; replay_main()")
@@ -35,6 +35,11 @@ def replay_cases(plan: Plan) -> Iterator[Case]:
         options = ["-ndmap", given.node_log, "-bdfn", given.bounds, "-scfn", given.scalability]
         for solver in ("dp", "highs", "cbc"):
             yield _replay_case("Summit, 4,734 nodes", solver, [*options, "-Tfwd", "10", "--skip-events", "1000"], plan)
+
+
+def replay_argv(options: Sequence[str | Path]) -> list[str]:
+    """The command that replays with those options."""
+    return [str(word) for word in (*_REPLAY, *options)]
 
 
 def _replay_case(group: str, solver: str, options: Sequence[str | Path], plan: Plan) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.campaign import ONE_WORKER, report_cases, sweep_cases
 from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
@@ -55,6 +56,8 @@ WORKLOADS = {
             runs=5,
             baselines=(PLAIN,),
         ),
+        Workload("sweep", "A sweep as a process, start to end.", sweep_cases, 2, (ONE_WORKER,)),
+        Workload("report", "The page of a finished run, as a process.", report_cases, 5),
         Workload(
             "start-up", "Until a process has answered that does nothing.", start_up_cases, 10, ("python -c pass",)
         ),

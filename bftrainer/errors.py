@@ -15,6 +15,7 @@
     │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
     │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
     │   ├── RunDirectoryError           a directory that should hold a finished run, or one file of it
+    │   ├── SweepError                  a description of a sweep, or one option of it
     │   └── OutputError                 a place that results cannot be written to
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
     │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
@@ -45,6 +46,7 @@ __all__ = [
     "SettingsError",
     "SolverError",
     "SolverUnavailableError",
+    "SweepError",
     "TrainingProfileError",
     "TrainingTraceError",
     "TuningError",
@@ -101,6 +103,10 @@ class UnknownSolverError(InputError):
 
 class RunDirectoryError(InputError):
     """A directory does not hold a finished run, or not one that can be read."""
+
+
+class SweepError(InputError):
+    """A sweep is described wrongly, or cannot be run where it should."""
 
 
 class OutputError(InputError):

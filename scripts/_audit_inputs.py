@@ -57,13 +57,15 @@ class Task:
         return float(self.rate[min(count, self.most)]) if count >= self.least else 0.0
 
 
-def read_node_log(path: Path, skip: int, first: int, count: int | None) -> Log:
-    """The log without its first `skip` rows, of `count` nodes from `first` on."""
+def read_node_log(path: Path, skip: int, first: int, count: int | None, since: str | None = None) -> Log:
+    """The log without its first `skip` rows, of `count` nodes from `first` on, from the time `since` on."""
     if ".pkl" in path.name or ".tar" in path.name:
         log = _matrix_log(path, skip)
     else:
         log, rows = _native_log(path)
         log = Log(log.nodes, int(rows[skip]), log.end_ns, log.time_ns, log.node, log.idle)
+    if since is not None:
+        log = Log(log.nodes, instant_ns(since), log.end_ns, log.time_ns, log.node, log.idle)
     stop = len(log.nodes) if count is None else first + count
     keep = (log.node >= first) & (log.node < stop)
     chosen = Log(

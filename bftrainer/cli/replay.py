@@ -15,10 +15,10 @@ import click
 from click.core import ParameterSource
 
 from bftrainer import __version__
-from bftrainer.cli.replay_options import replay_options
+from bftrainer.cli.replay_options import config_of, replay_options
 
 if TYPE_CHECKING:
-    from bftrainer.experiment import Inputs, ReplayConfig, RunResult
+    from bftrainer.experiment import Inputs, RunResult
     from bftrainer.replay import Observer
 
 
@@ -48,7 +48,7 @@ def replay(
     from bftrainer.experiment import load_inputs
     from bftrainer.experiment.directory import check_free, numbered
 
-    config = _config(ctx, options)
+    config = config_of(ctx, options)
     target = output_dir or _named_directory(ctx, name)
     if target is not None:
         check_free(target, force=force)
@@ -61,27 +61,6 @@ def replay(
     places = numbered("sample") if target is None else [target]
     status = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
     ctx.exit(status)
-
-
-def _config(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
-    from bftrainer.experiment import ReplayConfig
-    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
-
-    mip = options.pop("mip")
-    solver = options.pop("solver")
-    if mip is not None and solver is not None:
-        raise click.UsageError("Expected either -mip or --solver, got both.", ctx)
-    if solver is None:
-        solver = "equal-share" if mip is False or options["strict_published"] else "cbc"
-    if options["strict_published"] and solver != "equal-share":
-        raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {solver}.", ctx)
-    options["prune"] = not options.pop("no_prune")
-    options["baseline"] = not options.pop("no_baseline")
-    if options.pop("sample") == "tuned":
-        if options["tasks"] is not None:
-            raise click.UsageError("Expected either --sample tuned or -bdfn, got both.", ctx)
-        options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
-    return ReplayConfig(solver=solver, **options)
 
 
 def _named_directory(ctx: click.Context, name: str) -> Path | None:

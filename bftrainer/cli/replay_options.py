@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["replay_options"]
+__all__ = ["config_of", "moment", "replay_options", "setting_options"]
 
 FILE = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
+    from bftrainer.experiment import ReplayConfig
+
     _MomentType = click.ParamType[datetime | float]
     _QuantityType = click.ParamType[float | Path]
 else:
@@ -36,6 +38,34 @@ class _Moment(_MomentType):
             return datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"Expected an ISO time or seconds, got {value!r}.", param, ctx)
+
+
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+class _Length(_Moment):
+    """An ISO time, or a length of time: seconds, or with a unit."""
+
+    def __init__(self, *, dates_only: bool) -> None:
+        self._dates_only = dates_only
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | float:
+        """Seconds if it is a length, else the time that the text names."""
+        if self._dates_only:
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:
+                self.fail(f"Expected an ISO time, got {value!r}.", param, ctx)
+        length = _LENGTH.fullmatch(value) if isinstance(value, str) else None
+        if length is not None:
+            return float(length[1]) * _SECONDS[length[2]]
+        return super().convert(value, param, ctx)
+
+
+def moment(*, dates_only: bool = False) -> _MomentType:
+    """The type of options that are a time, or how long after another one that is."""
+    return _Length(dates_only=dates_only)
 
 
 def _solver_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -119,6 +149,7 @@ _INPUT_OPTIONS = (
     ),
     click.option("-nN", "--node-count", "node_count", type=int, help="How many nodes are used.  [default: all]"),
     click.option("--skip-events", type=int, default=0, show_default=True, help="Drop that many rows of the log first."),
+    click.option("--since", type=_Moment(), help="Begin there: ISO time, or seconds since the log's start."),
     click.option("--until", type=_Moment(), help="Stop there: ISO time, or seconds since the window's start."),
     click.option("--max-events", type=int, help="Stop after that many events."),
 )
@@ -252,3 +283,32 @@ def replay_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_POWER_OPTIONS, *_OUTPUT_OPTIONS)):
         command = option(command)
     return command
+
+
+def setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options of a replay that say what is replayed and how, not where results go."""
+    for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_POWER_OPTIONS)):
+        command = option(command)
+    return command
+
+
+def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
+    """The configuration that options of `replay_options` or `setting_options` ask for."""
+    from bftrainer.experiment import ReplayConfig
+    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+
+    mip = options.pop("mip")
+    solver = options.pop("solver")
+    if mip is not None and solver is not None:
+        raise click.UsageError("Expected either -mip or --solver, got both.", ctx)
+    if solver is None:
+        solver = "equal-share" if mip is False or options["strict_published"] else "cbc"
+    if options["strict_published"] and solver != "equal-share":
+        raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {solver}.", ctx)
+    options["prune"] = not options.pop("no_prune")
+    options["baseline"] = not options.pop("no_baseline", False)
+    if options.pop("sample") == "tuned":
+        if options["tasks"] is not None:
+            raise click.UsageError("Expected either --sample tuned or -bdfn, got both.", ctx)
+        options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
+    return ReplayConfig(solver=solver, **options)

@@ -33,6 +33,8 @@ class ReplayConfig:
         Which nodes of the log are used; None for all from the first on.
     skip_events : int
         Rows of the log that are dropped from its front.
+    since : datetime, float or None
+        Where the replay begins, its window's start then; a number is seconds since the log's start.
     until : datetime, float or None
         Where the replay ends at the latest; a number is seconds since the window's start.
     max_events : int, optional
@@ -78,6 +80,7 @@ class ReplayConfig:
     first_node: int = 0
     node_count: int | None = None
     skip_events: int = 0
+    since: datetime | float | None = None
     until: datetime | float | None = None
     max_events: int | None = None
     decide_on: Literal["all", "nodes"] = "all"
@@ -128,6 +131,18 @@ class ReplayConfig:
             if isinstance(value, int | float) and not 0 <= value < math.inf:
                 raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
 
+    def start_ns(self, log: NodeLog) -> int:
+        """Where the replay of a log begins, in nanoseconds since the Unix epoch.
+
+        Raises
+        ------
+        SettingsError
+            If that is before the log's start, or a date that no log reaches.
+        """
+        if self.since is None:
+            return log.start_ns
+        return _instant_ns(log.start_ns, self.since, "since")
+
     def until_s(self, start_ns: int) -> float:
         """Where the replay ends at the latest, in seconds since the window's start.
 
@@ -138,14 +153,18 @@ class ReplayConfig:
         """
         if self.until is None:
             return math.inf
-        if isinstance(self.until, datetime):
-            try:
-                # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
-                seconds = (instant_ns(self.until) - start_ns) / NS_PER_S
-            except OverflowError as error:
-                raise SettingsError(f"--until: {error}") from None
-        else:
-            seconds = float(self.until)
+        # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
+        seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
         return seconds
+
+
+def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:
+    """Nanoseconds since the Unix epoch of a moment; a number is seconds after the start."""
+    try:
+        return instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
+    except OverflowError as error:
+        raise SettingsError(f"--{option}: {error}") from None
+    except ValueError:
+        raise SettingsError(f"Expected --{option} to be a time, got {moment}.") from None

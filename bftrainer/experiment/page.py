@@ -15,8 +15,8 @@ from bftrainer import __version__
 from bftrainer.errors import BftrainerError, RunDirectoryError, SettingsError
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_runs
+from bftrainer.experiment.readers import file_source
 from bftrainer.experiment.result import RunResult
-from bftrainer.experiment.run import file_source
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.report.page import LogFigures, page

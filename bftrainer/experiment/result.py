@@ -211,6 +211,7 @@ class RunResult:
         config = self.config
         until_s = config.until_s(self.start_ns)
         settings = {name: getattr(config, name) for name in SETTINGS} | {
+            "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": self.assumed_scaling,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from bftrainer.errors import SettingsError, SolverError
 from bftrainer.experiment.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.power import Metered, PowerPlan, power_doubts, power_plan
+from bftrainer.experiment.readers import Readers
 from bftrainer.experiment.result import RunResult, Timings
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.experiment.tuning import Tuning, with_tuning
@@ -25,11 +25,10 @@ from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, log_rows, replay
-from bftrainer.traces import read_node_log, read_task_set
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
-__all__ = ["Inputs", "file_source", "load_inputs", "run_replay", "versions"]
+__all__ = ["Inputs", "load_inputs", "run_replay", "versions"]
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class Inputs:
     load_s: float
 
 
-def load_inputs(config: ReplayConfig) -> Inputs:
+def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     """Read and validate all that `config` names.
 
     Raises
@@ -83,6 +82,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         If the solver is not installed or has no licence.
     """
     began = time.perf_counter()
+    readers = Readers() if readers is None else readers
     settings = _settings(config)
     node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
     tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
@@ -90,19 +90,19 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     assumed_scaling = None
     notes: list[str] = []
     if isinstance(tasks, Path):
-        task_set = read_task_set(tasks, config.scalability, config.scaling)
+        task_set = readers.task_set(tasks, config.scalability, config.scaling)
         notes += task_set.warnings
         sources |= {
-            name: file_source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
+            name: readers.source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
         }
         assumed_scaling = task_set.assumed_scaling
         tasks = task_set.tasks
     if isinstance(node_log, Path):
-        log = read_node_log(node_log, config.skip_events, notes.append)
-        sources["node_log"] = file_source(node_log)
+        log = readers.node_log(node_log, config.skip_events, notes.append)
+        sources["node_log"] = readers.source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
-    log = log.selected(config.first_node, config.node_count)
+    log = log.since(config.start_ns(log)).selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
     check = getattr(settings.objective, "check", None)
     if check is not None:
@@ -112,22 +112,22 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     tuning = Tuning.of(tasks, config.seed, config.power_options)
     notes += power_doubts(config) if tuning is None else tuning.doubts
     power = power_plan(config, log, tasks)
-    sources |= _further_sources(config, tuning)
+    sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_cap_w())
     load_s = time.perf_counter() - began
     return Inputs(config, log, tasks, tuple(notes), sources, assumed_scaling, settings, power, tuning, load_s)
 
 
-def _further_sources(config: ReplayConfig, tuning: Tuning | None) -> dict[str, Any]:
+def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
     """Files that only some runs read: series, and what tasks are tuned by."""
     found: dict[str, Any] = {}
     for name in ("power_cap", "carbon"):
         given = getattr(config, name)
         if isinstance(given, Path):
-            found[name] = file_source(given)
+            found[name] = readers.source(given)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
-        found["traces"] = [file_source(Path(file)) for file in files]
+        found["traces"] = [readers.source(Path(file)) for file in files]
     return found
 
 
@@ -320,9 +320,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def file_source(path: Path) -> dict[str, str]:
-    """Path and SHA-256 of an input file."""
-    with path.open("rb") as file:
-        return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.experiment.run import file_source
+from bftrainer.experiment.readers import file_source
 from bftrainer.experiment.sample import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability import MOST_NODES

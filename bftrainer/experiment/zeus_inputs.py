@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
-from bftrainer.experiment.run import file_source, versions
+from bftrainer.experiment.readers import file_source
+from bftrainer.experiment.run import versions
 from bftrainer.experiment.zeus_jobs import read_jobs
 from bftrainer.experiment.zeus_sample import SAMPLE_JOBS, zeus_sample
 from bftrainer.zeus.groups import Group, read_groups

@@ -175,6 +175,44 @@ class NodeLog:
             raise SettingsError(f"Expected to skip fewer rows than the log's {times.size}, got {rows}.")
         return self._opened_at(int(times[rows]))
 
+    def since(self, start_ns: int) -> NodeLog:
+        """The log from an instant of its window on; which nodes are idle then opens the window.
+
+        Raises
+        ------
+        SettingsError
+            If the instant is not within the window.
+        """
+        if not self.start_ns <= start_ns < self.end_ns:
+            raise SettingsError(
+                f"Expected a start within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
+                f"got {iso(start_ns)}."
+            )
+        return self if start_ns == self.start_ns else self._opened_at(start_ns)
+
+    def ending(self, end_ns: int) -> NodeLog:
+        """The log up to an instant of its window.
+
+        Raises
+        ------
+        SettingsError
+            If the instant is not within the window.
+        """
+        if not self.start_ns < end_ns <= self.end_ns:
+            raise SettingsError(
+                f"Expected an end within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
+                f"got {iso(end_ns)}."
+            )
+        keep = self.time_ns <= end_ns
+        return replace(
+            self,
+            end_ns=end_ns,
+            time_ns=self.time_ns[keep],
+            node=self.node[keep],
+            idle=self.idle[keep],
+            unchanged_ns=self.unchanged_ns[self.unchanged_ns < end_ns],
+        )
+
     def _opened_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become the state that opens it."""
         split = int(np.searchsorted(self.time_ns, start_ns, side="right"))

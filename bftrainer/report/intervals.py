@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Estimate", "estimate", "student_quantile"]
+__all__ = ["Estimate", "Proportion", "estimate", "proportion", "student_quantile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,35 @@ def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate:
         return Estimate(mean, None, 1)
     variance = math.fsum((value - mean) ** 2 for value in sample) / (number - 1)
     return Estimate(mean, student_quantile(number - 1, confidence) * math.sqrt(variance / number), number)
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """A share of a sample, and its confidence interval from `low` to `high`."""
+
+    share: float
+    low: float
+    high: float
+
+
+def proportion(hits: int, number: int) -> Proportion:
+    """Share of `hits` among a sample of at least one, with its 95 % confidence interval.
+
+    Examples
+    --------
+    >>> found = proportion(9, 10)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.596, 0.982)
+
+    References
+    ----------
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    share, z = hits / number, 1.959964
+    middle = (share + z * z / (2 * number)) / (1 + z * z / number)
+    width = z / (1 + z * z / number) * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
+    low, high = (0.0 if hits == 0 else middle - width), (1.0 if hits == number else middle + width)
+    return Proportion(share, low, high)
 
 
 def student_quantile(freedom: int, confidence: float) -> float:

@@ -65,6 +65,11 @@ CORNERS = {
     ),
     "completion due where the run is stopped": ([(0, 0, True), (20, 1, True)], [task("J0")], {"max_events": 1}),
     "completion as the node leaves": ([(0, 0, True), (20, 0, False)], [task("J0")], {}),
+    "a part of the log": (
+        [(0, 0, True), (20, 1, True), (50, 1, False), (70, 1, True)],
+        [task("J0", work=1e6), task("J1", 10.0)],
+        {"since": 40.0, "until": 45.0},
+    ),
     "nodes that give no work": ([(0, 0, True), (50, 1, True)], [task("J0", scaling=IDLE_FOR_NOTHING)], {}),
     "nodes drawn that give no work": (
         [(0, 0, True), (50, 1, True)],

@@ -1,0 +1,247 @@
+"""Which settings suit a log? Search on its first part, and the proof on the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.experiment.config import ReplayConfig
+from bftrainer.experiment.readers import CachedReaders
+from bftrainer.experiment.run import load_inputs, run_replay
+from bftrainer.report.glossary import GLOSSARY
+
+__all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
+
+# What a forward-looking time may be, in seconds, and how many tasks may be active.
+FORWARD_S = (1.0, 3600.0)
+MOST_TASKS = 64
+# Differences below this share are noise of no consequence.
+NEGLIGIBLE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is searched over."""
+
+    forward_time_s: float
+    max_tasks: int
+    objective: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"forward_time_s": self.forward_time_s, "max_tasks": self.max_tasks, "objective": self.objective}
+
+
+@dataclass(frozen=True, slots=True)
+class AdvicePlan:
+    """What is searched for, and where.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+        Inputs, and the settings that advice is compared with.
+    metric : str
+        A figure of the summary of which more, or less, is better.
+    train_share : float
+        Part of the window that is searched on; the rest is held out.
+    trials : int
+        Settings that are tried, the given ones among them.
+    objectives : tuple of str
+        What the objective may be; only the given one if empty.
+    seed : int
+        Of the search.
+    """
+
+    config: ReplayConfig
+    metric: str = "efficiency"
+    train_share: float = 0.6
+    trials: int = 40
+    objectives: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        judged = [name for name, term in GLOSSARY.items() if term.better]
+        if self.metric not in judged:
+            raise SettingsError(f"Expected a metric to improve, got {self.metric!r}.{suggestion(self.metric, judged)}")
+        if not 0.1 <= self.train_share <= 0.9:
+            raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
+        if self.trials < 2:
+            raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
+        if find_spec("optuna") is None:
+            raise SettingsError("Expected optuna for advice, found none; pip install 'bftrainer[advise]' brings it.")
+
+    @property
+    def given(self) -> Settings:
+        """The settings that advice is compared with."""
+        return Settings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What was found.
+
+    Parameters
+    ----------
+    plan : AdvicePlan
+    best : Settings
+        Those that were best on the training part.
+    trained, held_out : tuple of float
+        The metric on each part: with the given settings, and with the best ones.
+    split_s : float
+        Where the window is split, in seconds after its start.
+    """
+
+    plan: AdvicePlan
+    best: Settings
+    trained: tuple[float, float]
+    held_out: tuple[float, float]
+    split_s: float
+
+    @property
+    def gains(self) -> tuple[float, float]:
+        """By which share the best settings are better than the given ones: on the training part, and on the rest."""
+        sign = GLOSSARY[self.plan.metric].better
+        return _gain(*self.trained, sign), _gain(*self.held_out, sign)
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``overfit`` (better on the training part, worse on the rest) or ``same``."""
+        trained, held_out = self.gains
+        if trained <= NEGLIGIBLE or self.best == self.plan.given:
+            return "same"
+        if held_out < -NEGLIGIBLE:
+            return "overfit"
+        return "better" if held_out > NEGLIGIBLE else "same"
+
+    @property
+    def advised(self) -> Settings:
+        """The best settings if they proved themselves, else the given ones."""
+        return self.best if self.verdict == "better" else self.plan.given
+
+    def sentence(self) -> str:
+        """What to do, in words."""
+        trained, held_out = (f"{100 * abs(gain):.2f} %" for gain in self.gains)
+        if self.verdict == "better":
+            return f"Use these settings: better by {trained} on the training part, and by {held_out} on the rest."
+        if self.verdict == "overfit":
+            return (
+                f"Keep the given settings: what is better by {trained} on the training part is worse by {held_out} on "
+                "the rest. The search has fitted the training part, not the machine (overfit)."
+            )
+        return "Keep the given settings: nothing that was tried is better on both parts."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, JSON-ready."""
+        gains = self.gains
+        return {
+            "metric": self.plan.metric,
+            "verdict": self.verdict,
+            "overfit": self.verdict == "overfit",
+            "sentence": self.sentence(),
+            "advised": self.advised.to_dict(),
+            "split_s": self.split_s,
+            "trials": self.plan.trials,
+            "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
+            "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
+            "gain": {"training": gains[0], "held_out": gains[1]},
+        }
+
+
+def _gain(given: float, best: float, sign: int) -> float:
+    return sign * (best - given) / abs(given) if given else math.inf * sign * (best - given) if best != given else 0.0
+
+
+def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) -> Advice:
+    """Search on the training part, then replay the given and the best settings on the rest.
+
+    Raises
+    ------
+    InputError
+        If an input cannot be used.
+    SettingsError
+        If the metric has no value with the given settings: nothing can be compared with it.
+
+    References
+    ----------
+    Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
+    """
+    import optuna
+
+    readers = CachedReaders()
+    inputs = load_inputs(plan.config, readers)
+    length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    split_s = round(plan.train_share * length_s)
+    whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
+    # From the log's own start, of which the window may be a part.
+    offset_s = (inputs.log.start_ns - load_inputs(replace(whole, since=None, until=None), readers).log.start_ns) / 1e9
+    training = replace(whole, since=offset_s, until=split_s)
+    rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
+    seen: dict[Settings, float] = {}
+
+    def measured(settings: Settings) -> float:
+        """The metric on the training part; each settings are replayed once."""
+        if settings not in seen:
+            seen[settings] = _value(training, settings, plan.metric, readers)
+        return seen[settings]
+
+    given = measured(plan.given)
+    if math.isnan(given):
+        raise SettingsError(f"Expected {plan.metric} to have a value on the training part, got none.")
+    sign = GLOSSARY[plan.metric].better
+
+    def objective(trial: optuna.Trial) -> float:
+        """What the search maximises."""
+        value = measured(_drawn(trial, plan, len(inputs.tasks)))
+        told(value)
+        return -math.inf if math.isnan(value) else sign * value
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed))
+        study.enqueue_trial(_parameters(plan.given, plan.objectives))
+        study.optimize(objective, n_trials=plan.trials)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
+    held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
+    if any(math.isnan(value) for value in held_out):
+        raise SettingsError(f"Expected {plan.metric} to have a value on the held-out part, got none.")
+    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s))
+
+
+_NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
+
+
+def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> Settings:
+    most = max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
+    forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
+    max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
+    chosen = plan.config.objective
+    if plan.objectives:
+        chosen = trial.suggest_categorical("objective", _choices(plan.given.objective, plan.objectives))
+    # Two digits are all that a setting needs.
+    return Settings(float(f"{forward_s:.2g}"), max_tasks, chosen)
+
+
+def _choices(given: str, objectives: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys((given, *objectives)))
+
+
+def _parameters(settings: Settings, objectives: Sequence[str]) -> dict[str, Any]:
+    found = settings.to_dict()
+    found["forward_time_s"] = min(max(settings.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
+    if not objectives:
+        del found["objective"]
+    return found
+
+
+def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
+    """The metric of a replay; NaN if it has none."""
+    inputs = load_inputs(replace(config, **settings.to_dict()), readers)
+    value = run_replay(inputs=inputs).summary().get(metric)
+    return math.nan if value is None else float(value)

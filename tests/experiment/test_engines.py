@@ -1,0 +1,107 @@
+"""Engines compute every item once, whatever becomes of their workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from bftrainer.errors import SettingsError, SweepError
+from bftrainer.experiment import engines
+from bftrainer.experiment.engines import DaskEngine, LocalEngine, Lost
+
+
+def doubled(item):
+    """A result."""
+    return 2 * item
+
+
+def threads(_):
+    """How many threads linear algebra may use."""
+    return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def fragile(item):
+    """Kill the own process the first time that item 3 comes, and each time that item 5 does."""
+    number, folder = item
+    with (Path(folder) / f"{number}").open("a") as calls:
+        calls.write("x")
+    first = (Path(folder) / f"{number}").stat().st_size == 1
+    if number == 5 or (number == 3 and first):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_items_are_computed(workers):
+    """Each once, by its index."""
+    assert sorted(LocalEngine(workers).run(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
+    assert list(LocalEngine(workers).run(doubled, [])) == []
+
+
+def test_processes_use_one_thread_each(monkeypatch):
+    """And what the environment says is as before, set or not."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert dict(LocalEngine(2).run(threads, [0, 1])) == {0: "1", 1: "1"}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_lost_workers_are_replaced(tmp_path):
+    """A killed process costs nothing but what it was at; an item that kills each time is given up after three."""
+    found = dict(LocalEngine(2).run(fragile, [(number, str(tmp_path)) for number in range(8)]))
+    assert sorted(found) == list(range(8))
+    assert found[5] == Lost("its process ended abruptly, 3 times")
+    assert all(found[number] == number for number in range(8) if number != 5)
+
+
+def test_no_workers():
+    """There has to be one."""
+    with pytest.raises(SettingsError, match="at least one worker, got 0"):
+        LocalEngine(0)
+
+
+def test_dask_needs_to_know_where():
+    """Either a scheduler or a batch system."""
+    for given in ({}, {"scheduler": "tcp://x:1", "jobqueue": Path("x")}):
+        with pytest.raises(SettingsError, match="either --scheduler or --dask-jobqueue"):
+            DaskEngine(**given)
+
+
+def test_dask_not_installed(monkeypatch):
+    """One line says how to get it."""
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[dask\]'"):
+        DaskEngine("tcp://x:1")
+
+
+@pytest.mark.filterwarnings("default")
+def test_dask_scheduler_out_of_reach(monkeypatch):
+    """One line that names it."""
+    monkeypatch.setattr(engines, "CONNECT_S", 0.2)
+    with pytest.raises(SweepError, match=r"tcp://127\.0\.0\.1:9: Expected a Dask scheduler within") as caught:
+        list(DaskEngine("tcp://127.0.0.1:9").run(doubled, [1]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('system = "slrum"\njobs = 1\n', "got 'slrum'. Did you mean 'slurm'?"),
+        ('system = "slurm"\n', "Expected jobs, how many to submit, got None"),
+        ('system = "slurm"\njobs = 1\ncors = 3\n', "jobqueue.toml: "),
+        ("system\n", "Expected TOML"),
+    ],
+)
+def test_bad_batch_systems(tmp_path, text, said):
+    """One line that names the file."""
+    path = tmp_path / "jobqueue.toml"
+    path.write_text(text)
+    with pytest.raises(SweepError) as caught:
+        list(DaskEngine(jobqueue=path).run(doubled, [1]))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
