@@ -1,4 +1,4 @@
-"""Workloads *decision*, *pruning* and *growth*: single solves on fresh instances."""
+"""Workloads *decision*, *watts*, *pruning* and *growth*: single solves on fresh instances."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.children import within
-from benchmarks.instances import SIZES, instance
+from benchmarks.instances import SIZES, instance, power_instance
 from benchmarks.reference import reference_optimum
 from benchmarks.workload import Case, Plan, Sample, Unmeasured
 from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
 from solvers import AllocationProblem, Held, Limits, Solver
-from solvers.registry import get_solver, names, solve
+from solvers.registry import get_solver, names, solve, solver_class
 
-__all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases"]
+__all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases", "watts_cases"]
 
 REFERENCE, NODE_LEVEL, PRUNED = "reference DP", "node-level", "pruned"
 LIMITS = Limits(time_s=10.0)
@@ -27,6 +27,7 @@ NODE_LEVEL_BINARIES = 20_000
 # At sizes like these the published model is usable, and a crossover could be.
 SMALL_SIZES = ((2, 10), (5, 25))
 QUICK_SIZES = ((3, 20), (10, 130))
+WATTS_SIZES = ((4, 30), (10, 130), (30, 391))
 
 Draw = Callable[[int], AllocationProblem]
 
@@ -52,6 +53,19 @@ def pruning_cases(plan: Plan) -> Iterator[Case]:
             yield Case(group, "unpruned", partial(_solve, name, limits=whole), draw, partial(_prepare, name))
 
 
+def watts_cases(plan: Plan) -> Iterator[Case]:
+    """Under a cap that binds, with five power limits a task: every solver that takes one, some unpruned as well."""
+    whole = replace(LIMITS, prune=False)
+    for tasks, nodes in WATTS_SIZES[:1] if plan.quick else WATTS_SIZES:
+        group = f"{tasks} x {nodes}"
+        draw = partial(_draw_capped, plan.seed, tasks, nodes)
+        for name in names():
+            if getattr(solver_class(name), "capacities", False):
+                yield Case(group, name, partial(_solve, name), draw, partial(_prepare, name))
+        for name in ("cbc", "gurobi", "highs"):
+            yield Case(group, f"{name}, unpruned", partial(_solve, name, limits=whole), draw, partial(_prepare, name))
+
+
 def growth_cases(plan: Plan) -> Iterator[Case]:
     """`dp` and `cbc` along each axis, the other two held: 30 tasks, 391 nodes, 64 nodes a task at most."""
     axes = (
@@ -72,6 +86,11 @@ def _draw(seed: int, tasks: int, nodes: int, max_nodes: int, run: int) -> Alloca
     """The instance of a run: made anew for each solver, so that nothing is shared or seen twice."""
     rng = np.random.default_rng([seed, tasks, nodes, max_nodes, run])
     return instance(rng, tasks, nodes, max_nodes=max_nodes, equal=run % 4 == 3)
+
+
+def _draw_capped(seed: int, tasks: int, nodes: int, run: int) -> AllocationProblem:
+    rng = np.random.default_rng([seed, tasks, nodes, run])
+    return power_instance(rng, tasks, nodes, equal=run % 4 == 3)
 
 
 def _reference(problem: AllocationProblem) -> Sample:

@@ -6,6 +6,8 @@ arXiv:2106.12091): nearly linear, convex in places. Values are formed as a repla
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +15,14 @@ from numpy.typing import NDArray
 
 from bftrainer.model import ScalingCurve
 from bftrainer.traces.imagenet_models import IMAGENET_CURVES
-from solvers import AllocationProblem, TaskOptions, counts_on_offer
+from solvers import AllocationProblem, Limits, TaskOptions, counts_on_offer
+from solvers.registry import get_solver, solve
 
-__all__ = ["SIZES", "equal_tasks", "instance", "near_ties", "problems"]
+__all__ = ["SIZES", "equal_tasks", "instance", "near_ties", "power_instance", "problems"]
 
 SIZES = ((10, 130), (10, 391), (30, 391), (100, 4608))
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
+GPUS_PER_NODE = 6
 
 
 def options(
@@ -56,10 +60,17 @@ def instance(
     equal : bool
         Whether all tasks are of one model with equal bounds and costs, so that optima tie.
     """
+    drawn = _drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal)
+    return AllocationProblem(tuple([options(*one) for one in drawn]), nodes)
+
+
+def _drawn_tasks(
+    rng: np.random.Generator, tasks: int, nodes: int, max_nodes: int, max_minimum: int, equal: bool
+) -> Iterator[tuple[NDArray[np.float64], int, int, float, float, float]]:
+    """What `options` takes, for each task of an `instance`."""
     names = sorted(IMAGENET_CURVES)
     forward_s = float(rng.choice(FORWARD_TIMES_S))
     shared = _draw(rng, names, max_nodes, max_minimum)
-    made = []
     held = 0
     for _ in range(tasks):
         name, maximum, minimum, grow_s, shrink_s = shared if equal else _draw(rng, names, max_nodes, max_minimum)
@@ -67,8 +78,7 @@ def instance(
         # A quarter hold nothing; the others hold what the pool that is left allows, be it below their minimum.
         current = 0 if rng.random() < 0.25 else int(min(rng.integers(0, maximum + 1), nodes - held))
         held += current
-        made.append(options(credit, current, minimum, forward_s, grow_s, shrink_s))
-    return AllocationProblem(tuple(made), nodes)
+        yield credit, current, minimum, forward_s, grow_s, shrink_s
 
 
 def _credit(curve: ScalingCurve, maximum: int) -> NDArray[np.float64]:
@@ -112,3 +122,69 @@ def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int =
         ]
         made.append(AllocationProblem(tuple(moved), nodes))
     return made
+
+
+def power_instance(
+    rng: np.random.Generator,
+    tasks: int,
+    nodes: int,
+    *,
+    max_nodes: int = 64,
+    max_minimum: int = 4,
+    limits: int = 5,
+    equal: bool = False,
+) -> AllocationProblem:
+    """`instance` with several GPU power limits a task, and a cap on their watts that binds.
+
+    Parameters
+    ----------
+    rng, tasks, nodes, max_nodes, max_minimum, equal
+        As `instance` takes them.
+    limits : int
+        Power limits on offer to each task.
+
+    Returns
+    -------
+    AllocationProblem
+        Its only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws.
+    """
+    drawn = list(_drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal))
+    measured = [_measured(rng, limits) for _ in drawn]
+    made = [_limited(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
+    uncapped = AllocationProblem(tuple(made), nodes, capacities=(math.inf,))
+    best = solve(get_solver("dp"), uncapped, Limits()).choices or ()
+    draws_w = sum(task.uses.item(choice) for task, choice in zip(made, best, strict=True) if task.uses is not None)
+    return replace(uncapped, capacities=(float(rng.uniform(0.3, 0.95)) * draws_w,))
+
+
+def _measured(rng: np.random.Generator, limits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Speed, as a share of that at the highest power limit, and average power of a GPU (W) at each limit.
+
+    They look like what Zeus measured on V100 GPUs (NSDI '23): both rise with the limit, power up to what the model
+    can draw at all; at 100 W some models keep nearly all of their speed, some half of it.
+    """
+    limit_w = np.linspace(100.0, 250.0, limits)
+    demand_w, steepness = rng.uniform(120.0, 300.0), rng.uniform(0.35, 0.8)
+    power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, limits)
+    speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, limits)
+    return np.maximum.accumulate(speed / speed.max()), np.maximum.accumulate(power_w)
+
+
+def _limited(
+    speed: NDArray[np.float64],
+    power_w: NDArray[np.float64],
+    credit: NDArray[np.float64],
+    current: int,
+    minimum: int,
+    forward_s: float,
+    grow_s: float,
+    shrink_s: float,
+) -> TaskOptions:
+    """`options` at each power limit; the task runs at the highest, whose speed its costs are measured in."""
+    each = [options(credit * at, current, minimum, forward_s, grow_s / at, shrink_s / at) for at in speed.tolist()]
+    counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
+    values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
+    power = np.repeat(power_w * GPUS_PER_NODE, each[0].counts.size - 1)
+    watts = counts * np.concatenate(([0.0], power))
+    order = counts.argsort(kind="stable")
+    return replace(each[0], counts=counts[order], values=values[order], uses=watts[None, order])

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from benchmarks.campaign import ONE_WORKER, report_cases, sweep_cases
-from benchmarks.decision import NODE_LEVEL, PRUNED, REFERENCE, decision_cases, growth_cases, pruning_cases
+from benchmarks.decision import (
+    NODE_LEVEL,
+    PRUNED,
+    REFERENCE,
+    decision_cases,
+    growth_cases,
+    pruning_cases,
+    watts_cases,
+)
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
 from benchmarks.tuned import PLAIN, tuned_cases
@@ -21,6 +29,13 @@ WORKLOADS = {
             decision_cases,
             runs=200,
             baselines=(REFERENCE, NODE_LEVEL),
+        ),
+        Workload(
+            "watts",
+            "One decision under a power cap that binds, five power limits a task; a fresh instance each run.",
+            watts_cases,
+            runs=200,
+            baselines=("dp",),
         ),
         Workload(
             "growth",

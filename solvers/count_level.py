@@ -63,7 +63,7 @@ def solve_count_model(
     deadline = perf_counter() + limits.time_s
     if not problem.tasks:
         return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name)
-    options = prune(problem) if limits.prune else unpruned(problem)
+    options = prune(problem, deadline) if limits.prune else unpruned(problem)
     found: list[tuple[int, ...]] = []
     reason, bound = StopReason.OPTIMAL, -math.inf
     parts: list[Part] = [options.choices]

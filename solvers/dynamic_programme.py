@@ -4,18 +4,24 @@ With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 ``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task. All candidates of a task are one
 strided view of the row below it plus a column of values, so a task costs one addition and one maximum.
 A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
+
+Under capacities the same is done without them, each count by its best option. If that keeps them it is the answer; if
+not, states would have to be nodes and watts together, and `solvers.labels` lists those that matter.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason
-from solvers.pruning import relax, value_table
+from solvers.evaluation import counts_of, objective, overdrawn
+from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
+from solvers.pruning import searched, unpruned
+from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
 __all__ = ["DynamicProgramme"]
 
@@ -39,11 +45,14 @@ class DynamicProgramme:
 
     Ties left by that go to the lexicographically largest count vector. Sums of floats blur ties, so they are
     broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
+    Where capacities bind, only the first rule holds. If the proof then exceeds what fits into memory, the answer is the
+    best allocation found, with a bound.
     """
 
     name = "dp"
     exact = True
     extra_rows = False
+    capacities = True
     requires: tuple[str, ...] = ()
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -51,11 +60,66 @@ class DynamicProgramme:
         deadline = perf_counter() + limits.time_s
         if not problem.tasks:
             return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+        if problem.capacities:
+            return self._under_capacities(problem, limits, deadline)
         try:
             counts, value, bound = _Programme(problem, limits.prune, deadline).answer()
         except OutOfTime:
             return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+
+    def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
+        left = unpruned(problem).choices
+        best = [_best_of_counts(task, offered) for task, offered in zip(problem.tasks, left, strict=True)]
+        tasks = zip(problem.tasks, best, strict=True)
+        plain = [replace(task, counts=task.counts[some], values=task.values[some], uses=None) for task, some in tasks]
+        found = self.solve(AllocationProblem(tuple(plain), problem.nodes), limits)
+        if found.counts is not None:
+            answers = zip(best, plain, found.counts, strict=True)
+            places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
+            if overdrawn(problem, places) is None:
+                return replace(found, choices=tuple(places))
+        return _searched(self.name, problem, limits.prune, deadline)
+
+
+def _best_of_counts(task: TaskOptions, offered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the options offered, the most valuable of each count; of equally valuable ones, that which uses least."""
+    counts, uses = task.counts[offered], () if task.uses is None else task.uses[::-1, offered]
+    order = np.lexsort((*uses, -task.values[offered], counts))
+    first = np.ones(order.size, dtype=np.bool_)
+    first[1:] = counts[1:] != counts[:-1]
+    return offered[order[first]]
+
+
+def _searched(name: str, problem: AllocationProblem, prune: bool, deadline: float) -> SolveResult:
+    """Search all options, with a bonus for those that keep a task's count unless that costs value."""
+    table = option_table(problem)
+    bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
+    choices, value, bound, proven = _favouring(bonus, problem, table, prune, deadline)
+    if proven and bound - value > CERTIFIED_GAP * abs(value):
+        # The optimum is so much smaller than its addends that the bonus may have outweighed values.
+        choices, value, bound, proven = _favouring(0.0, problem, table, prune, deadline)
+    counts = counts_of(problem, choices)
+    if proven:
+        return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, name, choices=choices)
+    late = perf_counter() > deadline
+    reason = StopReason.TIME_LIMIT if late else StopReason.HEURISTIC
+    return SolveResult(counts, value, bound, reason, Held.INCUMBENT, name, choices=choices)
+
+
+def _favouring(
+    bonus: float, problem: AllocationProblem, table: OptionTable, prune: bool, deadline: float
+) -> tuple[tuple[int, ...], float, float, bool]:
+    """Choices, their value, a bound on all values, and whether none are better once the bonus is added."""
+    values = table.values.copy()
+    for row, task in zip(values, problem.tasks, strict=True):
+        row[: task.counts.size] += bonus * (task.counts == task.current)
+    favoured = replace(table, values=values)
+    relaxed = relax_all(favoured)
+    found = searched(favoured, relaxed, deadline, narrow=prune)
+    choices = tuple(found.choices.tolist())
+    value = objective(problem, choices=choices)
+    return choices, value, max(value, relaxed.bound - found.least), found.proven
 
 
 class _Programme:
@@ -107,11 +171,11 @@ class _Programme:
         # What ties within the slack, or are told apart by rounding alone, must be inside as well.
         margin = bonus + ROUNDING * self.scale
         # A window as wide as the gap to a known allocation always proves enough; without a gap it is narrow.
-        budget = min(FIRST_BUDGET * relaxed.multiplier, max(0.0, relaxed.bound - relaxed.value)) + 2.0 * margin
+        budget = min(FIRST_BUDGET * relaxed.multipliers[0], max(0.0, relaxed.bound - relaxed.value)) + 2.0 * margin
         while True:
             inside = relaxed.losses <= budget
-            low = inside.argmax(axis=1).tolist()
-            high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(axis=1)).tolist()
+            low = inside.argmax(1).tolist()
+            high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(1)).tolist()
             missing = math.inf
             # Windows that rounding leaves without an allocation that fits are widened like those that miss the best.
             if sum(low) <= self.problem.nodes:

@@ -1,61 +1,34 @@
-"""Exact pruning: options that provably belong to no better allocation are dropped before a solver starts.
+"""Exact pruning: options that no better allocation is made of are dropped before a solver starts.
 
-Relaxing the pool's limit with a multiplier lambda leaves one independent choice a task, and bounds every allocation:
-``sum_j v_j(n_j) <= L(lambda) = lambda N + sum_j max_n (v_j(n) - lambda n)``. What an option falls short of its task's
-best, its *loss*, any allocation that uses it loses against that bound. So an option whose loss exceeds the distance
-of the bound to a known allocation is in no better one.
-
-References
-----------
-Everett, "Generalized Lagrange multiplier method", Operations Research 11 (1963), doi:10.1287/opre.11.3.399.
+What an option loses against the Lagrangian bound (see `solvers.relaxation`), any allocation that uses it loses. So an
+option whose loss exceeds what a known allocation falls short of the bound is in no better one. That allocation is a
+greedy one; under capacities a search goes on from it (see `solvers.labels`), and where that proves its find the best,
+nothing else is left.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
-from solvers.problem import AllocationProblem, TaskOptions
+from solvers.labels import Found, search
+from solvers.problem import AllocationProblem
+from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
-__all__ = ["Pruned", "Relaxation", "prune", "relax", "unpruned", "value_table"]
+__all__ = ["Pruned", "dominated", "prune", "searched", "unpruned"]
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
+# Under capacities a pass of the search is given up after so many candidates: some tenth of a second.
+EFFORT = 2**21
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
 MOST_EXCHANGES = 10
-NEVER = np.iinfo(np.int64).min
-CUTTING_PLANES = 60
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
-    """The pool's limit relaxed with the best multiplier found.
-
-    Parameters
-    ----------
-    multiplier : float
-        Value of one more node, >= 0.
-    bound : float
-        No allocation is worth more.
-    losses : ndarray of float64, shape (J, W)
-        What each option falls short of its task's best at `multiplier`; infinite where a count is not on offer.
-    counts : ndarray of int64, shape (J,)
-        The choices at an end of the bracket around `multiplier` that fit the pool.
-    value : float
-        What `counts` are worth: no more than `bound`, but for rounding.
-    """
-
-    multiplier: float
-    bound: float
-    losses: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    value: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,106 +50,50 @@ class Pruned:
     bound: float = math.inf
 
 
-def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
-    """Values at 0, 1, 2, ... nodes, one row a task; -inf where a count is not on offer or exceeds the pool."""
-    last = [task.counts.item(-1) for task in tasks]
-    width = min(nodes, max(last, default=0)) + 1
-    table = np.empty((len(last), width))
-    table.fill(-np.inf)
-    for row, task, end in zip(table, tasks, last, strict=True):
-        counts, values = task.counts, task.values
-        first = end - counts.size + 2
-        if end >= width:
-            fits = int(counts.searchsorted(width))
-            row[counts[:fits]] = values[:fits]
-        elif first <= 1:
-            row[: end + 1] = values
-        elif counts.item(1) == first:
-            # The usual case, 0 and a range without gaps, is copied as a slice.
-            row[0] = values[0]
-            row[first : end + 1] = values[1:]
-        else:
-            row[counts] = values
-    return table
+def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
+    """Drop options that belong to no allocation better than, or equal to, a known one, and dominated ones.
 
-
-def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
-    """Minimise the Lagrangian bound over the multiplier by cutting planes.
-
-    Parameters
-    ----------
-    table : ndarray of float64, shape (J, W)
-        As `value_table` makes it; J >= 1.
-    nodes : int
-        Idle nodes N.
+    With extra rows or a floor only dominated options are dropped: the known allocation need not satisfy rows, and the
+    bound knows nothing of a floor. No search goes on after the `deadline`, as `time.perf_counter` tells time.
     """
-    width = table.shape[1]
-    offsets = np.arange(0, table.size, width)
-    take = table.ravel().take
-    reduced = np.empty_like(table)
-    idle = table[:, 0].tolist()
-
-    chosen = table.argmax(axis=1)
-    best = take(chosen + offsets)
-    # Sums of short arrays are cheaper in Python.
-    most, values = chosen.tolist(), best.tolist()
-    over_used, over_value = sum(most), sum(values)
-    if over_used <= nodes:
-        return Relaxation(0.0, over_value, best[:, None] - table, chosen, over_value)
-    fit_used, fit_value, fitting = 0, sum(idle), np.zeros(len(table), np.int64)
-    # Whole tables are subtracted faster than a row from each row.
-    columns = np.empty_like(table)
-    columns[:] = np.arange(width)
-    price = _first_guess(most, values, idle, nodes)
-    target = -np.inf
-    for _ in range(CUTTING_PLANES):
-        multiplier = price
-        np.multiply(columns, multiplier, out=reduced)
-        np.subtract(table, reduced, out=reduced)
-        chosen = reduced.argmax(axis=1)
-        used, value = sum(chosen.tolist()), sum(take(chosen + offsets).tolist())
-        if used > nodes:
-            over_used, over_value = used, value
-        else:
-            fit_used, fit_value, fitting = used, value, chosen
-        # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
-        if used == nodes or value - multiplier * used <= target:
-            break
-        price = (over_value - fit_value) / (over_used - fit_used)
-        target = over_value - price * over_used + 1e-13 * abs(over_value)
-    best = reduced.ravel().take(chosen + offsets)
-    np.subtract(best[:, None], reduced, out=reduced)
-    return Relaxation(multiplier, sum(best.tolist()) + multiplier * nodes, reduced, fitting, fit_value)
+    if problem.rows or problem.floor is not None or not problem.tasks:
+        return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
+    if problem.capacities:
+        return _prune_under_capacities(problem, deadline)
+    values = value_table(problem.tasks, problem.nodes)
+    counts = np.tile(np.arange(values.shape[1], dtype=np.float64), (len(values), 1))
+    table, relaxed = OptionTable(values, (counts,), (problem.nodes,)), relax(values, problem.nodes)
+    choices = _improve(table, relaxed)
+    value = float(values[np.arange(choices.size), choices].sum())
+    left = _within(relaxed, relaxed.bound - value, value)
+    kept = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
+    return Pruned(tuple(kept), choices_of(problem, choices.tolist()), relaxed.bound)
 
 
-def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
-    """Multiplier if tasks of constant gain per node were served best first: near, as curves are nearly linear."""
-    gains = zip(most, values, idle, strict=True)
-    slopes = [((value - nothing) / count, count) for count, value, nothing in gains if count]
-    slopes.sort(reverse=True)
-    for slope, count in slopes:
-        nodes -= count
-        if nodes < 0:
-            return slope
-    return 0.0
+def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
+    table = option_table(problem)
+    relaxed = relax_all(table)
+    found = searched(table, relaxed, deadline, effort=EFFORT)
+    incumbent, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
+    if found.proven:
+        return Pruned(tuple(found.choices[:, None]), incumbent, bound)
+    kept = _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)
+    return _undominated(problem, Pruned(tuple(kept), incumbent, bound))
 
 
-def prune(problem: AllocationProblem) -> Pruned:
-    """Drop options that belong to no allocation better than, or equal to, a greedy one.
+def searched(
+    table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf, narrow: bool = True
+) -> Found:
+    """`solvers.labels.search` from a greedy allocation."""
+    choices = _improve(table, relaxed)
+    value = math.fsum(table.values[np.arange(choices.size), choices])
+    return search(table, replace(relaxed, choices=choices, value=value), deadline, effort=effort, narrow=narrow)
 
-    A problem with extra rows is returned whole: the greedy allocation need not satisfy them.
-    """
-    if problem.rows or problem.capacities or problem.floor is not None or not problem.tasks:
-        return unpruned(problem)
-    table = value_table(problem.tasks, problem.nodes)
-    relaxed = relax(table, problem.nodes)
-    counts = _improve(table, relaxed, problem.nodes)
-    rows = np.arange(len(table))
-    value = float(table[rows, counts].sum())
-    threshold = relaxed.bound - value + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
-    pairs = zip(problem.tasks, relaxed.losses <= threshold, strict=True)
-    kept = tuple([task.counts.searchsorted(inside.nonzero()[0]) for task, inside in pairs])
-    return Pruned(kept, choices_of(problem, counts.tolist()), relaxed.bound)
+
+def _within(relaxed: Relaxation, loss: float, value: float) -> list[NDArray[np.int64]]:
+    """Options that lose no more, or hardly more, than an allocation of that value does."""
+    most = loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
+    return [inside.nonzero()[0] for inside in relaxed.losses <= most]
 
 
 def unpruned(problem: AllocationProblem) -> Pruned:
@@ -191,49 +108,98 @@ def unpruned(problem: AllocationProblem) -> Pruned:
     return Pruned(tuple(choices))
 
 
-def _improve(table: NDArray[np.float64], relaxed: Relaxation, nodes: int) -> NDArray[np.int64]:
-    """Best counts reached from the relaxation's by changing one task, or two at once, while that gains."""
-    counts = relaxed.counts.copy()
-    rows = np.arange(len(table))
+def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
+    """Without options that another one of the task matches in all that counts."""
+    kept = []
+    for number, left in enumerate(options.choices):
+        task = problem.tasks[number]
+        # Rows may want nodes as well as limit them: only options of one count can then stand in for one another.
+        wanted = [task.counts[left]] if problem.rows else []
+        earned = [] if problem.floor is None else [problem.floor.credits[number][left]]
+        uses: Sequence[NDArray[np.float64]] = [] if task.uses is None else list(task.uses[:, left])
+        good, bad = (task.values[left], *wanted, *earned), (task.counts[left], *uses)
+        kept.append(left[~dominated(np.array(good), np.array(bad))])
+    return replace(options, choices=tuple(kept))
+
+
+def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which options have no more of anything good and no less of anything bad than another; of equal ones, the later.
+
+    Parameters
+    ----------
+    good, bad : ndarray of float64, shapes (P, K) and (Q, K)
+        What each of K options brings and takes.
+
+    Returns
+    -------
+    ndarray of bool, shape (K,)
+    """
+    # Entry (i, k) of these: is i no worse than k, and is it better somewhere, or equal and earlier?
+    no_worse = (good[:, :, None] >= good[:, None, :]).all(axis=0) & (bad[:, :, None] <= bad[:, None, :]).all(axis=0)
+    earlier = np.tri(good.shape[1], k=-1, dtype=np.bool_).T
+    return np.asarray((no_worse & (~no_worse.T | earlier)).any(axis=0))
+
+
+def _improve(table: OptionTable, relaxed: Relaxation) -> NDArray[np.int64]:
+    """Best choices reached from the relaxation's by changing one task, or two at once, while that gains."""
+    values, losses = table.values, relaxed.losses
+    chosen = relaxed.choices.copy()
+    rows = np.arange(len(values))
     tolerance = KEPT_SHARE * abs(relaxed.bound)
-    for _ in range(len(table) + MOST_EXCHANGES):
-        values = table[rows, counts]
-        gap = relaxed.bound - float(values.sum())
+    for _ in range(len(values) + MOST_EXCHANGES):
+        now = values[rows, chosen]
+        gap = relaxed.bound - float(now.sum())
         if gap <= tolerance:
             break
-        tasks, choices = np.nonzero(relaxed.losses <= gap)
-        gains = table[tasks, choices] - values[tasks]
-        extra = choices - counts[tasks]
-        losses = relaxed.losses[tasks, choices]
-        left = nodes - int(counts.sum())
-        move = _best_single(gains, extra, losses - relaxed.losses[rows, counts][tasks], left, tolerance)
+        tasks, choices = np.nonzero(losses <= gap)
+        gains = values[tasks, choices] - now[tasks]
+        more, left = [], []
+        for amount, limit in zip(table.amounts, table.limits, strict=True):
+            used = amount[rows, chosen]
+            more.append(amount[tasks, choices] - used[tasks])
+            left.append(limit - float(used.sum()))
+        lost = losses[tasks, choices]
+        move = _best_single(gains, more, lost - losses[rows, chosen][tasks], left, tolerance)
         if not move:
-            near = losses.argsort()[:EXCHANGE_OPTIONS]
-            move = [int(near[index]) for index in _best_pair(tasks[near], gains[near], extra[near], left, tolerance)]
+            near = lost.argsort()[:EXCHANGE_OPTIONS]
+            best = _best_pair(tasks[near], gains[near], [each[near] for each in more], left, tolerance)
+            move = [int(near[index]) for index in best]
         if not move:
             break
-        counts[tasks[move]] = choices[move]
-    return counts
+        chosen[tasks[move]] = choices[move]
+    return chosen
 
 
 def _best_single(
-    gains: NDArray[np.float64], extra: NDArray[np.int64], added: NDArray[np.float64], left: int, tolerance: float
+    gains: NDArray[np.float64],
+    more: Sequence[NDArray[np.float64]],
+    added: NDArray[np.float64],
+    left: Sequence[float],
+    tolerance: float,
 ) -> list[int]:
     """Of the options that fit and gain, the one that adds the least loss, the largest of equal ones; none if none."""
-    useful = (extra <= left) & (gains > tolerance)
+    useful = gains > tolerance
+    for each, rest in zip(more, left, strict=True):
+        useful &= each <= rest
     if not useful.any():
         return []
     least = float(added[useful].min())
-    return [int(np.where(useful & (added <= least + tolerance), extra, NEVER).argmax())]
+    return [int(np.where(useful & (added <= least + tolerance), more[0], -np.inf).argmax())]
 
 
 def _best_pair(
-    tasks: NDArray[np.int64], gains: NDArray[np.float64], extra: NDArray[np.int64], left: int, tolerance: float
+    tasks: NDArray[np.int64],
+    gains: NDArray[np.float64],
+    more: Sequence[NDArray[np.float64]],
+    left: Sequence[float],
+    tolerance: float,
 ) -> list[int]:
     """Two options of different tasks that fit together and gain the most; none if none gain."""
     if not tasks.size:
         return []
-    allowed = (extra[:, None] + extra <= left) & (tasks[:, None] != tasks)
+    allowed = tasks[:, None] != tasks
+    for each, rest in zip(more, left, strict=True):
+        allowed &= each[:, None] + each <= rest
     pairs = np.where(allowed, gains[:, None] + gains, -np.inf)
     first, second = divmod(int(pairs.argmax()), tasks.size)
     return [first, second] if pairs[first, second] > tolerance else []

@@ -171,7 +171,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
             )
         if problem.capacities and not _takes(solver, "capacities"):
-            raise UnsupportedProblemError(f"{name}: takes no capacities beside nodes; try --solver cbc or highs.")
+            raise UnsupportedProblemError(f"{name}: takes no capacities beside nodes; try --solver dp or cbc.")
         if problem.floor is not None and not _takes(solver, "floor"):
             raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()

@@ -159,7 +159,7 @@ class Allocator:
         if self._tuned is not None:
             self.state, effects = self._tuned.after(before, self.state, effects)
         for number in (*effects.completed, *effects.retrying, *effects.failed):
-            self._tables.forget(number, self.state.specs[number])
+            self._tables.forget(number)
         self.power_cap_w = caps_w[-1] if caps_w else self.power_cap_w
         return effects
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,6 +20,11 @@ from bftrainer.replay.tuned import training_power_w
 __all__ = ["OptionTables", "answering", "objective_name"]
 
 Modes = NDArray[np.int64]
+# Options, and which of the task's modes each means.
+Offer = tuple[solvers.TaskOptions, Modes]
+# What the options of a static objective depend on: the count held, which mode runs, and which modes would be profiled.
+Situation = tuple[int, int, tuple[bool, ...]]
+NO_MODES = np.zeros(0, dtype=np.int64)
 
 
 class OptionTables:
@@ -38,12 +43,11 @@ class OptionTables:
     def __init__(self, settings: Settings, start_ns: int, modes: Mapping[int, tuple[TaskSpec, ...]]) -> None:
         self.settings, self._start_ns, self._modes = settings, start_ns, modes
         self._is_static = is_static(settings.objective)
-        self._known: dict[tuple[int, int], solvers.TaskOptions] = {}
+        self._known: dict[int, dict[Situation, Offer]] = {}
 
-    def forget(self, task: int, spec: TaskSpec) -> None:
+    def forget(self, task: int) -> None:
         """Drop what is known of a task that ended."""
-        for count in range(spec.max_nodes + 1):
-            self._known.pop((task, count), None)
+        self._known.pop(task, None)
 
     def has_choice(self, task: int) -> bool:
         """Whether a task may run at several power limits."""
@@ -66,20 +70,10 @@ class OptionTables:
         return self._modes.get(number) or (state.specs[number],)
 
     def plain(self, state: ReplayState, slot: int) -> solvers.TaskOptions:
-        """Options of a task that has one power limit, or none; made once per count held if the objective is static."""
-        number, held = int(state.active[slot]), int(state.counts[slot])
-        known = self._known.get((number, held))
-        if known is not None:
-            return known
-        spec = state.specs[number]
-        values = self._values(state, slot, spec)
-        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        options = solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes)
-        if self._is_static:
-            self._known[number, held] = options
-        return options
+        """Options of a task that has one power limit, or none."""
+        return self._offer(state, slot, self._plain, (int(state.counts[slot]), 0, ()))[0]
 
-    def best_limits(self, state: ReplayState, slot: int) -> tuple[solvers.TaskOptions, Modes]:
+    def best_limits(self, state: ReplayState, slot: int) -> Offer:
         """Options when power does not matter: each count at the limit it is worth most at, the earlier of equal ones.
 
         Returns
@@ -88,16 +82,9 @@ class OptionTables:
         limits : ndarray of int64, shape (K,)
             Which of the task's modes each option means.
         """
-        modes = self._modes_of(state, slot)
-        table = np.stack([self._values(state, slot, spec) for spec in modes])
-        limits = table.argmax(axis=0)
-        spec = modes[0]
-        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        values = table[limits, np.arange(counts.size)]
-        held = int(state.counts[slot])
-        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), limits
+        return self._offer(state, slot, self._best_limits, (int(state.counts[slot]), self._running(state, slot), ()))
 
-    def metered(self, state: ReplayState, slot: int) -> tuple[solvers.TaskOptions, Modes]:
+    def metered(self, state: ReplayState, slot: int) -> Offer:
         """Options with what each draws beyond the idle power of its nodes: nothing, then each limit at each count.
 
         Returns
@@ -107,11 +94,52 @@ class OptionTables:
         limits : ndarray of int64, shape (K,)
             Which of the task's modes each option means.
         """
+        progress = float(state.progress[slot])
+        modes = self._modes_of(state, slot)
+        profiled = tuple([spec.run is not None and progress < spec.run.profiling_work for spec in modes])
+        situation = (int(state.counts[slot]), self._running(state, slot), profiled)
+        return self._offer(state, slot, self._metered, situation)
+
+    def _offer(
+        self, state: ReplayState, slot: int, make: Callable[[ReplayState, int], Offer], situation: Situation
+    ) -> Offer:
+        """What `make` makes; if the objective is static, once per situation and task."""
+        if not self._is_static:
+            return make(state, slot)
+        known = self._known.setdefault(int(state.active[slot]), {})
+        offer = known.get(situation)
+        if offer is None:
+            offer = known[situation] = make(state, slot)
+        return offer
+
+    def _running(self, state: ReplayState, slot: int) -> int:
+        """Which mode the task runs in, or would."""
+        current = state.specs[int(state.active[slot])]
+        return next((place for place, spec in enumerate(self._modes_of(state, slot)) if spec is current), -1)
+
+    def _plain(self, state: ReplayState, slot: int) -> Offer:
+        spec = state.specs[int(state.active[slot])]
+        [values] = self._values(state, slot, (spec,))
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
+        held = int(state.counts[slot])
+        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), NO_MODES
+
+    def _best_limits(self, state: ReplayState, slot: int) -> Offer:
+        modes = self._modes_of(state, slot)
+        table = self._values(state, slot, modes)
+        limits = table.argmax(axis=0)
+        spec = modes[0]
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
+        values = table[limits, np.arange(counts.size)]
+        held = int(state.counts[slot])
+        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), limits
+
+    def _metered(self, state: ReplayState, slot: int) -> Offer:
         modes = self._modes_of(state, slot)
         first = modes[0]
         counts = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
         some = counts[1:]
-        table = np.stack([self._values(state, slot, spec) for spec in modes])
+        table = self._values(state, slot, modes)
         idle_w = some * self.settings.idle_node_w
         drawn = [training_power_w(spec, float(state.progress[slot]))[some] - idle_w for spec in modes]
         # By count, then by limit; transposed tables read that way.
@@ -123,20 +151,26 @@ class OptionTables:
         options = solvers.TaskOptions(every, values, held, first.min_nodes, first.max_nodes, uses=watts[None])
         return options, limits
 
-    def _values(self, state: ReplayState, slot: int, spec: TaskSpec) -> NDArray[np.float64]:
-        """Values at the counts on offer, if the task ran as `spec` from now on."""
+    def _values(self, state: ReplayState, slot: int, modes: Sequence[TaskSpec]) -> NDArray[np.float64]:
+        """Values at the counts on offer, one row for each of `modes` that the task may run as from now on."""
         settings = self.settings
         number, held = int(state.active[slot]), int(state.counts[slot])
-        credit = self._credit(state, slot, spec)
-        values = settings.forward_time_s * credit
-        if held >= spec.min_nodes:
-            current = state.specs[number]
-            at_stake = (credit if spec is current else self._credit(state, slot, current))[held]
-            values[:held] -= at_stake * spec.shrink_cost_s
-            values[held + 1 :] -= at_stake * spec.grow_cost_s
+        current = state.specs[number]
+        rows = [self._credit(state, slot, spec) for spec in modes]
+        table = settings.forward_time_s * np.stack(rows)
+        if held >= current.min_nodes:
+            known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
+            at_stake = (known[0] if known else self._credit(state, slot, current))[held]
+            for spec, values in zip(modes, table, strict=True):
+                values[:held] -= at_stake * spec.shrink_cost_s
+                values[held + 1 :] -= at_stake * spec.grow_cost_s
         elif settings.startup_cost == "full":
-            values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
-        return values[solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)] if spec.min_nodes > 1 else values
+            for spec, credit, values in zip(modes, rows, table, strict=True):
+                values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
+        # Minima are those of the task, whatever its power limit.
+        first = modes[0]
+        on_offer = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
+        return table[:, on_offer] if first.min_nodes > 1 else table
 
     def _credit(self, state: ReplayState, slot: int, spec: TaskSpec) -> NDArray[np.float64]:
         objective = self.settings.objective

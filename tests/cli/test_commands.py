@@ -157,7 +157,7 @@ def test_solvers_as_json(call):
     rows = {row["name"]: row for row in call("solvers", "--json").json}
     assert set(rows) == set(solver_names())
     assert rows["dp"] == {
-        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "capacities": False,
+        "name": "dp", "installed": True, "licensed": "", "exact": True, "extra_rows": False, "capacities": True,
         "floor": False, "version": "",
     }  # fmt: skip
     assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)

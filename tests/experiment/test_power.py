@@ -261,3 +261,43 @@ def test_bad_settings(changes, said):
     with pytest.raises(SettingsError) as refused:
         run_replay(tasks=sample_path(SAMPLE_TUNED_TASKS), **changes)
     assert said in str(refused.value)
+
+
+class Counted:
+    """Work per second; counts how often it was asked."""
+
+    is_static = True
+
+    def __init__(self, is_static):
+        self.is_static = is_static
+        self.asked = 0
+
+    def __call__(self, task, counts, now_s):  # noqa: ARG002
+        """Work per second on `counts` nodes."""
+        self.asked += 1
+        return task.spec.rates[counts]
+
+
+@pytest.mark.parametrize("power_cap_w", [1e6, math.inf], ids=["capped", "not capped"])
+def test_a_static_objective_is_asked_once_per_situation(power_cap_w):
+    """While tasks hold what they held, at the limit they ran at, options are those of before; others are asked for."""
+    tasks = tuned.recurrences(2, most=2)
+    changing = []
+    for is_static in (True, False):
+        objective = Counted(is_static)
+        asked = Settings(objective=objective, solver="dp", power_cap_w=power_cap_w)
+        live = Allocator(tasks, asked, tuner=tuned.tuner(tasks, power_options="all"))
+        calls, decisions = [], []
+        for time_s, event in enumerate((Event.join, Event.join, Event.leave, Event.join)):
+            # The fifth node is of no use to two tasks of two, so that only what they hold changes what they may get.
+            names = ("a", "b", "c", "d") if time_s == 0 else ("e",)
+            before = objective.asked
+            decisions.append(live.on_event(event(float(time_s), *names)))
+            calls.append(objective.asked - before)
+        changing.append(calls)
+        assert all(decision.after == (2, 2) for decision in decisions)
+    static, other = changing
+    assert static[0] == other[0] > 0
+    assert static[1] > 0
+    assert static[2:] == [0, 0]
+    assert all(other)

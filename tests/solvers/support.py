@@ -1,12 +1,15 @@
-"""Which solvers a test can use here."""
+"""Which solvers a test can use here, and small problems with capacities to hold them against."""
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
 import pytest
 
 from bftrainer.errors import SolverUnavailableError
-from solvers import Solver
-from solvers.registry import get_solver, names, solver_class
+from solvers import AllocationProblem, Limits, Solver, TaskOptions
+from solvers.registry import get_solver, names, solve, solver_class
 
 EXACT = tuple(name for name in names() if solver_class(name).exact)
 TAKES_ROWS = tuple(name for name in names() if solver_class(name).extra_rows)
@@ -24,3 +27,35 @@ def usable(name: str) -> Solver:
     except SolverUnavailableError as error:
         pytest.skip(str(error))
     return solver
+
+
+def small(seed: int) -> AllocationProblem:
+    """Two to four tasks of up to four power limits each; curves of any shape, caps from 0 to more than enough.
+
+    Every third has whole numbers, so that values tie and caps are reached exactly; every fifth draws a base load, so
+    that watts are not proportional to nodes, and every seventh has a second resource.
+    """
+    rng = np.random.default_rng([17, seed])
+    whole, base_load, resources = seed % 3 == 0, seed % 5 == 0, 2 if seed % 7 == 0 else 1
+    tasks = []
+    for _ in range(int(rng.integers(2, 5))):
+        most = int(rng.integers(1, 6))
+        limits = np.sort(rng.integers(1, 8, size=int(rng.integers(1, 4))))
+        pairs = [(count, limit) for count in range(1, most + 1) for limit in limits if rng.random() < 0.9]
+        counts, limit = np.array([(0, 0), *pairs]).T
+        uses = [counts * limit * rng.uniform(0.5, 2.0)] + [counts * rng.uniform(0.0, 2.0)] * (resources - 1)
+        uses = np.array(uses) + (counts > 0) * (rng.uniform(0.0, 3.0) if base_load else 0.0)
+        values = np.cumsum(rng.normal(2.0, 4.0, counts.size)) + rng.normal(0.0, 3.0, counts.size)
+        if whole:
+            uses, values = np.rint(uses), np.rint(values)
+        tasks.append(TaskOptions(counts, values, int(rng.integers(0, 6)), 1, most, uses))
+    wanted = sum(task.uses.max(axis=1) for task in tasks)
+    share = 0.0 if seed % 20 == 1 else rng.uniform(0.0, 1.1)
+    capacities = np.rint(wanted * share) if whole else wanted * share
+    return AllocationProblem(tuple(tasks), int(rng.integers(0, 13)), capacities=tuple(capacities.tolist()))
+
+
+@cache
+def optimum(seed: int) -> float:
+    """By comparing all allocations."""
+    return solve(get_solver("exhaustive"), small(seed), Limits()).objective

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import solvers
-from benchmarks.instances import instance, problems
+from benchmarks.instances import instance, power_instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
 from solvers.count_level import Outcome, judge, solve_count_model
@@ -24,11 +24,14 @@ from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
 
 
-def rough(tasks: int, nodes: int) -> AllocationProblem:
+def rough(tasks: int, nodes: int, capacities: tuple[float, ...] = ()) -> AllocationProblem:
     """A problem of random steps: hardly a run is longer than two counts."""
     rng = np.random.default_rng(0)
     values = [np.concatenate(([0.0], np.sort(rng.random(64)) * 1e3)) for _ in range(tasks)]
-    return AllocationProblem(tuple(TaskOptions(np.arange(65), v, 0, 1, 64) for v in values), nodes)
+    uses = np.arange(65.0)[None] if capacities else None
+    return AllocationProblem(
+        tuple(TaskOptions(np.arange(65), v, 0, 1, 64, uses) for v in values), nodes, capacities=capacities
+    )
 
 
 def test_no_module_uses_special_ordered_sets() -> None:
@@ -37,7 +40,8 @@ def test_no_module_uses_special_ordered_sets() -> None:
         assert not re.search(r"add_?sos|SOS_TYPE", path.read_text(), re.IGNORECASE), path
 
 
-def test_an_oversize_model_is_said_to_be_one() -> None:
+@pytest.mark.parametrize("capacities", [(), (900.0,)], ids=["plain", "capped"])
+def test_an_oversize_model_is_said_to_be_one(capacities: tuple[float, ...]) -> None:
     """Beyond the size-limited licence Gurobi says how large the model is and what to use instead."""
     solver = usable("gurobi")
     import gurobipy
@@ -47,7 +51,7 @@ def test_an_oversize_model_is_said_to_be_one() -> None:
             pytest.skip("a full licence takes any size")
     oversize = r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver cbc\."
     with pytest.raises(SolverUnavailableError, match=oversize):
-        solver.solve(rough(60, 1000), Limits(prune=False))
+        solver.solve(rough(60, 1000, capacities), Limits(prune=False))
 
 
 def test_a_bad_licence_is_an_error_that_names_the_solver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,3 +168,12 @@ def test_tasks_that_are_all_alike_do_not_keep_cbc_branching() -> None:
     asked = [instance(rng, 30, 391, equal=number % 4 == 3) for number in range(200)]
     for number in (3, 71, 163, 195):
         assert solve(get_solver("cbc"), asked[number], Limits(time_s=20.0)).held is Held.OPTIMAL
+
+
+def test_pruning_keeps_the_time_limit_under_a_cap() -> None:
+    """A hundred equal tasks, whose search alone takes more than a second, end near a limit of a tenth of it."""
+    asked = power_instance(np.random.default_rng([8, 3]), 100, 4608, equal=True)
+    result = solve(get_solver("cbc"), asked, Limits(time_s=0.1))
+    assert (result.stop_reason, result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
+    assert result.objective <= result.bound
+    assert result.solve_s < 1.0

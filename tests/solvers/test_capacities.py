@@ -4,51 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
+from benchmarks.instances import power_instance
 from bftrainer.errors import UnsupportedProblemError
-from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions, check
+from solvers import Held, Limits, LinearRow, StopReason, TaskOptions, check
 from solvers.registry import get_solver, names, solve
 from tests.solvers.known_optima import TWO_LIMITS, WITH_CAPACITIES, KnownChoices, linear, problem
-from tests.solvers.support import TAKES_CAPACITIES, TAKES_ROWS, usable
+from tests.solvers.support import TAKES_CAPACITIES, TAKES_ROWS, optimum, small, usable
 
 PRUNING = pytest.mark.parametrize("prune", [True, False], ids=["pruned", "whole"])
 EVERY = pytest.mark.parametrize("name", TAKES_CAPACITIES)
-
-
-def small(seed: int) -> AllocationProblem:
-    """Two to four tasks of up to four power limits each; curves of any shape, caps from 0 to more than enough.
-
-    Every third has whole numbers, so that values tie and caps are reached exactly; every fifth draws a base load, so
-    that watts are not proportional to nodes, and every seventh has a second resource.
-    """
-    rng = np.random.default_rng([17, seed])
-    whole, base_load, resources = seed % 3 == 0, seed % 5 == 0, 2 if seed % 7 == 0 else 1
-    tasks = []
-    for _ in range(int(rng.integers(2, 5))):
-        most = int(rng.integers(1, 6))
-        limits = np.sort(rng.integers(1, 8, size=int(rng.integers(1, 4))))
-        pairs = [(count, limit) for count in range(1, most + 1) for limit in limits if rng.random() < 0.9]
-        counts, limit = np.array([(0, 0), *pairs]).T
-        uses = [counts * limit * rng.uniform(0.5, 2.0)] + [counts * rng.uniform(0.0, 2.0)] * (resources - 1)
-        uses = np.array(uses) + (counts > 0) * (rng.uniform(0.0, 3.0) if base_load else 0.0)
-        values = np.cumsum(rng.normal(2.0, 4.0, counts.size)) + rng.normal(0.0, 3.0, counts.size)
-        if whole:
-            uses, values = np.rint(uses), np.rint(values)
-        tasks.append(TaskOptions(counts, values, int(rng.integers(0, 6)), 1, most, uses))
-    wanted = sum(task.uses.max(axis=1) for task in tasks)
-    share = 0.0 if seed % 20 == 1 else rng.uniform(0.0, 1.1)
-    capacities = np.rint(wanted * share) if whole else wanted * share
-    return AllocationProblem(tuple(tasks), int(rng.integers(0, 13)), capacities=tuple(capacities.tolist()))
-
-
-@cache
-def optimum(seed: int) -> float:
-    """By comparing all allocations."""
-    return solve(get_solver("exhaustive"), small(seed), Limits()).objective
 
 
 @PRUNING
@@ -73,8 +41,6 @@ def test_the_optimum_is_that_of_enumeration(name: str) -> None:
     solver = usable(name)
     for seed in range(200):
         asked = small(seed)
-        if name == "node-level":
-            asked = replace(asked, tasks=tuple(replace(task, current=0) for task in asked.tasks))
         result = solve(solver, asked, Limits(prune=seed % 4 < 2))
         assert result.held is Held.OPTIMAL, seed
         assert result.objective == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9), seed
@@ -100,7 +66,7 @@ def test_tightening_a_cap_never_raises_the_objective(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in names() if name not in TAKES_CAPACITIES])
 def test_capacities_are_refused_by_capability(name: str) -> None:
     """A solver without capacities refuses them, and says what takes them."""
-    with pytest.raises(UnsupportedProblemError, match=f"^{name}: takes no capacities.*try --solver cbc or highs.$"):
+    with pytest.raises(UnsupportedProblemError, match=f"^{name}: takes no capacities.*try --solver dp or cbc.$"):
         solve(get_solver(name), WITH_CAPACITIES[0].problem, Limits())
 
 
@@ -141,3 +107,30 @@ def test_a_cap_missed_by_little_is_missed(name: str, prune: bool) -> None:
         asked = problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(300.0 * (1 - excess),))
         result = solve(usable(name), asked, Limits(prune=prune))
         assert (result.objective, result.held) == (26.0, Held.OPTIMAL), excess
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+def test_what_looks_measured(name: str) -> None:
+    """On tasks of five power limits, pruned answers are those of `dp`, and of the backend alone on every fourth."""
+    for number in range(24):
+        asked = power_instance(np.random.default_rng([2, number]), 4, 30, max_nodes=16, equal=number % 4 == 3)
+        best = solve(get_solver("dp"), asked, Limits())
+        assert best.held is Held.OPTIMAL
+        for prune in (True,) if number % 4 else (True, False):
+            result = solve(get_solver(name), asked, Limits(prune=prune))
+            assert (result.held, result.objective) == (Held.OPTIMAL, pytest.approx(best.objective, rel=1e-9)), number
+
+
+@pytest.mark.slow
+def test_what_looks_measured_at_full_size() -> None:
+    """10 tasks x 130 nodes: pruning and `dp` find what HiGHS does from all options, wherever that is proven in time."""
+    proven = 0
+    for number in range(40):
+        asked = power_instance(np.random.default_rng([3, number]), 10, 130, equal=number % 4 == 3)
+        whole = solve(get_solver("highs"), asked, Limits(prune=False, time_s=20.0))
+        proven += whole.held is Held.OPTIMAL
+        for name in ("dp", "cbc"):
+            result = solve(get_solver(name), asked, Limits())
+            assert result.held is Held.OPTIMAL
+            assert whole.objective * (1 - 1e-9) <= result.objective <= whole.bound * (1 + 1e-9), (name, number)
+    assert proven > 25

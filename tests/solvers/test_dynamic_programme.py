@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from benchmarks.instances import equal_tasks, instance, problems
-from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, check
+from benchmarks.instances import equal_tasks, instance, power_instance, problems
+from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, check, labels
 from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
 from solvers.exhaustive import Exhaustive
-from tests.solvers.known_optima import linear, problem, task
+from tests.solvers.known_optima import linear, options, problem, task
+from tests.solvers.support import optimum, small
 
 PRUNING = pytest.mark.parametrize("prune", [True, False], ids=["pruned", "whole"])
 
@@ -92,3 +95,59 @@ def test_a_single_task_and_a_pool_larger_than_all(prune: bool) -> None:
     assert DynamicProgramme().solve(problem(task({0: 7.0}), nodes=3), Limits(prune=prune)).objective == 7.0
     whole = problem(linear(1.0, 3), task({0: 0.0}), linear(2.0, 2), nodes=99)
     assert DynamicProgramme().solve(whole, Limits(prune=prune)).counts == (3, 0, 2)
+
+
+@PRUNING
+def test_a_cap_that_does_not_bind_changes_nothing(prune: bool) -> None:
+    """With watts to spare the counts are those without any, ties included, each at its most valuable limit."""
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        plain = equal_tasks(rng, 4, 20, max_nodes=8)
+        tasks = []
+        for one in plain.tasks:
+            slower = one.values - 1e-3 * np.abs(one.values).max() * (one.counts > 0)
+            values = np.concatenate((one.values[:1], np.column_stack((slower[1:], one.values[1:])).ravel()))
+            counts = np.concatenate(([0], np.repeat(one.counts[1:], 2)))
+            watts = counts * np.concatenate(([0.0], np.tile([200.0, 300.0], one.counts.size - 1)))
+            tasks.append(replace(one, counts=counts, values=values, uses=watts[None]))
+        capped = AllocationProblem(tuple(tasks), plain.nodes, capacities=(300.0 * plain.nodes,))
+        result = DynamicProgramme().solve(capped, Limits(prune=prune))
+        without = DynamicProgramme().solve(plain, Limits(prune=prune))
+        assert (result.held, result.counts) == (Held.OPTIMAL, without.counts)
+        assert all(choice % 2 == 0 for choice in result.choices)
+
+
+@PRUNING
+def test_under_a_cap_the_fewest_tasks_are_rescaled(prune: bool) -> None:
+    """Of three tasks worth the same, the one that runs already gets the only watts that there are."""
+    for running in range(3):
+        alike = [options((1, 5.0, 80.0), (2, 8.0, 200.0), current=int(number == running)) for number in range(3)]
+        result = DynamicProgramme().solve(problem(*alike, nodes=9, capacities=(100.0,)), Limits(prune=prune))
+        assert result.counts == tuple(int(number == running) for number in range(3))
+        assert (result.held, result.objective) == (Held.OPTIMAL, 5.0)
+
+
+@pytest.mark.parametrize("limit", ["time", "memory"])
+def test_under_a_cap_it_holds_what_it_has(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time or memory end the search, an allocation that keeps the cap is held, with a bound and the reason."""
+    asked = power_instance(np.random.default_rng(3), 10, 130)
+    best = DynamicProgramme().solve(asked, Limits())
+    assert best.held is Held.OPTIMAL
+    if limit == "memory":
+        monkeypatch.setattr(labels, "MOST_AT_ONCE", 0)
+    result = DynamicProgramme().solve(asked, Limits(time_s=10.0 if limit == "memory" else 0.0))
+    reason = StopReason.HEURISTIC if limit == "memory" else StopReason.TIME_LIMIT
+    assert (result.held, result.stop_reason) == (Held.INCUMBENT, reason)
+    assert check(asked, choices=result.choices) == result.objective <= best.objective <= result.bound
+
+
+def test_values_that_cancel_under_a_cap() -> None:
+    """Where the optimum is far below its addends, no bonus for keeping a count outweighs value, and proofs hold."""
+    for seed in range(60):
+        asked = small(seed)
+        lifted = [replace(task, values=task.values + (-1.0) ** place * 1e6) for place, task in enumerate(asked.tasks)]
+        if len(lifted) % 2:
+            continue
+        result = DynamicProgramme().solve(replace(asked, tasks=tuple(lifted)), Limits())
+        assert result.held is Held.OPTIMAL
+        assert result.objective == pytest.approx(optimum(seed), rel=1e-6, abs=1e-6)

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.instances import problems
-from solvers import AllocationProblem, Limits, check, objective
-from solvers.dynamic_programme import DynamicProgramme
+from solvers import AllocationProblem, Floor, Limits, LinearRow, check, labels, objective, pruning
 from solvers.exhaustive import Exhaustive, _allocations
-from solvers.pruning import prune, relax, unpruned, value_table
-from tests.solvers.known_optima import WITH_ROWS, linear, problem, task
-
-
-def test_value_table_by_hand() -> None:
-    """Counts on offer that fit hold their values, all others -inf."""
-    tasks = (linear(1.0, 2), task({0: 1.0, 2: 5.0, 3: 6.0}), task({0: 0.0, 1: 2.0, 3: 4.0}), task({0: 3.0, 9: 4.0}))
-    expected = [
-        [0.0, 1.0, 2.0, -np.inf],
-        [1.0, -np.inf, 5.0, 6.0],
-        [0.0, 2.0, -np.inf, 4.0],
-        [3.0, -np.inf, -np.inf, -np.inf],
-    ]
-    np.testing.assert_array_equal(value_table(tasks, 3), expected)
-    np.testing.assert_array_equal(value_table(tasks, 2), [row[:3] for row in expected])
-
-
-def test_the_bound_holds_and_is_mostly_tight() -> None:
-    """The Lagrangian bound is never below the optimum, and on real curves within half a percent of it."""
-    distances = []
-    for asked in problems(2, 10, 130, 40):
-        best = DynamicProgramme().solve(asked, Limits(prune=False)).objective
-        bound = relax(value_table(asked.tasks, asked.nodes), asked.nodes).bound
-        assert bound >= best * (1 - 1e-12)
-        distances.append(bound / best - 1)
-    assert np.median(distances) < 0.005
-
-
-def test_the_multiplier_is_the_worth_of_a_node() -> None:
-    """Relaxing by hand: the third-best node sets the price, and losses follow from it."""
-    asked = problem(linear(5.0, 2), linear(3.0, 4), nodes=4)
-    relaxed = relax(value_table(asked.tasks, asked.nodes), asked.nodes)
-    assert relaxed.bound == pytest.approx(16.0)
-    assert 3.0 <= relaxed.multiplier <= 5.0
-    assert relaxed.counts.sum() <= 4
+from solvers.pruning import dominated, prune, unpruned
+from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
+from tests.solvers.support import optimum, small
 
 
 def test_every_optimum_survives() -> None:
     """All optimal allocations, ties included, are made of options that pruning keeps."""
     for asked in problems(8, 3, 9, 80):
-        for optimum in optima(asked):
-            for choice, kept in zip(optimum, prune(asked).choices, strict=True):
+        for best in optima(asked):
+            for choice, kept in zip(best, prune(asked).choices, strict=True):
                 assert choice in kept
 
 
@@ -109,3 +80,88 @@ def test_pruned_problems_keep_their_optimum() -> None:
                         step[used + count] = max(step.get(used + count, -np.inf), total + value)
             reachable = step
         assert max(reachable.values()) == pytest.approx(best, rel=1e-12)
+
+
+def best_of_the_kept(asked: AllocationProblem) -> float:
+    """The optimum of what pruning keeps, by comparing all allocations."""
+    kept = prune(asked).choices
+    values, _, feasible = _allocations(asked, kept)
+    return float(values[feasible].max())
+
+
+@pytest.mark.parametrize("effort", ["usual", "hardly any"])
+def test_pruning_under_capacities_keeps_an_optimum(effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 200 small problems; also where the search proves hardly anything, so that the bound alone drops options."""
+    if effort == "hardly any":
+        for place, most in ((labels, "CANDIDATES"), (labels, "FEW"), (pruning, "EFFORT")):
+            monkeypatch.setattr(place, most, 1)
+    dropped = 0
+    for seed in range(200):
+        asked = small(seed)
+        pruned = prune(asked)
+        assert best_of_the_kept(asked) == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9), seed
+        assert check(asked, choices=pruned.incumbent) <= optimum(seed) + 1e-9 * abs(optimum(seed)) + 1e-12
+        assert pruned.bound >= optimum(seed) - 1e-9 * abs(optimum(seed)) - 1e-9
+        dropped += sum(left.size for left in unpruned(asked).choices) - sum(left.size for left in pruned.choices)
+    assert dropped > 500
+
+
+def test_pruning_knows_the_optimum_of_most_small_problems() -> None:
+    """Where the search proves its find, one option a task is left and the bound is its value."""
+    decided = 0
+    for seed in range(200):
+        pruned = prune(small(seed))
+        if all(left.size == 1 for left in pruned.choices):
+            decided += 1
+            assert pruned.incumbent == tuple(left.item() for left in pruned.choices)
+            assert pruned.bound == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9)
+    assert decided > 190
+
+
+@pytest.mark.parametrize("beside", ["a row", "a floor", "both"])
+def test_pruning_beside_rows_and_floors_keeps_an_optimum(beside: str) -> None:
+    """Only dominated options are dropped then, and the optimum stays: a row may want nodes, a floor credits."""
+    dropped = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        asked = small(seed)
+        tasks = len(asked.tasks)
+        row = LinearRow(rng.integers(-2, 3, tasks).astype(float), -3.0, 4.0)
+        earned = tuple(rng.integers(0, 5, task.values.size).astype(float) for task in asked.tasks)
+        floor = Floor(tuple((number,) for number in range(tasks)), earned, 2.0)
+        more = {"a row": {"rows": (row,)}, "a floor": {"floor": floor}, "both": {"rows": (row,), "floor": floor}}
+        asked = replace(asked, **more[beside])
+        best = Exhaustive().solve(asked, Limits(prune=False)).objective
+        assert best_of_the_kept(asked) == pytest.approx(best, rel=1e-12, abs=1e-12), seed
+        dropped += sum(left.size for left in unpruned(asked).choices) - sum(left.size for left in prune(asked).choices)
+    assert dropped > 50
+
+
+def test_dominated_by_hand() -> None:
+    """More watts and nodes for no more value is dominated; of equal options the later; a better one is not."""
+    values, counts, watts = [5.0, 5.0, 5.0, 6.0, 4.0], [1.0, 1.0, 1.0, 2.0, 2.0], [9.0, 8.0, 8.0, 9.0, 1.0]
+    assert dominated(np.array([values]), np.array([counts, watts])).tolist() == [True, False, True, False, False]
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=12))
+def test_whatever_is_dominated_is_matched_by_what_is_not(rows: list[tuple[int, ...]]) -> None:
+    """Each dominated option is no better than one that stays, and no two of those that stay match each other."""
+    good, bad = np.array(rows, dtype=float).T[:2], np.array(rows, dtype=float).T[2:]
+    gone = dominated(good, bad)
+
+    def matches(by: int, what: int) -> bool:
+        return bool((good[:, by] >= good[:, what]).all() and (bad[:, by] <= bad[:, what]).all())
+
+    stay = np.flatnonzero(~gone).tolist()
+    for what in np.flatnonzero(gone).tolist():
+        assert any(matches(by, what) for by in stay)
+    assert not any(matches(by, what) for by in stay for what in stay if by != what)
+
+
+def test_dominated_options_are_dropped_unless_a_row_wants_them() -> None:
+    """A third limit that draws more and is worth less goes; two nodes for the value of one stay beside a row."""
+    useless = options((1, 5.0, 60.0), (1, 6.0, 50.0), (2, 6.0, 90.0))
+    asked = problem(useless, TWO_LIMITS, nodes=4, capacities=(200.0,))
+    assert prune(replace(asked, floor=Floor(((0,),), (np.zeros(4), np.zeros(5))))).choices[0].tolist() == [0, 2]
+    row = LinearRow(np.array([1.0, 0.0]), lower=2.0)
+    assert prune(replace(asked, rows=(row,))).choices[0].tolist() == [0, 2, 3]

@@ -1,0 +1,263 @@
+"""Exact search over options with several shared limits, by labels: partial allocations that may become the best.
+
+Task by task, every label is extended by every option. One is dropped if the best that may follow still falls further
+short of the Lagrangian bound than a budget allows, if it cannot be completed within the limits, or if another label
+is worth no less, uses as much of all limits but the last, and no more of that. Budgets grow until one is no less than
+what the best allocation found falls short of the bound: then there is no better one.
+
+References
+----------
+Dudzinski, Walukiewicz, "Exact methods for the knapsack problem and its generalizations", European Journal of
+Operational Research 28 (1987), doi:10.1016/0377-2217(87)90165-2 (Lagrangian bounds and dominance).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.relaxation import OptionTable, Relaxation
+
+__all__ = ["Found", "search"]
+
+# The first budget leaves so many options a task, on average, or is such a share of what is known to be enough.
+FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
+# Where few labels must do, so many candidates are looked at in all steps together, but never fewer labels a step.
+CANDIDATES, FEW = 300_000, 100
+# So many candidates of one step that are still in question, which take some 300 MB, are too many.
+MOST_AT_ONCE = 2**23
+# Labels are extended in blocks of so many candidates.
+BLOCK = 2**20
+# Sums of values are known no better than to this share of the values' size.
+ROUNDING = 2.0**-45
+
+
+# Of each step, the labels that were extended and the options that did.
+Trail = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+class _GivenUp(Exception):  # noqa: N818 - a signal inside this module, not an error
+    """The deadline has passed, or there are more candidates than one may look at."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """An allocation that a search ends with.
+
+    Parameters
+    ----------
+    choices : ndarray of int64, shape (J,)
+    shortfall : float
+        What it falls short of the Lagrangian bound.
+    least : float
+        No allocation falls less short than this, but for rounding.
+    """
+
+    choices: NDArray[np.int64]
+    shortfall: float
+    least: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether there is no better allocation."""
+        return self.least >= self.shortfall
+
+
+def search(
+    table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf, narrow: bool = True
+) -> Found:
+    """Best allocation, proven unless that takes too long.
+
+    Parameters
+    ----------
+    table : OptionTable
+    relaxed : Relaxation
+        Of that table; its allocation is where the search starts.
+    deadline : float
+        As `time.perf_counter` tells time; may be infinite.
+    effort : float
+        Most candidates that a pass may look at.
+    narrow : bool
+        Whether budgets are used. Without them limits and dominance alone drop labels.
+
+    Returns
+    -------
+    Found
+    """
+    found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
+    offered = np.isfinite(relaxed.losses)
+    size = float(np.abs(np.where(offered, table.values, 0.0)).max(axis=1).sum())
+    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort)
+    if not narrow:
+        return labels.tried(math.inf, found, few=False)[0]
+    losses = np.sort(relaxed.losses[offered])
+    near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
+    # Few labels mostly meet the best; as many as it takes then prove it.
+    found = labels.deepened(near, found, few=True)
+    return labels.deepened(near, found, few=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gauge:
+    """A limit as labels see it: what options use, and, after each step, the most and the enough of use until then.
+
+    More than `most` leaves too little for the tasks that follow; less than `enough` leaves some of it unused.
+    """
+
+    price: float
+    amounts: list[NDArray[np.float64]]
+    most: list[float]
+    enough: list[float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Labels:
+    """Passes over one problem; `margin` is what rounding may add up to."""
+
+    table: OptionTable
+    relaxed: Relaxation
+    margin: float
+    deadline: float
+    effort: float
+
+    def deepened(self, budget: float, found: Found, *, few: bool) -> Found:
+        """Passes within budgets that grow, until one proves the best of them, or with `few` labels might have."""
+        budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
+        done = found.proven
+        while not done:
+            enough = budget >= found.shortfall
+            found, given_up = self.tried(min(budget, found.shortfall), found, few=few)
+            done = found.proven or given_up or (few and enough)
+            budget *= GROWTH
+        return found
+
+    def tried(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
+        """`within`, or what was known before if that is given up; and whether it was."""
+        try:
+            return self.within(budget, known, few=few), False
+        except _GivenUp:
+            return known, True
+
+    def within(self, budget: float, known: Found, *, few: bool) -> Found:
+        """Best of the allocations that fall short by at most `budget`, of some others, and of the one that is known.
+
+        With `few` labels some of the former may be missed; then nothing is proven.
+        """
+        most = min(budget + self.margin, sys.float_info.max)
+        options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
+        order = self._order(options)
+        gauges = self._gauges(options, order)
+        lost, used, short = np.zeros(1), [np.zeros(1) for _ in gauges], np.zeros(1)
+        trail: Trail = []
+        whole, candidates = True, 0
+        for step, number in enumerate(order):
+            candidates += lost.size * options[number].size
+            if not few and candidates > self.effort:
+                raise _GivenUp
+            label, option, lost = self._extended(lost, self.relaxed.losses[number, options[number]], most)
+            used = [use[label] + gauge.amounts[step][option] for gauge, use in zip(gauges, used, strict=True)]
+            kept, short = self._promising(step, gauges, lost, used, most if step + 1 < len(order) else math.inf)
+            follow = options[order[step + 1]].size if step + 1 < len(order) else 1
+            room = max(FEW, CANDIDATES // (len(order) * follow))
+            if few and kept.size > room:
+                kept, whole = np.sort(kept[short[kept].argsort(kind="stable")[:room]]), False
+            lost, used, short = lost[kept], [use[kept] for use in used], short[kept]
+            trail.append((label[kept], option[kept]))
+        best = known
+        if short.size and short.min() < known.shortfall:
+            place = int(short.argmin())
+            best = Found(_choices(place, options, order, trail), max(0.0, short.item(place)), known.least)
+        # Where nothing was left out, all that falls less short than the budget was seen.
+        return replace(best, least=max(known.least, min(budget, best.shortfall))) if whole else best
+
+    def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
+        """Tasks whose options differ most in use first: what is left then decides early what cannot be completed."""
+        spread = np.zeros(len(options))
+        for amount, limit in zip(self.table.amounts, self.table.limits, strict=True):
+            if limit:
+                spread -= [float(np.ptp(amount[number, some])) / limit for number, some in enumerate(options)]
+        order: list[int] = spread.argsort(kind="stable").tolist()
+        return order
+
+    def _gauges(self, options: list[NDArray[np.int64]], order: list[int]) -> list[_Gauge]:
+        """Limits that have a price or may be exceeded."""
+        found = []
+        table = self.table
+        for price, amount, limit in zip(self.relaxed.multipliers, table.amounts, table.limits, strict=True):
+            amounts = [amount[number, options[number]] for number in order]
+            # What the tasks after each step use at least and at most.
+            least = np.cumsum([0.0, *[float(each.min()) for each in amounts[:0:-1]]])[::-1]
+            most = np.cumsum([0.0, *[float(each.max()) for each in amounts[:0:-1]]])[::-1]
+            if price or most[0] + amounts[0].max() > limit:
+                found.append(_Gauge(price, amounts, (limit - least).tolist(), (limit - most).tolist()))
+        return found
+
+    def _extended(
+        self, lost: NDArray[np.float64], losses: NDArray[np.float64], most: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Labels by options that lose at most so much: which label, which option, and what both lose together."""
+        parts, candidates = [], 0
+        size = max(1, BLOCK // losses.size)
+        # At least one block, be there no label.
+        for first in range(0, max(1, lost.size), size):
+            total = lost[first : first + size, None] + losses
+            label, option = (total <= most).nonzero()
+            parts.append((label + first, option, total[label, option]))
+            candidates += label.size
+            if candidates > MOST_AT_ONCE or perf_counter() > self.deadline:
+                raise _GivenUp
+        if len(parts) == 1:
+            return parts[0]
+        label, option, total = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return label, option, total
+
+    def _promising(
+        self, step: int, gauges: list[_Gauge], lost: NDArray[np.float64], used: list[NDArray[np.float64]], most: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Labels that can be completed, lose no more, and are not dominated; what each falls short at least."""
+        short, worth, inside = lost.copy(), -lost, np.ones(lost.size, dtype=np.bool_)
+        for gauge, use in zip(gauges, used, strict=True):
+            inside &= use <= gauge.most[step]
+            short += gauge.price * np.maximum(0.0, gauge.enough[step] - use)
+            worth += gauge.price * use
+        inside &= short <= most
+        kept = inside.nonzero()[0]
+        step_size = self.margin / len(self.table.values)
+        return kept[_undominated([use[kept] for use in used], worth[kept], step_size)], short
+
+
+def _choices(place: int, options: list[NDArray[np.int64]], order: list[int], trail: Trail) -> NDArray[np.int64]:
+    """The options that led to a label of the last step."""
+    choices = np.zeros(len(order), dtype=np.int64)
+    for number, (label, option) in zip(reversed(order), reversed(trail), strict=True):
+        choices[number] = options[number][option[place]]
+        place = label.item(place)
+    return choices
+
+
+def _undominated(used: list[NDArray[np.float64]], worth: NDArray[np.float64], margin: float) -> NDArray[np.int64]:
+    """Labels that are worth more than all that use as much of all limits but the last, and no more of that."""
+    if worth.size <= 1:
+        return np.arange(worth.size)
+    if not used:
+        return np.array([worth.argmax()])
+    # Labels of equal use stay in their order, so that a worse one may stay too: that costs less than a further key.
+    order = np.lexsort(tuple(used[::-1]))
+    differs = np.zeros(order.size, dtype=np.bool_)
+    for use in used[:-1]:
+        differs[1:] |= use[order[1:]] != use[order[:-1]]
+    group = differs.cumsum()
+    above = worth[order] - worth.min()
+    # In whole steps, so that groups can be told apart in one running maximum of integers.
+    step = max(margin, float(above.max()) * (group.item(-1) + 2) * 2.0**-62)
+    level = np.rint(above / step).astype(np.int64) if step else np.zeros(order.size, dtype=np.int64)
+    level += group * (int(level.max()) + 1)
+    best = np.maximum.accumulate(level)
+    kept = np.ones(order.size, dtype=np.bool_)
+    kept[1:] = level[1:] > best[:-1]
+    return np.sort(order[kept])

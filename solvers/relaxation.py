@@ -1,0 +1,251 @@
+"""Lagrangian relaxation: limits that tasks share become prices, which leaves one independent choice a task.
+
+For any prices lambda >= 0 of what is limited (nodes, and each further resource) every allocation is bounded:
+``sum_j v_j(k_j) <= L(lambda) = sum_r lambda_r C_r + sum_j max_k (v_j(k) - sum_r lambda_r a_rj(k))``. What an option
+falls short of its task's best, its *loss*, any allocation that uses it loses against that bound.
+
+L is convex and piecewise linear. Along one price it is minimised by cutting planes: two lines, one of choices that
+exceed the limit and one of choices that do not, meet where the next price is tried. With several prices, each line of
+the last one is the minimum over the others.
+
+References
+----------
+Everett, "Generalized Lagrange multiplier method", Operations Research 11 (1963), doi:10.1287/opre.11.3.399.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.evaluation import CAPACITY_TOLERANCE
+from solvers.problem import AllocationProblem, TaskOptions
+
+__all__ = ["OptionTable", "Relaxation", "option_table", "relax", "relax_all", "value_table"]
+
+CUTTING_PLANES = 60
+# What is used at a price, what it is worth at no price, and what was chosen.
+Point = tuple[float, float, Any]
+# Shares that add up to 1, and choices of all tasks.
+Mix = list[tuple[float, NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """Limits relaxed with the best prices found.
+
+    Parameters
+    ----------
+    multipliers : tuple of float
+        Worth of one more node, then of one more unit of each further resource; >= 0.
+    bound : float
+        No allocation is worth more.
+    losses : ndarray of float64, shape (J, W)
+        What each option falls short of its task's best at these prices; infinite where there is none.
+    choices : ndarray of int64, shape (J,)
+        An allocation met on the way that keeps all limits.
+    value : float
+        What it is worth: no more than `bound`, but for rounding.
+    """
+
+    multipliers: tuple[float, ...]
+    bound: float
+    losses: NDArray[np.float64]
+    choices: NDArray[np.int64]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptionTable:
+    """All options of a problem that fit by themselves, and what they take of what is limited.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (J, W)
+        One row a task, in the order of its options; -inf where there is none, or it exceeds a limit alone.
+    amounts : tuple of ndarray of float64, shape (J, W)
+        Nodes, then each further resource of finite capacity.
+    limits : tuple of float
+        Of each of these, with half of what rounding may add, so that what keeps them is feasible however it is summed.
+    """
+
+    values: NDArray[np.float64]
+    amounts: tuple[NDArray[np.float64], ...]
+    limits: tuple[float, ...]
+
+
+def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
+    """Values at 0, 1, 2, ... nodes, one row a task; -inf where a count is not on offer or exceeds the pool."""
+    last = [task.counts.item(-1) for task in tasks]
+    width = min(nodes, max(last, default=0)) + 1
+    table = np.empty((len(last), width))
+    table.fill(-np.inf)
+    for row, task, end in zip(table, tasks, last, strict=True):
+        counts, values = task.counts, task.values
+        first = end - counts.size + 2
+        if end >= width:
+            fits = int(counts.searchsorted(width))
+            row[counts[:fits]] = values[:fits]
+        elif first <= 1:
+            row[: end + 1] = values
+        elif counts.item(1) == first:
+            # The usual case, 0 and a range without gaps, is copied as a slice.
+            row[0] = values[0]
+            row[first : end + 1] = values[1:]
+        else:
+            row[counts] = values
+    return table
+
+
+def option_table(problem: AllocationProblem) -> OptionTable:
+    """Options of a problem whose tasks may have several of one count; J >= 1."""
+    limited = [resource for resource, capacity in enumerate(problem.capacities) if capacity < math.inf]
+    shape = len(problem.tasks), max(task.counts.size for task in problem.tasks)
+    values = np.full(shape, -np.inf)
+    amounts = np.zeros((1 + len(limited), *shape))
+    for number, task in enumerate(problem.tasks):
+        size = task.counts.size
+        values[number, :size] = task.values
+        amounts[0, number, :size] = task.counts
+        if task.uses is not None:
+            amounts[1:, number, :size] = task.uses[limited]
+    capacities = [problem.capacities[resource] * (1.0 + CAPACITY_TOLERANCE / 2) for resource in limited]
+    limits = (float(problem.nodes), *capacities)
+    for amount, limit in zip(amounts, limits, strict=True):
+        values[amount > limit] = -np.inf
+    return OptionTable(values, tuple(amounts), limits)
+
+
+def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
+    """Minimise the bound over the price of a node.
+
+    Parameters
+    ----------
+    table : ndarray of float64, shape (J, W)
+        As `value_table` makes it; J >= 1.
+    nodes : int
+        Idle nodes N.
+    """
+    width = table.shape[1]
+    offsets = np.arange(0, table.size, width)
+    take = table.ravel().take
+    reduced = np.empty_like(table)
+    idle = table[:, 0].tolist()
+
+    chosen = table.argmax(1)
+    best = take(chosen + offsets)
+    # Sums of short arrays are cheaper in Python.
+    most, values = chosen.tolist(), best.tolist()
+    over = sum(most), sum(values), chosen
+    if over[0] <= nodes:
+        return Relaxation((0.0,), over[1], best[:, None] - table, chosen, over[1])
+    # Whole tables are subtracted faster than a row from each row.
+    columns = np.empty_like(table)
+    columns[:] = np.arange(width)
+
+    def at(price: float) -> Point:
+        """What tasks choose if a node costs that much."""
+        np.multiply(columns, price, reduced)
+        np.subtract(table, reduced, reduced)
+        chosen = reduced.argmax(1)
+        return sum(chosen.tolist()), sum(take(chosen + offsets).tolist()), chosen
+
+    nothing = 0, sum(idle), np.zeros(len(table), np.int64)
+    price, last, _, fit = _meet(at, over, nothing, _first_guess(most, values, idle, nodes), nodes, 1e-13)
+    best = reduced.ravel().take(last[2] + offsets)
+    np.subtract(best[:, None], reduced, reduced)
+    return Relaxation((price,), sum(best.tolist()) + price * nodes, reduced, fit[2], fit[1])
+
+
+def _meet(
+    at: Callable[[float], Point], over: Point, fit: Point, price: float, limit: float, tolerance: float
+) -> tuple[float, Point, Point, Point]:
+    """Cutting planes along one price, from `price` on: where they end, what is chosen there, and the two lines."""
+    target = -math.inf
+    for _ in range(CUTTING_PLANES):
+        tried = price
+        point = at(tried)
+        used, value, _ = point
+        if used > limit:
+            over = point
+        else:
+            fit = point
+        # The bound is convex and piecewise linear: done where both lines of the bracket meet it.
+        if used == limit or value - tried * used <= target:
+            break
+        price = (over[1] - fit[1]) / (over[0] - fit[0])
+        target = over[1] - price * over[0] + tolerance * abs(over[1])
+    return tried, point, over, fit
+
+
+def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
+    """Multiplier if tasks of constant gain per node were served best first: near, as curves are nearly linear."""
+    gains = zip(most, values, idle, strict=True)
+    slopes = [((value - nothing) / count, count) for count, value, nothing in gains if count]
+    slopes.sort(reverse=True)
+    for slope, count in slopes:
+        nodes -= count
+        if nodes < 0:
+            return slope
+    return 0.0
+
+
+def relax_all(table: OptionTable) -> Relaxation:
+    """Minimise the bound over the prices of all that is limited."""
+    rows = np.arange(len(table.values))
+    seen = [np.zeros(rows.size, dtype=np.int64)]
+    prices, _, _ = _lowest(table, table.values, len(table.limits), [0.0] * len(table.limits), seen)
+    losses = table.values.copy()
+    for price, amount in zip(prices, table.amounts, strict=True):
+        losses -= price * amount
+    best = losses.max(axis=1)
+    bound = float(best.sum()) + sum([price * limit for price, limit in zip(prices, table.limits, strict=True)])
+    np.subtract(best[:, None], losses, out=losses)
+    met = np.array(seen)
+    worth = table.values[rows, met].sum(axis=1)
+    for amount, limit in zip(table.amounts, table.limits, strict=True):
+        worth[amount[rows, met].sum(axis=1) > limit] = -np.inf
+    place = int(worth.argmax())
+    return Relaxation(prices, bound, losses, met[place], worth.item(place))
+
+
+def _lowest(
+    table: OptionTable, reduced: NDArray[np.float64], level: int, guesses: list[float], seen: list[NDArray[np.int64]]
+) -> tuple[tuple[float, ...], float, Mix]:
+    """Minimise over the first `level` prices, the others being in `reduced`: prices, bound, and what is chosen there.
+
+    What is chosen uses each limit exactly that has a price, so it is in general a mix of choices with shares.
+    """
+    rows = np.arange(len(reduced))
+    if not level:
+        chosen = reduced.argmax(axis=1)
+        seen.append(chosen)
+        return (), float(reduced[rows, chosen].sum()), [(1.0, chosen)]
+    level -= 1
+    amount, limit = table.amounts[level], table.limits[level]
+
+    def at(price: float) -> Point:
+        """What tasks choose, at the best prices below, if this limit's unit costs that much."""
+        there = _lowest(table, reduced - price * amount, level, guesses, seen)
+        used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in there[2]])
+        return used, there[1] + price * used, there
+
+    over = at(0.0)
+    if over[0] <= limit:
+        prices, bound, mix = over[2]
+        return (*prices, 0.0), bound, mix
+    fit = 0.0, float(table.values[:, 0].sum()), ((), 0.0, [(1.0, seen[0])])
+    guess = guesses[level] or (over[1] - fit[1]) / over[0]
+    price, last, over, fit = _meet(at, over, fit, guess, limit, 1e-9)
+    guesses[level] = price
+    prices, bound, mix = last[2]
+    if last[0] != limit:
+        share = (limit - fit[0]) / (over[0] - fit[0])
+        mix = [(share * part, chosen) for part, chosen in over[2][2]]
+        mix += [((1.0 - share) * part, chosen) for part, chosen in fit[2][2]]
+    return (*prices, price), bound + price * limit, mix
