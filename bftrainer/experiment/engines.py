@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -69,26 +69,41 @@ class LocalEngine:
         if self.workers == 1 or len(items) == 1:
             yield from ((index, work(item)) for index, item in enumerate(items))
             return
-        left, tries = deque(range(len(items))), Counter[int]()
+        left = deque(range(len(items)))
         while left:
-            at_work: dict[Future[Any], int] = {}
+            at_work: dict[int, Future[Any]] = {}
             try:
-                with _one_thread_each(), _pool(min(self.workers, len(left))) as pool:
-                    while left or at_work:
-                        while left and len(at_work) < 2 * self.workers:
-                            index = left.popleft()
-                            at_work[pool.submit(work, items[index])] = index
-                        done, _ = wait(at_work, return_when=FIRST_COMPLETED)
-                        for future in done:
-                            result = future.result()
-                            yield at_work.pop(future), result
+                yield from self._together(work, items, left, at_work)
             except BrokenProcessPool:
-                for index in sorted(at_work.values(), reverse=True):
-                    tries[index] += 1
-                    if tries[index] < MOST_TRIES:
-                        left.appendleft(index)
-                    else:
-                        yield index, Lost(f"its process ended abruptly, {MOST_TRIES} times")
+                # One of them ended its process: alone, each answers for itself.
+                for index in sorted(at_work):
+                    yield index, _alone(work, items[index])
+
+    def _together(
+        self, work: Work, items: Sequence[Any], left: deque[int], at_work: dict[int, Future[Any]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Results of what is `left`; what is begun moves to `at_work` until it is done."""
+        with _one_thread_each(), _pool(min(self.workers, len(left))) as pool:
+            while left or at_work:
+                while left and len(at_work) < 2 * self.workers:
+                    index = left.popleft()
+                    at_work[index] = pool.submit(work, items[index])
+                wait(at_work.values(), return_when=FIRST_COMPLETED)
+                for index in [index for index, future in at_work.items() if future.done()]:
+                    result = at_work[index].result()
+                    del at_work[index]
+                    yield index, result
+
+
+def _alone(work: Work, item: Any) -> Any:
+    """The result of an item in a process of its own, tried again if that ends abruptly."""
+    for _ in range(MOST_TRIES - 1):
+        with _one_thread_each(), _pool(1) as pool:
+            try:
+                return pool.submit(work, item).result()
+            except BrokenProcessPool:
+                continue
+    return Lost(f"its process ended abruptly, {MOST_TRIES} times")
 
 
 @contextmanager

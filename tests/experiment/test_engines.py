@@ -93,7 +93,6 @@ def test_dask_scheduler_out_of_reach(monkeypatch):
     [
         ('system = "slrum"\njobs = 1\n', "got 'slrum'. Did you mean 'slurm'?"),
         ('system = "slurm"\n', "Expected jobs, how many to submit, got None"),
-        ('system = "slurm"\njobs = 1\ncors = 3\n', "jobqueue.toml: "),
         ("system\n", "Expected TOML"),
     ],
 )
@@ -105,3 +104,17 @@ def test_bad_batch_systems(tmp_path, text, said):
         list(DaskEngine(jobqueue=path).run(doubled, [1]))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_batch_system_does_not_take(tmp_path, monkeypatch):
+    """What its class says of an option it does not know stands in one line with the file."""
+    import dask_jobqueue
+
+    def cluster(**options):
+        raise TypeError(f"unexpected {sorted(options)}\nand more")
+
+    monkeypatch.setattr(dask_jobqueue, "SLURMCluster", cluster)
+    path = tmp_path / "jobqueue.toml"
+    path.write_text('system = "slurm"\njobs = 1\ncors = 3\n')
+    with pytest.raises(SweepError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
+        list(DaskEngine(jobqueue=path).run(doubled, [1]))
