@@ -149,7 +149,7 @@ def unavailable(name: str, code: int, message: str, variables: int = 0) -> Solve
     """The error to raise for one of Gurobi's: a licence that is missing or too small is told from a failure."""
     if code == SIZE_LIMIT_EXCEEDED:
         return SolverUnavailableError(
-            f"{name}: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc."
+            f"{name}: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc or highs."
         )
     if code == NO_LICENCE:
         return SolverUnavailableError(f"{name}: no valid licence ({message.rstrip('.')}); try --solver cbc.")

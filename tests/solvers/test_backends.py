@@ -49,7 +49,7 @@ def test_an_oversize_model_is_said_to_be_one(capacities: tuple[float, ...]) -> N
     with gurobipy.Model(env=environment("gurobi")) as model:
         if model.LicenseExpiration == 0 or "GRB_LICENSE_FILE" in os.environ:
             pytest.skip("a full licence takes any size")
-    oversize = r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver cbc\."
+    oversize = r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver cbc or highs\."
     with pytest.raises(SolverUnavailableError, match=oversize):
         solver.solve(rough(60, 1000, capacities), Limits(prune=False))
 
