@@ -12,6 +12,7 @@ from benchmarks.decision import (
     pruning_cases,
     watts_cases,
 )
+from benchmarks.logs import PLAIN_READ, PLAIN_SORT, import_cases, interval_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
 from benchmarks.tuned import PLAIN, tuned_cases
@@ -53,6 +54,12 @@ WORKLOADS = {
         ),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
+        Workload(
+            "import", "A year of sacct with hostlists to a node log, as a process.", import_cases, 3, (PLAIN_READ,)
+        ),
+        Workload(
+            "intervals", "Busy intervals of 5,000 nodes to a node log, as a process.", interval_cases, 3, (PLAIN_SORT,)
+        ),
         Workload(
             "spot", "Checkpointed training simulated on a trace, a fresh one each run.", spot_cases, 20, (AT_ONCE,)
         ),

@@ -5,6 +5,8 @@
     BftrainerError                      exit status 1
     ├── InputError                      exit status 2: what the user gave cannot be used
     │   ├── NodeLogError                a node log, or one row of it
+    │   ├── LogError                    a scheduler's log, or what is read beside it
+    │   │   └── HostlistError           a list of nodes such as n[01-04,7]
     │   ├── InvalidTaskError            a task set, or one field of a task
     │   ├── TrainingProfileError        a profile of a training run, or one row of its measurements
     │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
@@ -36,8 +38,10 @@ from difflib import get_close_matches
 __all__ = [
     "AllPrunedError",
     "BftrainerError",
+    "HostlistError",
     "InputError",
     "InvalidTaskError",
+    "LogError",
     "NodeLogError",
     "NotConvergedError",
     "ObjectiveError",
@@ -75,6 +79,14 @@ class InputError(BftrainerError):
 
 class NodeLogError(InputError):
     """A node log is malformed."""
+
+
+class LogError(InputError):
+    """A scheduler's log, or a file that is read beside it, cannot be used."""
+
+
+class HostlistError(LogError):
+    """A list of nodes is malformed, or names more nodes than any machine has."""
 
 
 class InvalidTaskError(InputError):

@@ -22,3 +22,9 @@ def published() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no published data at {folder} (set BFTRAINER_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def sample_logs(published: Path) -> Path:
+    """Folder of real scheduler logs, one or more of each format."""
+    return published.parent / "logs"

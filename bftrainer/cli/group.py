@@ -24,6 +24,7 @@ _COMMANDS = {
     "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
     "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("bftrainer.cli.forecast", "forecast", "Tell how probably tasks are done by a deadline."),
+    "import": ("bftrainer.cli.import_log", "import_log", "Turn a scheduler's log into a node log."),
     "plot": ("bftrainer.cli.plot", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
     "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
@@ -32,7 +33,7 @@ _COMMANDS = {
     "sweep": ("bftrainer.cli.sweep", "sweep", "Replay a grid or list of settings."),
     "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
     "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
-    "trace": ("bftrainer.cli.trace", "trace", "Measure and generate traces of nodes."),
+    "trace": ("bftrainer.cli.trace", "trace", "Measure, generate, cut and share traces of nodes."),
 }
 
 

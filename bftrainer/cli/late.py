@@ -10,13 +10,26 @@ import click
 
 from bftrainer.errors import suggestion
 
-__all__ = ["LateCommands", "LateGroup"]
+__all__ = ["HelpfulGroup", "LateCommands", "LateGroup"]
 
 LateCommands = Mapping[str, tuple[str, str, str]]
 """Command: module, attribute, one line of help; nothing else of it is needed for its group's help."""
 
 
-class LateGroup(click.Group):
+class HelpfulGroup(click.Group):
+    """A group that names the closest command where there is none of the name that was typed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; if there is none, the closest is named."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], names)}")
+        return super().resolve_command(ctx, args)
+
+
+class LateGroup(HelpfulGroup):
     """A group whose commands are imported when they are called.
 
     Parameters
@@ -40,14 +53,6 @@ class LateGroup(click.Group):
         module, attribute, _ = self._late[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names; if there is none, the closest is named."""
-        if args[0] not in self._late and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], self._late)}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and what they do, without importing any."""

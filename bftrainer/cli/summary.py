@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Callable
 from typing import IO, Any
+
+from bftrainer.cli.rows import duration, percent, write_rows
 
 __all__ = ["render_summary"]
 
@@ -14,34 +14,11 @@ Summary = dict[str, Any]
 
 def render_summary(summary: Summary, out: IO[str]) -> None:
     """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
-    width = max(shutil.get_terminal_size().columns, 2 * _INDENT) if out.isatty() else None
     start, end = summary["window_start"][:19], summary["window_end"][:19]
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
         title += " (partial: interrupted)"
-    lines = [title]
-    for label, show in _ROWS:
-        text = show(summary)
-        if text is not None:
-            lines.append(f"{label:{_INDENT}}{text}")
-    for line in lines:
-        folded = [line] if width is None else _folded(line, width)
-        out.writelines(f"{part}\n" for part in folded)
-
-
-def _folded(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
-
-
-def _duration(value: float | None) -> str:
-    """Hours, unless that would round away a short replay."""
-    if value is None:
-        return "-"
-    return f"{value / 3600:,.2f} h" if value >= 3600 else f"{value:,.1f} s"
+    write_rows(title, [(label, show(summary)) for label, show in _ROWS], out)
 
 
 def _milliseconds(value: float | None) -> str:
@@ -63,23 +40,23 @@ def _efficiency(summary: Summary) -> str | None:
     if summary["efficiency"] is None:
         return None
     return (
-        f"{_percent(summary['efficiency'])} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
-        f"{_duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"{percent(summary['efficiency'])} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
+        f"{duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
     )
 
 
 def _makespan(summary: Summary) -> str | None:
-    return None if summary["makespan_s"] is None else _duration(summary["makespan_s"])
+    return None if summary["makespan_s"] is None else duration(summary["makespan_s"])
 
 
 def _turnaround(summary: Summary) -> str | None:
     if summary["turnaround_mean_s"] is None:
         return None
-    return f"{_duration(summary['turnaround_mean_s'])} mean, {_duration(summary['turnaround_p90_s'])} p90"
+    return f"{duration(summary['turnaround_mean_s'])} mean, {duration(summary['turnaround_p90_s'])} p90"
 
 
 def _waiting(summary: Summary) -> str | None:
-    return None if summary["wait_mean_s"] is None else f"{_duration(summary['wait_mean_s'])} mean"
+    return None if summary["wait_mean_s"] is None else f"{duration(summary['wait_mean_s'])} mean"
 
 
 def _tasks(summary: Summary) -> str:
@@ -92,7 +69,7 @@ def _below_large_idle(summary: Summary) -> str | None:
     small = summary["below_large_idle"]
     if small["occupancy"] is None:
         return None
-    return f"{_percent(small['occupancy'])} (while fewer than {small['large_idle']:,} nodes are idle)"
+    return f"{percent(small['occupancy'])} (while fewer than {small['large_idle']:,} nodes are idle)"
 
 
 def _energy(summary: Summary) -> str | None:
@@ -149,17 +126,16 @@ def _wall_time(summary: Summary) -> str:
     return f"{summary['wall_s']:.2f} s: {parts}"
 
 
-_INDENT = 23
 _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
-    ("events", lambda s: f"{s['events']:,} in {_duration(s['window_s'])}"),
+    ("events", lambda s: f"{s['events']:,} in {duration(s['window_s'])}"),
     ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
-    ("occupancy", lambda s: _percent(s["occupancy"])),
+    ("occupancy", lambda s: percent(s["occupancy"])),
     ("  below large idle", _below_large_idle),
     ("work done", lambda s: f"{s['work_done']:.6g}"),
     ("efficiency U", _efficiency),
-    ("rescale loss", lambda s: _percent(s["rescale_loss_share"])),
-    ("preemption loss", lambda s: _percent(s["preemption_loss_share"])),
-    ("return on investment", lambda s: _percent(s["return_on_investment"])),
+    ("rescale loss", lambda s: percent(s["rescale_loss_share"])),
+    ("preemption loss", lambda s: percent(s["preemption_loss_share"])),
+    ("return on investment", lambda s: percent(s["return_on_investment"])),
     ("tasks", _tasks),
     ("makespan", _makespan),
     ("turnaround", _turnaround),

@@ -1,4 +1,4 @@
-"""`bftrainer trace`: measure and generate traces of nodes."""
+"""`bftrainer trace`: measure, generate, cut and share traces of nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from bftrainer.cli.late import LateGroup
 __all__ = ["trace"]
 
 _COMMANDS = {
+    "anonymise": (
+        "bftrainer.cli.trace_anonymise",
+        "anonymise",
+        "Replace names by pseudonyms, so that a log can be shared.",
+    ),
+    "cut": ("bftrainer.cli.trace_edit", "cut", "Cut a shorter window out of a node log."),
+    "export": ("bftrainer.cli.trace_export", "export", "Write a node log in another form, or as Batsim's jobs."),
+    "filter": ("bftrainer.cli.trace_edit", "filter_", "Keep some nodes, and idle intervals of some length."),
     "generate": ("bftrainer.cli.trace_generate", "generate", "Generate a trace by a model, fitted to another or not."),
+    "merge": ("bftrainer.cli.trace_edit", "merge", "Make one node log of several."),
     "stats": ("bftrainer.cli.trace_stats", "stats", "Print the figures of a trace."),
 }
 
@@ -17,6 +26,6 @@ _COMMANDS = {
 @click.group(cls=LateGroup, late=_COMMANDS, invoke_without_command=True)
 @click.pass_context
 def trace(ctx: click.Context) -> None:
-    """Measure and generate traces of nodes."""
+    """Measure, generate, cut and share traces of nodes."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -77,23 +77,21 @@ def generate(
         write_pair,
     )
     from bftrainer.model import instant_ns
-    from bftrainer.traces.csv_node_log import metadata_path
     from bftrainer.traces.spot import write_spot_trace
-    from bftrainer.traces.store import node_log_writer
+    from bftrainer.traces.store import refuse_node_log, write_node_log
     from bftrainer.traces.writing import refuse_existing
 
     if not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
-    write = node_log_writer(output)
-    beside = [metadata_path(output)] if ".csv" in output.suffixes else []
-    beside += [sibling(output, "spot")] if spot else []
+    refuse_node_log(output, force=force)
+    beside = [sibling(output, "spot")] if spot else []
     beside += [sibling(output, what) for what in ("preemptions", "additions")] if counts else []
-    for path in (output, *beside):
+    for path in beside:
         refuse_existing(path, force=force)
     minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__})
     config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
     made = generate_trace(config, lambda note: click.echo(f"Note: {note}", err=True))
-    write(output, made.log)
+    write_node_log(output, made.log)
     click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.time_ns.size:,} transitions")
     if spot:
         write_spot_trace(sibling(output, "spot"), made.log)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 from array import array
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -35,17 +37,17 @@ CHANGE_COLUMNS = {
 """Columns that a trace of changes may have: as recorded, and as generated."""
 
 
-def read_count_trace(path: Path) -> CountTrace:
-    """Read the number of live nodes over time.
+def read_count_trace(*paths: Path) -> CountTrace:
+    """Read the number of live nodes over time; a file goes on where the one before it ends.
 
     Raises
     ------
     NodeLogError
         Naming file and line: if a column is missing, a time is none or does not ascend, or a count is negative.
     """
-    times, counts = _columns(path, COUNT_COLUMNS, least=0)
+    times, counts = _columns(paths, COUNT_COLUMNS, least=0)
     if not times.size:
-        raise NodeLogError(f"{path}: Expected rows of timestamp and count, got none.")
+        raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
     return CountTrace(times, counts)
 
 
@@ -63,13 +65,14 @@ def read_changes(path: Path, columns: tuple[str, str]) -> ChangeTrace:
     NodeLogError
         Naming file and line: if a column is missing, a time is none or does not ascend, or a number is below 1.
     """
-    return ChangeTrace(*_columns(path, columns, least=1))
+    return ChangeTrace(*_columns((path,), columns, least=1))
 
 
-def _columns(path: Path, columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
+def _columns(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
     """Times and numbers, checked row by row so that a message can name the line."""
     times, numbers = array("q"), array("q")
-    for where, cells in table_rows(path, columns, NodeLogError):
+    rows = chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths)
+    for where, cells in rows:
         text = cells[columns[0]].strip()
         try:
             time = instant_ns(text)

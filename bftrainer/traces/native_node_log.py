@@ -16,7 +16,7 @@ from bftrainer.model import NodeLog, instant_ns, iso
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "metadata", "parsed", "time_column"]
+__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "declared", "metadata", "parsed", "time_column"]
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -82,7 +82,7 @@ def assembled(
     if meta is None:
         nodes, window, provenance = _assumed(name, time_ns, labels, warn)
     else:
-        nodes, window, provenance = _declared(name, meta)
+        nodes, window, provenance = declared(name, meta)
         unchanged = _instants(name, _UNCHANGED, meta.get(_UNCHANGED, []))
     where = {label: index for index, label in enumerate(nodes)}
     places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
@@ -110,7 +110,14 @@ def _assumed(
     return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
 
 
-def _declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
+def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
+    """Nodes, window and provenance that metadata tell.
+
+    Raises
+    ------
+    NodeLogError
+        Naming the file, if they are malformed.
+    """
     if not isinstance(meta, dict):
         raise NodeLogError(f"{name}: Expected metadata to be a JSON object, got {type(meta).__name__}.")
     if meta.get("schema") != SCHEMA:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,16 +18,41 @@ from bftrainer.errors import NodeLogError, suggestion
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import FORM
 from bftrainer.traces.csv_rows import csv_rows, whole
+from bftrainer.traces.reading import Reading
 from bftrainer.traces.writing import replacing
 
-__all__ = ["read_spot_trace", "write_spot_trace"]
+__all__ = ["SpotImporter", "read_spot_trace", "write_spot_trace"]
 
 NS_PER_MS = 1_000_000
 LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
 _ACTIONS = {"add": True, "remove": False}
+_ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
 
 
-def read_spot_trace(path: Path, start_ns: int = 0) -> NodeLog:
+class SpotImporter:
+    """Nodes are idle from their addition to their removal.
+
+    References
+    ----------
+    Thorpe et al., "Bamboo: Making Preemptible Instances Resilient for Affordable Training of Large DNNs", NSDI 2023:
+    the published traces are of this form.
+    """
+
+    name: ClassVar[str] = "spot"
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A first row of three columns, the second of which says add or remove."""
+        return bool(lines) and _ROW.fullmatch(lines[0]) is not None
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files, one after the other."""
+        log = read_spot_trace(*paths, start_ns=reading.origin_ns())
+        reading.take_presence(log, log.nodes, records=log.time_ns.size)
+
+
+def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     """Read a spot event trace as a node log: live is idle.
 
     The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a name
@@ -32,8 +60,8 @@ def read_spot_trace(path: Path, start_ns: int = 0) -> NodeLog:
 
     Parameters
     ----------
-    path : Path
-        Plain or gzipped.
+    *paths : Path
+        Plain or gzipped; a file goes on where the one before it ends.
     start_ns : int
         Instant of millisecond 0, nanoseconds since the Unix epoch.
 
@@ -48,7 +76,7 @@ def read_spot_trace(path: Path, start_ns: int = 0) -> NodeLog:
     index: dict[str, int] = {}
     times, nodes, states = array("q"), array("i"), array("b")
     last = 0
-    for where, cells in csv_rows(path, NodeLogError):
+    for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
         if len(cells) != 3:
             raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
         moment = whole(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
@@ -64,7 +92,7 @@ def read_spot_trace(path: Path, start_ns: int = 0) -> NodeLog:
         nodes.append(index.setdefault(node, len(index)))
         states.append(_ACTIONS[action])
     if not times:
-        raise NodeLogError(f"{path}: Expected rows milliseconds,add|remove,node, got none.")
+        raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
     return NodeLog(
         nodes=tuple(index),
         start_ns=start_ns,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError, NodeLogError, OutputError, SettingsError
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.traces.csv_node_log import read_csv_node_log, write_csv_node_log
+from bftrainer.traces.csv_node_log import metadata_path, read_csv_node_log, write_csv_node_log
 from bftrainer.traces.csv_tasks import csv_drafts, write_csv_tasks
 from bftrainer.traces.legacy_node_log import read_legacy_node_log, write_legacy_node_log
 from bftrainer.traces.legacy_tasks import read_legacy_tasks, read_scalability, write_legacy_tasks
@@ -17,8 +17,15 @@ from bftrainer.traces.opening import Form, form_of, suffix_form
 from bftrainer.traces.parquet_node_log import read_parquet_node_log, write_parquet_node_log
 from bftrainer.traces.task_set import ScalingModel, TaskSet, finished, parse_scaling_model
 from bftrainer.traces.toml_tasks import toml_drafts, write_toml_tasks
+from bftrainer.traces.writing import refuse_existing
 
-__all__ = ["node_log_writer", "read_node_log", "read_task_set", "write_node_log", "write_task_set"]
+__all__ = ["node_log_form", "read_node_log", "read_task_set", "refuse_node_log", "write_node_log", "write_task_set"]
+
+_NODE_LOG_WRITERS = {
+    Form.PARQUET: write_parquet_node_log,
+    Form.CSV: write_csv_node_log,
+    Form.PICKLE: write_legacy_node_log,
+}
 
 
 def _unheard(_: str) -> None:
@@ -70,26 +77,34 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name promises no such form, or the file cannot be written.
     """
     path = Path(path)
-    node_log_writer(path)(path, log)
+    _NODE_LOG_WRITERS[node_log_form(path)](path, log)
 
 
-def node_log_writer(path: Path) -> Callable[[Path, NodeLog], None]:
-    """What writes node logs in the form that a file's name ends in.
+def node_log_form(path: Path) -> Form:
+    """Form in which a node log of this name is written.
 
     Raises
     ------
     OutputError
-        If the name promises no such form.
+        If the name promises none.
     """
-    writers = {
-        Form.PARQUET: write_parquet_node_log,
-        Form.CSV: write_csv_node_log,
-        Form.PICKLE: write_legacy_node_log,
-    }
     form = suffix_form(path)
-    if form not in writers:
+    if form not in _NODE_LOG_WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return writers[form]
+    return form
+
+
+def refuse_node_log(path: Path, *, force: bool) -> None:
+    """Refuse to write a node log: as `refuse_existing`, also for what stands beside a table; or for its name.
+
+    Raises
+    ------
+    OutputError
+        If the name promises no form of node log, a file exists, or its directory does not.
+    """
+    is_table = node_log_form(path) is Form.CSV
+    for target in (path, metadata_path(path)) if is_table else (path,):
+        refuse_existing(target, force=force)
 
 
 def read_task_set(

@@ -177,6 +177,8 @@ def test_completion_scripts(call, shell):
     ("program", "line", "expected"),
     [
         ("bftrainer", "bftrainer re", {"replay", "report"}),
+        ("bftrainer", "bftrainer import s", {"slurm", "spot", "swf"}),
+        ("bftrainer", "bftrainer trace an", {"anonymise"}),
         ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
         ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
         ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),

@@ -1,0 +1,101 @@
+"""`bftrainer import`: one command a format of scheduler logs, and one that tells the format by itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bftrainer.cli.import_options import FORMATS, all_options, own_options
+from bftrainer.cli.late import HelpfulGroup
+
+__all__ = ["import_log"]
+
+_AUTO = "auto"
+_AUTO_HELP = "Tell the format by the first records, and say which it is."
+
+
+class _Formats(HelpfulGroup):
+    """One command a format; its options are made when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """`auto` and the formats."""
+        return [_AUTO, *sorted(FORMATS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a format, made of the options that it takes."""
+        if cmd_name not in (_AUTO, *FORMATS):
+            return None
+        if cmd_name == _AUTO:
+            own = tuple(dict.fromkeys(option for name in FORMATS for option in own_options(name)))
+            text = _AUTO_HELP
+        else:
+            own, text = own_options(cmd_name), FORMATS[cmd_name][0]
+        return click.Command(
+            cmd_name,
+            params=all_options(own),
+            callback=partial(_import, cmd_name),
+            short_help=text,
+            help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
+        )
+
+
+@click.group("import", cls=_Formats, invoke_without_command=True)
+@click.pass_context
+def import_log(ctx: click.Context) -> None:
+    """Turn a scheduler's log into a node log, and say what became of its records."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, **options: Any) -> None:
+    """Import FILES and write the node log and its data quality."""
+    from bftrainer.cli.quality_table import write_quality
+    from bftrainer.traces.import_log import import_log as import_files
+    from bftrainer.traces.import_settings import ImportSettings
+    from bftrainer.traces.quality import quality_path, write_quality_json
+    from bftrainer.traces.store import refuse_node_log, write_node_log
+    from bftrainer.traces.writing import refuse_existing
+
+    refuse_node_log(output, force=force)
+    account = quality_path(output)
+    refuse_existing(account, force=force)
+    if name == _AUTO:
+        name = _recognised(files)
+    settings = ImportSettings(**options)
+    command = shlex.join(["bftrainer", *sys.argv[1:]])
+    done = import_files(name, files, settings, command)
+    write_node_log(output, done.log)
+    write_quality_json(account, done.quality)
+    if as_json:
+        click.echo(json.dumps(done.quality.summary() | {"output": str(output)}, indent=2))
+        return
+    write_quality(done.quality, sys.stdout)
+    click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
+
+
+def _recognised(files: tuple[Path, ...]) -> str:
+    """Name of the format of the first file; options that it does not take are refused."""
+    from bftrainer.traces.importers import recognised
+    from bftrainer.traces.log_files import head, log_paths
+
+    first = log_paths(files)[0]
+    name = recognised(head(first), str(first)).name
+    click.echo(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})", err=True)
+    ctx = click.get_current_context()
+    for option in ctx.command.params:
+        given = ctx.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT
+        if given and option.name in _others(name):
+            raise click.UsageError(f"Expected options of {name}, got {max(option.opts, key=len)}.", ctx)
+    return name
+
+
+def _others(name: str) -> set[str]:
+    """Settings that other formats take, and this one does not."""
+    return {option for other in FORMATS for option in own_options(other)} - set(own_options(name))

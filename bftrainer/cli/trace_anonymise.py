@@ -1,0 +1,102 @@
+"""`bftrainer trace anonymise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from bftrainer.cli.import_options import Names
+from bftrainer.cli.trace_edit import narrowed, narrows
+
+if TYPE_CHECKING:
+    from bftrainer.traces.anonymise import Pseudonyms
+
+__all__ = ["anonymise"]
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("log", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="File to write.")
+@click.option(
+    "--key-file",
+    type=FILE,
+    required=True,
+    help="Secret key of the pseudonyms; made if there is none. With it equal names become equal pseudonyms.",
+)
+@click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all times.")
+@narrows
+@click.option("--columns", type=Names(), metavar="NAMES", help="Names of sacct's columns, if there is no header.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.pass_context
+def anonymise(
+    ctx: click.Context,
+    /,
+    log: Path,
+    output: Path,
+    key_file: Path,
+    shift_s: int,
+    columns: tuple[str, ...] | None,
+    force: bool,
+    **narrowing: Any,
+) -> None:
+    """Replace all names in LOG, a node log or rows of sacct, by pseudonyms, so that it can be shared.
+
+    Node logs lose what their metadata say of the site, and the nodes and holes that are left out. Rows of sacct lose
+    columns of which nothing is known.
+    """
+    from bftrainer.model import NS_PER_S
+    from bftrainer.traces.anonymise import anonymous_log
+    from bftrainer.traces.store import read_node_log, refuse_node_log, write_node_log
+    from bftrainer.traces.writing import refuse_existing
+
+    if _is_node_log(log):
+        refuse_node_log(output, force=force)
+        if columns is not None:
+            raise click.UsageError("Expected --columns with rows of sacct, got a node log.", ctx)
+        whole = narrowed(read_node_log(log), **narrowing)
+        write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
+        click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
+        return
+    refuse_existing(output, force=force)
+    given = [name for name in narrowing if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        option = next(max(one.opts, key=len) for one in ctx.command.params if one.name == given[0])
+        raise click.UsageError(f"Expected {option} with a node log, got rows: import them first.", ctx)
+    _anonymise_rows(log, output, _pseudonyms(key_file), shift_s, columns)
+
+
+def _is_node_log(path: Path) -> bool:
+    """Whether a file is a node log by its name; a table with bars is none, whatever its name."""
+    from bftrainer.traces.log_files import head, log_paths
+    from bftrainer.traces.opening import Form, suffix_form
+
+    log_paths([path])
+    form = suffix_form(path)
+    return form is not None and not (form is Form.CSV and "|" in head(path)[0])
+
+
+def _pseudonyms(key_file: Path) -> Pseudonyms:
+    from bftrainer.traces.anonymise import Pseudonyms, read_or_make_key
+
+    key, is_new = read_or_make_key(key_file)
+    if is_new:
+        click.echo(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.", err=True)
+    return Pseudonyms(key)
+
+
+def _anonymise_rows(
+    source: Path, output: Path, names: Pseudonyms, shift_s: int, columns: tuple[str, ...] | None
+) -> None:
+    from bftrainer.traces.anonymise_sacct import anonymise_sacct
+
+    done = anonymise_sacct(source, output, names, shift_s, columns)
+    if done.columns:
+        click.echo(f"Note: left out: {', '.join(done.columns)}", err=True)
+    if done.dropped:
+        click.echo(f"Note: {done.dropped:,} malformed rows left out", err=True)
+    click.echo(f"{output}: {done.rows:,} rows")

@@ -1,0 +1,272 @@
+"""The shared sweep: busy intervals of nodes, a window and an inventory become a node log."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import LogError
+from bftrainer.model import NS_PER_S, NodeLog
+
+__all__ = [
+    "OPEN_END_NS",
+    "OPEN_START_NS",
+    "Spans",
+    "Window",
+    "idle_spans",
+    "last_changes",
+    "log_of_idle",
+    "nanoseconds",
+]
+
+OPEN_END_NS = 2**62
+"""End of what had not ended when the log was written: 2116, after any window."""
+OPEN_START_NS = -(2**62) + 1
+"""Start of what the log found going on."""
+
+_SECONDS_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that a log is about, `start_ns <= t < end_ns`.
+
+    Parameters
+    ----------
+    start_ns, end_ns : int
+        Nanoseconds since the Unix epoch (UTC).
+
+    Raises
+    ------
+    LogError
+        If it does not start before its end, or reaches beyond the years that can be told.
+    """
+
+    start_ns: int
+    end_ns: int
+
+    def __post_init__(self) -> None:
+        if not OPEN_START_NS < self.start_ns < self.end_ns < OPEN_END_NS:
+            start, end = (np.datetime64(at, "ns").astype("M8[s]") for at in (self.start_ns, self.end_ns))
+            raise LogError(f"Expected the window to start before its end and end before 2116, got {start} to {end}.")
+
+    @property
+    def length_ns(self) -> int:
+        """Its length in nanoseconds."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Stretches of time on nodes, column by column.
+
+    Parameters
+    ----------
+    node : ndarray of int32, shape (I,)
+        Index of a node.
+    start_ns, end_ns : ndarray of int64, shape (I,)
+        Nanoseconds since the Unix epoch, `start_ns < end_ns`.
+    """
+
+    node: NDArray[np.int32]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+    @classmethod
+    def none(cls) -> Spans:
+        """No stretch at all."""
+        return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spans]) -> Spans:
+        """The stretches of all parts, one part after the other."""
+        if not parts:
+            return cls.none()
+        columns = ((part.node, part.start_ns, part.end_ns) for part in parts)
+        return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+    def __len__(self) -> int:
+        return self.node.size
+
+    @property
+    def node_s(self) -> float:
+        """Sum of the lengths, node-seconds."""
+        return _seconds(self.end_ns - self.start_ns)
+
+    def node_s_within(self, window: Window) -> float:
+        """The same of what lies in a window."""
+        lengths = np.minimum(self.end_ns, window.end_ns)
+        lengths -= np.maximum(self.start_ns, window.start_ns)
+        return _seconds(np.maximum(lengths, 0, out=lengths))
+
+    def where(self, keep: NDArray[np.bool_]) -> Spans:
+        """The stretches that `keep` marks."""
+        return self if keep.all() else Spans(self.node[keep], self.start_ns[keep], self.end_ns[keep])
+
+    def within(self, start_ns: int, end_ns: int) -> Spans:
+        """What of the stretches lies between two instants."""
+        start, end = np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns)
+        return Spans(self.node, start, end).where(start < end)
+
+    def merged(self, gap_ns: int = 0) -> Spans:
+        """The union, node by node: stretches that overlap, touch, or lie less than `gap_ns` apart become one.
+
+        Returns
+        -------
+        Spans
+            Sorted by node and start.
+
+        Notes
+        -----
+        Starts and ends are sorted apart. A stretch of the union begins at the k-th start of a node if the k-th end
+        comes before it: all that began earlier has then ended.
+        """
+        if not len(self):
+            return self
+        node, start = _sorted_by_node(self.node, self.start_ns)
+        _, end = _sorted_by_node(self.node, self.end_ns)
+        return Spans(node, start, end).closed(gap_ns)
+
+    def closed(self, gap_ns: int) -> Spans:
+        """The stretches of a union with gaps shorter than `gap_ns` closed."""
+        if not len(self):
+            return self
+        begins = np.ones(len(self), dtype=np.bool_)
+        apart = self.start_ns[1:] - self.end_ns[:-1] >= max(gap_ns, 1)
+        np.logical_or(self.node[1:] != self.node[:-1], apart, out=begins[1:])
+        ends = np.append(begins[1:], True)
+        return Spans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
+
+    def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[Spans]:
+        """The same in blocks of nodes, some `at_a_time` spans each if nodes have about equally many.
+
+        The nodes of a block come after those of the one before it.
+        """
+        blocks = max(1, -(-len(self) // at_a_time))
+        for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
+            yield self.where((self.node >= low) & (self.node < high))
+
+    def gaps(self, nodes: int, window: Window) -> Spans:
+        """What the stretches leave of the window, for nodes 0 to `nodes` - 1.
+
+        Called on stretches that are merged and lie within the window.
+        """
+        taken = np.bincount(self.node, minlength=nodes)
+        first = np.concatenate(([0], np.cumsum(taken + 1)[:-1]))
+        total = len(self) + nodes
+        start, end = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
+        opens = np.zeros(total, dtype=np.bool_)
+        opens[first] = True
+        closes = np.zeros(total, dtype=np.bool_)
+        closes[first + taken] = True
+        start[opens], start[~opens] = window.start_ns, self.end_ns
+        end[closes], end[~closes] = window.end_ns, self.start_ns
+        node = np.repeat(np.arange(nodes, dtype=np.int32), taken + 1)
+        return Spans(node, start, end).where(start < end)
+
+    def lasting(self, least_ns: int) -> Spans:
+        """The stretches that are not shorter than `least_ns`."""
+        return self.where(self.end_ns - self.start_ns >= least_ns)
+
+
+def _seconds(lengths_ns: NDArray[np.int64]) -> float:
+    """Sum of some lengths; in nanoseconds that of a large machine's year does not fit in 64 bits."""
+    seconds = lengths_ns // NS_PER_S
+    whole = int(seconds.sum())
+    seconds *= NS_PER_S
+    return float(whole + np.subtract(lengths_ns, seconds, out=seconds).sum() / NS_PER_S)
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds of a duration."""
+    return round(seconds * NS_PER_S)
+
+
+def _sorted_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Both columns, sorted by node and time."""
+    base = time_ns.min()
+    since = time_ns - base
+    seconds = since // NS_PER_S
+    if (seconds * NS_PER_S == since).all():
+        # Whole seconds leave room for the node in one number, and numbers sort several times faster than pairs.
+        del since
+        bits = int(seconds.max()).bit_length()
+        if bits + int(node.max()).bit_length() <= _SECONDS_BITS:
+            seconds |= node.astype(np.int64) << bits
+            seconds.sort()
+            nodes = (seconds >> bits).astype(np.int32)
+            seconds &= (1 << bits) - 1
+            seconds *= NS_PER_S
+            seconds += base
+            return nodes, seconds
+    order = np.lexsort((time_ns, node))
+    return node[order], time_ns[order]
+
+
+def log_of_idle(
+    nodes: Sequence[str],
+    window: Window,
+    idle: Spans,
+    provenance: Mapping[str, Any],
+    unchanged_ns: NDArray[np.int64] | None = None,
+    last_changes: Mapping[int, bool] | None = None,
+) -> NodeLog:
+    """The node log in which the nodes are idle at `idle` and busy else.
+
+    Parameters
+    ----------
+    nodes : sequence of str
+        Names; `idle.node` is an index into them.
+    window : Window
+    idle : Spans
+        Merged and within the window.
+    provenance : mapping
+    unchanged_ns : ndarray of int64, optional
+        As in `NodeLog`; those at which something changes after all are left out.
+    last_changes : mapping of int to bool, optional
+        Whether a node becomes idle in the window's last instant, or busy. It lasts no time, but is an event.
+    """
+    left = idle.end_ns < window.end_ns
+    staying = set(idle.node[~left].tolist())
+    late = {node: state for node, state in (last_changes or {}).items() if state is not (node in staying)}
+    time = np.concatenate((idle.start_ns, idle.end_ns[left], np.full(len(late), window.end_ns)))
+    node = np.concatenate((idle.node, idle.node[left], np.array(list(late), dtype=np.int32)))
+    state = np.concatenate((np.arange(len(idle) + int(left.sum())) < len(idle), np.array([*late.values()], np.bool_)))
+    order = np.lexsort((node, time))
+    rows = np.empty(0, dtype=np.int64) if unchanged_ns is None else unchanged_ns
+    rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
+    rows = np.setdiff1d(rows, time) if rows.size else rows
+    return NodeLog(
+        nodes=tuple(nodes),
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+        time_ns=time[order],
+        node=node[order].astype(np.int32),
+        idle=state[order],
+        provenance=provenance,
+        unchanged_ns=rows,
+    )
+
+
+def last_changes(log: NodeLog) -> dict[int, bool]:
+    """The nodes that become idle (True) or busy in the last instant of a log's window."""
+    last = log.time_ns == log.end_ns
+    return dict(zip(log.node[last].tolist(), log.idle[last].tolist(), strict=True))
+
+
+def idle_spans(log: NodeLog) -> Spans:
+    """When the nodes of a log were idle within its window, sorted by node and start.
+
+    What changes at the window's very end lasts no time, and is no span.
+    """
+    order = np.lexsort((log.time_ns, log.node))
+    node, time, state = log.node[order], log.time_ns[order], log.idle[order]
+    ends = np.full(time.size, log.end_ns, dtype=np.int64)
+    same = node[1:] == node[:-1]
+    ends[:-1][same] = time[1:][same]
+    return Spans(node[state], time[state], ends[state]).within(log.start_ns, log.end_ns)

@@ -1,0 +1,174 @@
+"""`bftrainer trace cut`, `filter`, `merge`, `export` and `anonymise`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bftrainer.traces import read_node_log, write_node_log
+from bftrainer.traces.import_log import import_log
+from bftrainer.traces.import_settings import ImportSettings
+from tests.importing import idle_of
+from tests.tiny import contents
+
+START = 1612915200  # of evt.pkl: a and b are idle from 0 s to 30 s, c and d from 10 s to the end at 40 s
+
+
+def idle(path):
+    """Idle intervals of a node log, in seconds from the small world's start."""
+    return idle_of(read_node_log(path), START)
+
+
+def test_cut(call, here):
+    """A window is cut out; the command is noted in the log."""
+    done = call("trace", "cut", "evt.pkl", "--start", "2021-02-10T00:00:05", "--end", START + 20, "-o", "cut.parquet")
+    assert (done.status, done.out) == (0, "cut.parquet: node log of 4 nodes, 0.00 h\n")
+    assert idle(here / "cut.parquet") == {"a": [(5, 20)], "b": [(5, 20)], "c": [(10, 20)], "d": [(10, 20)]}
+    (command,) = read_node_log(here / "cut.parquet").provenance["edits"]
+    assert command.startswith("bftrainer trace cut evt.pkl --start")
+
+
+def test_cut_in_a_zone(call, here):
+    """Times are those of the zone."""
+    words = ("--start", "2021-02-10T01:00:20", "--tz", "Europe/Berlin")
+    assert call("trace", "cut", "evt.pkl", *words, "-o", "x.csv").status == 0
+    assert idle(here / "x.csv")["a"] == [(20, 30)]
+
+
+def test_filter(call, here):
+    """Nodes and idle intervals are picked."""
+    words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", 31)
+    done = call("trace", "filter", "evt.pkl", *words, "-o", "f.csv")
+    assert done.status == 0
+    assert idle(here / "f.csv") == {"a": [], "c": []}
+
+
+def test_merge(call, here):
+    """Parts are put together, and what is missing is said."""
+    call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "one.csv")
+    call("trace", "cut", "evt.pkl", "--start", START + 20, "-o", "two.csv")
+    done = call("trace", "merge", "two.csv", "one.csv", "-o", "whole.parquet")
+    assert done.status == 0
+    assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
+    assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
+    assert idle(here / "whole.parquet")["c"] == [(20, 40)]
+
+
+@pytest.mark.parametrize("name", ["x.pkl", "x.csv.gz", "x.parquet"])
+def test_export(call, here, name):
+    """A node log is written in another form, and says the same."""
+    done = call("trace", "export", "evt.pkl", "-o", name)
+    assert (done.status, done.out) == (0, f"{name}: node log of 4 nodes\n")
+    assert idle(here / name) == idle(here / "evt.pkl")
+
+
+def test_round_trip_of_an_import(call, here):
+    """An imported log goes to the legacy pickle and back: nodes, window, rows and intervals are the same."""
+    rows = "1|1970-01-01T00:01:30|1970-01-01T00:02:00|n1\n2|1970-01-01T00:02:30|1970-01-01T00:03:00|n2\n"
+    (here / "sacct.txt").write_text(f"JobID|Start|End|NodeList\n{rows}")
+    given = ImportSettings(start="1970-01-01T00:01:40", end="1970-01-01T00:03:20", zone="UTC")
+    log = import_log("slurm", [here / "sacct.txt"], given).log
+    write_node_log(here / "log.parquet", log)
+    for source, target in (("log.parquet", "log.pkl"), ("log.pkl", "again.parquet")):
+        assert call("trace", "export", source, "-o", target).status == 0
+    again = read_node_log(here / "again.parquet")
+    assert (again.nodes, again.start_ns, again.end_ns) == (log.nodes, log.start_ns, log.end_ns)
+    assert again.time_ns.tolist() == log.time_ns.tolist()
+    assert again.node.tolist() == log.node.tolist()
+    assert again.idle.tolist() == log.idle.tolist()
+
+
+def test_export_to_batsim_and_back(call, here):
+    """Jobs of Batsim are imported again to the same idle intervals."""
+    done = call("trace", "export", "evt.pkl", "--batsim", "-o", "jobs.csv")
+    assert (done.status, done.out) == (0, "jobs.csv: jobs of 4 nodes\n")
+    assert call("import", "auto", "jobs.csv", "-o", "back.parquet").status == 0
+    assert idle(here / "back.parquet") == idle(here / "evt.pkl")
+
+
+def test_anonymise(call, here):
+    """Names become pseudonyms by a key that is made once."""
+    done = call("trace", "anonymise", "evt.pkl", "--key-file", "key", "--shift", -20, "-o", "shared.parquet")
+    assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes\n")
+    assert done.err == "Note: key: a new key; keep it to yourself, and for the next log.\n"
+    again = call("trace", "anonymise", "evt.pkl", "--key-file", "key", "-o", "again.parquet")
+    assert again.err == ""
+    shared = read_node_log(here / "shared.parquet")
+    assert shared.nodes == read_node_log(here / "again.parquet").nodes
+    assert sorted(idle_of(shared, START - 20).values()) == sorted(idle(here / "evt.pkl").values())
+
+
+def test_anonymise_a_part(call, here):
+    """What is not to be shared is left out on the way."""
+    words = ("anonymise", "evt.pkl", "--key-file", "key", "--exclude-nodes", "a,c", "--min-hole", 30)
+    assert call("trace", *words, "-o", "x.csv").out == "x.csv: node log of 2 nodes\n"
+    assert sorted(idle(here / "x.csv").values()) == [[(0, 30)], [(10, 40)]]
+
+
+def test_anonymise_sacct(call, here):
+    """Rows of sacct are shared as rows of sacct."""
+    (here / "sacct.txt").write_text("JobID|Start|End|NodeList|Comment\n1|100|200|secret1|x\n2|100\n")
+    done = call("trace", "anonymise", "sacct.txt", "--key-file", "key", "-o", "shared.txt")
+    assert (done.status, done.out) == (0, "shared.txt: 1 rows\n")
+    assert "Note: left out: Comment\nNote: 1 malformed rows left out\n" in done.err
+    assert "secret" not in (here / "shared.txt").read_text()
+    assert call("import", "slurm", "shared.txt", "--start", 50 + 10**8, "--end", 10**9, "-o", "x.csv").status == 2
+    (here / "sacct.csv").write_text((here / "sacct.txt").read_text())
+    assert call("trace", "anonymise", "sacct.csv", "--key-file", "key", "-o", "again.txt").status == 0
+    assert (here / "again.txt").read_text() == (here / "shared.txt").read_text()
+    refused = call("trace", "anonymise", "sacct.txt", "--key-file", "key", "--min-hole", 5, "-o", "y.txt")
+    assert refused.err.endswith("Error: Expected --min-hole with a node log, got rows: import them first.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("cut", "evt.pkl", "-o", "x.csv"), "Expected --start or --end, got neither."),
+        (("cut", "evt.pkl", "--start", "2026-01-01", "-o", "x.csv"), "Expected a window within that of the log"),
+        (("cut", "evt.pkl", "--start", "noon", "-o", "x.csv"), "Expected a time such as"),
+        (("cut", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
+        (("filter", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
+        (("filter", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Nothing tells of partitions."),
+        (("filter", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
+        (("merge", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
+        (("merge", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
+        (("export", "evt.pkl", "-o", "evt.pkl"), "evt.pkl: Expected no such file yet"),
+        (("export", "evt.pkl", "--batsim", "-o", "x.pkl"), "Expected a name ending in .csv"),
+        (("anonymise", "evt.pkl", "--key-file", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
+        (("anonymise", "evt.pkl", "--key-file", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
+        (("anonymise", "absent", "--key-file", "key", "-o", "x"), "absent: No such file."),
+        (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Nothing tells of partit"),
+        (
+            ("anonymise", "evt.pkl", "--key-file", "key", "--columns", "a", "-o", "x.csv"),
+            "Expected --columns with rows",
+        ),
+        (("anonymise", "tasks.toml", "--key-file", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
+    ],
+)
+def test_bad_input(call, here, words, message):
+    """Bad input is one line, exit status 2, and nothing is written."""
+    before = contents(here)
+    done = call("trace", *words)
+    assert (done.status, done.out) == (2, "")
+    error = done.err.splitlines()[-1]
+    assert error.startswith("Error: ")
+    assert message in error
+    assert contents(here) == before
+
+
+def test_existing_files_are_spared(call, here):
+    """Metadata beside a table are as precious as the table."""
+    (here / "x.json").write_text("precious")
+    assert call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "x.csv").status == 2
+    assert call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "x.csv", "--force").status == 0
+    assert json.loads((here / "x.json").read_text())["nodes"] == ["a", "b", "c", "d"]
+
+
+def test_help(call):
+    """The group lists its commands without importing them."""
+    out = call("trace").out
+    assert out == call("trace", "--help").out
+    for name in ("anonymise", "cut", "export", "filter", "merge"):
+        assert f"  {name} " in out
+        assert "Usage: bftrainer trace" in call("trace", name, "--help").out

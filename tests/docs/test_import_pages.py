@@ -1,0 +1,45 @@
+"""The pages about scheduler logs say all that there is to say."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from bftrainer.cli.import_options import FORMATS, all_options, own_options
+from bftrainer.traces.quality import DataQuality
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def page(name):
+    """Text of a page."""
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_page(name):
+    """It says how to get the log, what is in it, what becomes of it, and shows that."""
+    text = page(f"import-{name}")
+    for heading in ("## Get it", "## What is in it", "## What we do with it"):
+        assert heading in text
+    assert f"$ bftrainer import {name} " in text
+    assert f"(import-{name}.md)" in page("import")
+    for option in own_options(name):
+        flag = f"--{option.replace('_', '-')}"
+        assert flag in text or flag in page("import")
+
+
+def test_every_option_is_described():
+    """What all formats take stands on the common page."""
+    text = page("import")
+    options = [max(option.opts, key=len) for option in all_options(()) if option.opts[0].startswith("-")]
+    spared = {"--output", "--force"}
+    assert [option for option in options if option not in spared and f"{option}" not in text] == []
+
+
+def test_every_figure_is_described():
+    """What is written beside a node log stands on the common page."""
+    text = page("import")
+    assert [one.name for one in fields(DataQuality) if f"`{one.name}`" not in text] == []

@@ -1,0 +1,38 @@
+"""What tests of importers share: a reading's records and a node log's idle intervals as plain rows."""
+
+from __future__ import annotations
+
+from bftrainer.model import NodeLog
+from bftrainer.traces.busy_book import Kind
+from bftrainer.traces.intervals import OPEN_END_NS, OPEN_START_NS, idle_spans
+from bftrainer.traces.reading import Reading
+
+NS = 10**9
+OPEN_START, OPEN_END = float("-inf"), float("inf")
+
+
+def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, float, Kind]]:
+    """Nodes (between commas), start, end and kind of each record, in seconds from `origin_s`."""
+    records = reading.book.records()
+    rows = []
+    for at in range(len(records)):
+        some = records.set_nodes[records.set_ends[records.node_set[at]] : records.set_ends[records.node_set[at] + 1]]
+        start, end = int(records.start_ns[at]), int(records.end_ns[at])
+        rows.append(
+            (
+                ",".join(records.names[node] for node in some),
+                OPEN_START if start == OPEN_START_NS else start / NS - origin_s,
+                OPEN_END if end == OPEN_END_NS else end / NS - origin_s,
+                Kind(records.kind[at]),
+            )
+        )
+    return rows
+
+
+def idle_of(log: NodeLog, origin_s: float = 0.0, unit_s: float = 1.0) -> dict[str, list[tuple[float, float]]]:
+    """Idle intervals by node, in units from `origin_s`."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in log.nodes}
+    spans = idle_spans(log)
+    for node, start, end in zip(spans.node.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True):
+        found[log.nodes[node]].append(((start / NS - origin_s) / unit_s, (end / NS - origin_s) / unit_s))
+    return found
