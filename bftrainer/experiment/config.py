@@ -153,8 +153,11 @@ class ReplayConfig:
         """
         if self.until is None:
             return math.inf
-        # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
-        seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
+        if isinstance(self.until, datetime):
+            # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
+            seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
+        else:
+            seconds = float(self.until)
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
         return seconds
@@ -162,9 +165,9 @@ class ReplayConfig:
 
 def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:
     """Nanoseconds since the Unix epoch of a moment; a number is seconds after the start."""
+    if not isinstance(moment, datetime) and not math.isfinite(moment):
+        raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
     try:
         return instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
     except OverflowError as error:
         raise SettingsError(f"--{option}: {error}") from None
-    except ValueError:
-        raise SettingsError(f"Expected --{option} to be a time, got {moment}.") from None

@@ -36,6 +36,8 @@ OPTIONS = {
     "-nis -1": "first_node >= 0, got -1",
     "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
     "--skip-events -1": "skip_events >= 0, got -1",
+    "--since nan": "--since to be a time",
+    "--since -5": "Expected a start within the log",
     "--until 0": "--until after the window's start",
     "--until 2021-02-09T00:00:00": "--until after the window's start",
     "--until nan": "--until after the window's start",
