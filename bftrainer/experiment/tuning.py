@@ -51,7 +51,7 @@ class Tuning:
         for task in tasks:
             if task.tuning is None:
                 continue
-            files = (task.tuning.train, task.tuning.power)
+            files = (task.tuning.train_trace, task.tuning.power_trace)
             if files not in traces:
                 try:
                     traces[files] = TrainingTrace(*files)

@@ -24,7 +24,7 @@ class TuningSpec:
 
     Parameters
     ----------
-    train, power : str
+    train_trace, power_trace : str
         Files of measured training runs and of their power.
     dataset, network, optimizer : str
         The job, as these files name it.
@@ -40,6 +40,9 @@ class TuningSpec:
         A run stops before it costs this many times the cheapest one; inf: never.
     seed : int, optional
         Seed of the group's policy and paths; the replay's if None.
+    idle_power_w : float, optional
+        What one of its GPUs draws while the task holds it without training, in watts; what an idle node of the pool
+        draws, if None.
 
     Raises
     ------
@@ -47,8 +50,8 @@ class TuningSpec:
         If a number is out of range, or a name empty.
     """
 
-    train: str
-    power: str
+    train_trace: str
+    power_trace: str
     dataset: str
     network: str
     optimizer: str
@@ -58,9 +61,10 @@ class TuningSpec:
     eta: float = 0.5
     beta: float = 2.0
     seed: int | None = None
+    idle_power_w: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train", "power", "dataset", "network", "optimizer"):
+        for name in ("train_trace", "power_trace", "dataset", "network", "optimizer"):
             if not getattr(self, name):
                 raise InvalidTaskError(f"Expected zeus.{name} to be text, got {getattr(self, name)!r}.")
         if not math.isfinite(self.target_metric):
@@ -74,6 +78,8 @@ class TuningSpec:
             raise InvalidTaskError(f"Expected zeus.beta > 0 (inf: never stop early), got {self.beta}.")
         if self.seed is not None and self.seed < 0:
             raise InvalidTaskError(f"Expected zeus.seed >= 0, got {self.seed}.")
+        if self.idle_power_w is not None and not 0.0 <= self.idle_power_w < math.inf:
+            raise InvalidTaskError(f"Expected zeus.idle_power_w of 0 W or more, got {self.idle_power_w}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

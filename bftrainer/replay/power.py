@@ -13,6 +13,7 @@ from bftrainer.model.records import PowerRecord, PowerSample
 from bftrainer.replay.effects import Effects, Moves
 from bftrainer.replay.observers import Observer
 from bftrainer.replay.state import ReplayState
+from bftrainer.replay.tuned import held_idle_w
 
 __all__ = ["PowerMeter"]
 
@@ -117,7 +118,7 @@ class _Draw:
         self.number = int(held.active[slot])
         self.nodes = int(held.counts[slot])
         run, rate = held.specs[self.number].run, float(held.rate[slot])
-        idle_w = self.nodes * idle_node_w
+        idle_w = self.nodes * held_idle_w(held.specs[self.number], idle_node_w)
         if run is None or not rate > 0:
             self.edges: tuple[float, ...] = (np.inf,)
             self.powers: tuple[float, ...] = (idle_w,)

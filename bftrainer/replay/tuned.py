@@ -13,11 +13,19 @@ from bftrainer.model import TaskSpec, Tuner
 from bftrainer.replay.effects import Effects
 from bftrainer.replay.state import ReplayState, Status
 
-__all__ = ["TunedTasks", "drawn_at_most_w", "training_power_w"]
+__all__ = ["TunedTasks", "drawn_at_most_w", "held_idle_w", "training_power_w"]
+
+
+def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
+    """What a node draws that the task holds without training: its own idle power, else that of the pool's nodes."""
+    tuning = spec.tuning
+    if tuning is None or tuning.idle_power_w is None:
+        return idle_node_w
+    return tuning.idle_power_w * spec.gpus_per_node
 
 
 def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
-    """The most that a running task draws from now on, at each count, in watts.
+    """The most that a running task draws from now on, at each count, in watts; also while it rescales, if it says so.
 
     Raises
     ------
@@ -27,9 +35,9 @@ def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
     run = spec.run
     if run is None:
         raise InvalidTaskError(f"Expected a zeus section under a power cap, got none (task {spec.name}).")
-    if progress < run.profiling_work:
-        return np.maximum(run.power_w, run.profiling_power_w)
-    return run.power_w
+    most_w = np.maximum(run.power_w, run.profiling_power_w) if progress < run.profiling_work else run.power_w
+    idle_w = held_idle_w(spec, 0.0)
+    return np.maximum(most_w, idle_w * np.arange(most_w.size)) if idle_w else most_w
 
 
 def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
@@ -37,8 +45,8 @@ def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
     run = spec.run
     if run is None or not count:
         return 0.0
-    steady = run.power_w.item(count)
-    return steady if progress >= run.profiling_work else max(steady, run.profiling_power_w.item(count))
+    most_w = max(run.power_w.item(count), count * held_idle_w(spec, 0.0))
+    return most_w if progress >= run.profiling_work else max(most_w, run.profiling_power_w.item(count))
 
 
 class TunedTasks:

@@ -28,8 +28,8 @@ class ZeusTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    train: Annotated[str, Field(min_length=1)]
-    power: Annotated[str, Field(min_length=1)]
+    train_trace: Annotated[str, Field(min_length=1)]
+    power_trace: Annotated[str, Field(min_length=1)]
     dataset: Annotated[str, Field(min_length=1)]
     network: Annotated[str, Field(min_length=1)]
     optimizer: Annotated[str, Field(min_length=1)]
@@ -39,6 +39,7 @@ class ZeusTable(BaseModel):
     eta: float = 0.5
     beta: float = 2.0
     seed: int | None = None
+    idle_power_w: float | None = None
 
 
 class TaskTable(BaseModel):

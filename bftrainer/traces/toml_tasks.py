@@ -61,7 +61,7 @@ def _tuning(path: Path, zeus: Mapping[str, Any] | None) -> TuningSpec | None:
     """The tuning section, its files looked for beside the task set."""
     if zeus is None:
         return None
-    beside = {key: str(path.parent / zeus[key]) for key in ("train", "power")}
+    beside = {key: str(path.parent / zeus[key]) for key in ("train_trace", "power_trace")}
     return TuningSpec(**{**zeus, **beside})
 
 
@@ -164,7 +164,7 @@ def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
 def _zeus_table(tuning: TuningSpec, folder: Path) -> dict[str, Any]:
     """The tuning section, its files named from the task set's folder."""
     table = {name: value for name, value in asdict(tuning).items() if value is not None}
-    for key in ("train", "power"):
+    for key in ("train_trace", "power_trace"):
         table[key] = os.path.relpath(table[key], folder)
     return table
 

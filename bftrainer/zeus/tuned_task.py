@@ -234,16 +234,16 @@ def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str],
         section.default_batch_size,
     )
     own = seed if section.seed is None else section.seed
-    measured = traces.get((section.train, section.power))
+    measured = traces.get((section.train_trace, section.power_trace))
     if measured is None:
         raise InvalidTaskError(
-            f"Expected traces that were read, got {section.train}, {section.power} (task {task.name})."
+            f"Expected traces that were read, got {section.train_trace}, {section.power_trace} (task {task.name})."
         )
     try:
         trace = measured.of(job)
         trace.at(section.default_batch_size)
     except ValueError as error:
-        raise InvalidTaskError(f"{section.train}, task {task.name}: {error}") from None
+        raise InvalidTaskError(f"{section.train_trace}, task {task.name}: {error}") from None
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
     sizes.register_job(job, list(trace.batch_sizes))
     training = Training(job, trace, section.eta, np.random.default_rng(own))

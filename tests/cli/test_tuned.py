@@ -21,8 +21,8 @@ gpus_per_node = 2
 [task.scaling]
 model = "linear"
 [task.zeus]
-train = "train.csv"
-power = "power.csv"
+train_trace = "train.csv"
+power_trace = "power.csv"
 dataset = "images"
 network = "net"
 optimizer = "sgd"
@@ -75,7 +75,7 @@ SECTIONS = {
     "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
     "beta": ("0.0", "tuned.toml, task J0: Expected zeus.beta > 0 (inf: never stop early), got 0.0."),
     "max_epochs": ("0", "tuned.toml, task J0: Expected zeus.max_epochs >= 1, got 0."),
-    "train": ('"trian.csv"', "trian.csv: No such file (task J0)."),
+    "train_trace": ('"trian.csv"', "trian.csv: No such file (task J0)."),
 }
 
 

@@ -39,12 +39,14 @@ def churn(rng: np.random.Generator, nodes: int, steps: int):
     st.floats(0.0, 1500.0),
     st.sampled_from(["chosen", "pareto", "all"]),
     st.sampled_from(["highs", "exhaustive"]),
+    st.sampled_from([None, 0.0, 150.0]),
 )
 @settings(max_examples=40)
-def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver):
+def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver, idle_w):
     """Whatever nodes do, and whatever the cap, from 0 up and changing: what is drawn stays below it."""
     rng = np.random.default_rng(seed)
-    tasks = tuned.recurrences(6, most=4, grow_cost_s=15.0, shrink_cost_s=5.0)
+    section = tuned.section(idle_power_w=idle_w)
+    tasks = tuned.recurrences(6, most=4, grow_cost_s=15.0, shrink_cost_s=5.0, tuning=section)
     caps = [(400.0, cap_w / 3), (700.0, cap_w)]
     recording, metered, _ = tuned.run(
         tasks,
@@ -63,6 +65,27 @@ def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver):
     for piece in metered.samples:
         allowed = cap_w / 3 if 400.0 <= piece.begin_s < 700.0 else cap_w
         assert piece.tasks_w + piece.idle_w <= allowed * (1 + 1e-9) + 1e-6
+
+
+def test_idle_power_of_a_task():
+    """While it rescales a task draws its own idle power on each of its GPUs, else that of the pool's nodes.
+
+    It grows from one node to two at 40 s, which takes 5 s, and nothing else differs.
+    """
+    energy = {}
+    for own_w in (None, 50.0):
+        tasks = tuned.recurrences(1, most=2, grow_cost_s=5.0, gpus_per_node=4, tuning=tuned.section(idle_power_w=own_w))
+        rows = [(0.0, ("n0",), ()), (40.0, ("n1",), ())]
+        _, metered, _ = tuned.run(tasks, rows, 60.0, solver="dp", forward_time_s=1000.0, idle_node_w=10.0)
+        energy[own_w] = sum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in metered.samples)
+    assert energy[50.0] - energy[None] == pytest.approx(5.0 * 2 * (4 * 50.0 - 10.0))
+
+
+@pytest.mark.parametrize("watts", [-1.0, math.inf, math.nan])
+def test_idle_power_of_a_task_has_a_range(watts):
+    """From 0 W on, and finite."""
+    with pytest.raises(InvalidTaskError, match=r"Expected zeus\.idle_power_w of 0 W or more"):
+        tuned.section(idle_power_w=watts)
 
 
 @given(st.integers(0, 10_000), st.floats(0.0, 2000.0), st.floats(0.0, 1.0))

@@ -203,7 +203,7 @@ def test_a_group_is_no_task_of_its_own():
 
 def test_traces_must_have_been_read():
     """A task that names other files than the tuner was given is refused, by its name and theirs."""
-    strange = replace(tuned.section(), power="other.csv")
+    strange = replace(tuned.section(), power_trace="other.csv")
     with pytest.raises(InvalidTaskError, match=r"traces that were read, got train.csv, other.csv \(task J0\)"):
         tuned.tuner(tuned.recurrences(1, tuning=strange))
 

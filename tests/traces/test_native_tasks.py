@@ -13,8 +13,8 @@ HEAD = 'schema = 1\n[[task]]\nname = "J1"\nmax_nodes = 8\nwork = 1e6\n'
 GOOD = HEAD + "min_nodes = 1\n"
 CURVE = GOOD + "[task.scaling]\n"
 ZEUS = """[task.zeus]
-train = "train.csv"
-power = "power.csv"
+train_trace = "train.csv"
+power_trace = "power.csv"
 dataset = "images"
 network = "net"
 optimizer = "sgd"
@@ -150,7 +150,7 @@ def test_scaling_may_be_missing(toml):
             "task J1: Expected submit between the years 1678 and 2262, got 3021-02-10 00:00:00+00:00.",
         ),
         (GOOD + "deadline = true\n", "task J1: Expected deadline to be a date or seconds, got True."),
-        (GOOD + "[task.zeus]\ndataset = 'x'\n", "task J1: Missing key 'train'."),
+        (GOOD + "[task.zeus]\ndataset = 'x'\n", "task J1: Missing key 'train_trace'."),
         (GOOD + "[task.zeus]\nnetwrk = 'x'\n", "task J1: Unknown key 'netwrk' in zeus. Did you mean 'network'?"),
         (GOOD + ZEUS, "task J1: Expected no work beside a zeus section, which counts in epochs."),
         (GOOD.replace("work = 1e6\n", ""), "task J1: Missing key 'work'."),
@@ -342,8 +342,8 @@ def test_a_tuning_section_comes_back(toml, tmp_path):
 
 def replaced(task):
     """A task whose files are named in full."""
-    train, power = (str(Path(getattr(task.tuning, key)).resolve()) for key in ("train", "power"))
-    return replace(task, tuning=replace(task.tuning, train=train, power=power))
+    train, power = (str(Path(getattr(task.tuning, key)).resolve()) for key in ("train_trace", "power_trace"))
+    return replace(task, tuning=replace(task.tuning, train_trace=train, power_trace=power))
 
 
 @pytest.mark.parametrize("name", ["tasks.csv", "tasks-Jbnd.pkl"])
