@@ -23,6 +23,8 @@ from tests.shipped import shipped
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
+# Pages whose examples are whole replays, many at once.
+LONG = ("campaigns.md", "report.md", "spot.md", "tutorial-research.md", "tutorial-training.md")
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -82,7 +84,10 @@ def run_python(block, names):
     assert not failed, "".join(said)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+)
 def test_examples_run(page, tmp_path, monkeypatch):
     """Each example of a page does what the page says."""
     monkeypatch.chdir(tmp_path)
