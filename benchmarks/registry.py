@@ -14,6 +14,7 @@ from benchmarks.decision import (
 )
 from benchmarks.logs import PLAIN_READ, PLAIN_SORT, import_cases, interval_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
+from benchmarks.server import HEALTH, server_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
 from benchmarks.tuned import PLAIN, tuned_cases
 from benchmarks.tuning import DRAWS, zeus_cases
@@ -80,6 +81,13 @@ WORKLOADS = {
         ),
         Workload("sweep", "A sweep as a process, start to end.", sweep_cases, 2, (ONE_WORKER,)),
         Workload("report", "The page of a finished run, as a process.", report_cases, 5),
+        Workload(
+            "server",
+            "A cycle of prediction and report over HTTP: one worker, SQLite, results never forgotten.",
+            server_cases,
+            runs=5,
+            baselines=(HEALTH,),
+        ),
         Workload(
             "start-up", "Until a process has answered that does nothing.", start_up_cases, 10, ("python -c pass",)
         ),

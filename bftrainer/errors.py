@@ -18,11 +18,25 @@
     │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
     │   ├── RunDirectoryError           a directory that should hold a finished run, or one file of it
     │   ├── SweepError                  a description of a sweep, or one option of it
+    │   ├── MeasurementError            a way to measure energy or to limit power that is not there
+    │   ├── JournalError                a directory without a run that can be resumed
     │   └── OutputError                 a place that results cannot be written to
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
     │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
     │   ├── AllPrunedError              no batch size is left (a ValueError too)
+    │   ├── TrainingReportError         a training script reported nothing that can be booked (a RuntimeError too)
     │   └── TuningProtocolError         methods called out of order (a RuntimeError too)
+    ├── BatchSizeServerError            exit status 1: the batch-size server, or a request to it, failed
+    │   ├── UnknownJobError             no such job is registered
+    │   ├── UnknownTrialError           no such trial was handed out
+    │   ├── TrialEndedError             a result of a trial that was ended without one
+    │   ├── LateTrialError              a result that counts no more, in the manner of the published server
+    │   ├── JobMismatchError            a job that is registered with other settings
+    │   ├── NothingConvergedError       no batch size of a job reached its target
+    │   ├── UnusableRequestError        a request that the published server breaks on
+    │   ├── StoreUnavailableError       the database cannot be reached, read or written now
+    │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
+    │   └── TrainingStoppedError        a trial was told to stop before it converged
     └── SolverError                     exit status 1: a solver failed on a valid problem
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
@@ -37,29 +51,43 @@ from difflib import get_close_matches
 
 __all__ = [
     "AllPrunedError",
+    "BatchSizeServerError",
     "BftrainerError",
     "HostlistError",
     "InputError",
     "InvalidTaskError",
+    "JobMismatchError",
+    "JournalError",
+    "LateTrialError",
     "LogError",
+    "MeasurementError",
     "NodeLogError",
     "NotConvergedError",
+    "NothingConvergedError",
     "ObjectiveError",
     "OutputError",
     "RunDirectoryError",
+    "ServerRequestError",
     "SettingsError",
     "SolverError",
     "SolverUnavailableError",
+    "StoreUnavailableError",
     "SweepError",
     "TrainingProfileError",
+    "TrainingReportError",
+    "TrainingStoppedError",
     "TrainingTraceError",
+    "TrialEndedError",
     "TuningError",
     "TuningInputError",
     "TuningProtocolError",
+    "UnknownJobError",
     "UnknownSolverError",
+    "UnknownTrialError",
     "UnsafePickleError",
     "UnsupportedProblemError",
     "UnsupportedScalingError",
+    "UnusableRequestError",
     "nearest",
     "suggestion",
 ]
@@ -121,6 +149,14 @@ class SweepError(InputError):
     """A sweep is described wrongly, or cannot be run where it should."""
 
 
+class MeasurementError(InputError):
+    """Energy cannot be measured, or power not limited, in the way that was asked for."""
+
+
+class JournalError(InputError):
+    """A directory holds no run that can be resumed, or another process runs it."""
+
+
 class OutputError(InputError):
     """Results cannot be written where the user wants them."""
 
@@ -169,8 +205,66 @@ class AllPrunedError(TuningError, ValueError):
     """No batch size reached the target in a round of pruning."""
 
 
+class TrainingReportError(TuningError, RuntimeError):
+    """A training script ended well, and yet reported nothing that can be booked."""
+
+
 class TuningProtocolError(TuningError, RuntimeError):
     """A policy's methods were called in an order that makes no sense."""
+
+
+class BatchSizeServerError(BftrainerError):
+    """The batch-size server cannot do what it was asked to, or a request did not reach it."""
+
+
+class UnknownJobError(BatchSizeServerError):
+    """No job of that name is registered."""
+
+
+class UnknownTrialError(BatchSizeServerError):
+    """No trial of that job, number and batch size was handed out."""
+
+
+class TrialEndedError(BatchSizeServerError):
+    """A trial that was ended without a result cannot have one any more."""
+
+
+class LateTrialError(BatchSizeServerError):
+    """A trial of the pruning was reported after it, which the published server does not take."""
+
+
+class JobMismatchError(BatchSizeServerError):
+    """A job of that name is registered with other settings."""
+
+
+class NothingConvergedError(BatchSizeServerError):
+    """No batch size of the job reached its target in a round of pruning."""
+
+
+class UnusableRequestError(BatchSizeServerError):
+    """A request that is well-formed and means nothing."""
+
+
+class StoreUnavailableError(BatchSizeServerError):
+    """The database cannot be reached, read or written at this moment."""
+
+
+class ServerRequestError(BatchSizeServerError):
+    """A request to the batch-size server was answered by an error, or not at all.
+
+    Attributes
+    ----------
+    status : int or None
+        The HTTP status; None if there was no answer.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TrainingStoppedError(BatchSizeServerError):
+    """The server had a trial stop before its target was reached."""
 
 
 class SolverError(BftrainerError):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bso.processes import free_port
+
 ROOT = Path(__file__).parents[1]
 RUN_FILES = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
 LIST_TRACED_JOBS = """
@@ -19,6 +21,14 @@ from bftrainer.experiment.zeus_sample import zeus_sample
 from bftrainer.zeus import TrainingTrace
 sample = zeus_sample()
 print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))
+"""
+LIST_JOBS = """
+import re, sys
+import httpx
+from bftrainer.bso import BatchSizeClient
+with BatchSizeClient(sys.argv[1], retries=8) as client:
+    print(client.jobs())
+print(re.search("No jobs here", httpx.get(sys.argv[1]).text)[0])
 """
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -75,3 +85,21 @@ def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):
         results = tmp_path / f"sample-{number}-itrOut"
         assert f"Results: {results.name}\n(in {tmp_path})\n" in done.stdout
         assert {path.name for path in results.iterdir()} >= RUN_FILES
+
+
+def test_the_server_runs_with_its_extra_alone(checkout, tmp_path):
+    """`pip install bftrainer[server]` brings all that serving takes: tables, templates and the page."""
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, checkout, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    run(tmp_path / "env/bin/python", "-m", "pip", "install", "-q", f"{wheel}[server]", cwd=tmp_path)
+    words = [tmp_path / "env/bin/bftrainer", "bso", "serve", "--port", str(free_port())]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*map(str, words)], cwd=tmp_path, stderr=log)
+    try:
+        listed = [tmp_path / "env/bin/python", "-c", LIST_JOBS, f"http://127.0.0.1:{words[-1]}"]
+        assert run(*listed, cwd=tmp_path).stdout == "[]\nNo jobs here\n"
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert (tmp_path / "bftrainer-bso.db").exists()

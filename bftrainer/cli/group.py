@@ -20,20 +20,22 @@ INTERRUPTED = 130
 # Command: module, attribute, one line of help; nothing else of them is needed for `bftrainer --help`.
 _COMMANDS = {
     "advise": ("bftrainer.cli.advise", "advise", "Search settings on a part of a log, and prove them on the rest."),
+    "bso": ("bftrainer.cli.bso", "bso", "Serve batch sizes to recurring training jobs."),
     "compare": ("bftrainer.cli.compare", "compare", "Compare finished runs."),
     "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
     "convert": ("bftrainer.cli.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("bftrainer.cli.forecast", "forecast", "Tell how probably tasks are done by a deadline."),
     "import": ("bftrainer.cli.import_log", "import_log", "Turn a scheduler's log into a node log."),
+    "master": ("bftrainer.cli.master", "master", "Drive a real training job through its recurrences."),
     "plot": ("bftrainer.cli.plot", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay", "replay", "Replay a node log with a task set."),
-    "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
     "report": ("bftrainer.cli.report", "report", "Make one page of finished runs."),
     "solvers": ("bftrainer.cli.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
+    "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("bftrainer.cli.sweep", "sweep", "Replay a grid or list of settings."),
-    "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
     "tasks": ("bftrainer.cli.tasks", "tasks", "Make task sets and scalability curves."),
     "trace": ("bftrainer.cli.trace", "trace", "Measure, generate, cut and share traces of nodes."),
+    "zeus": ("bftrainer.cli.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
 }
 
 

@@ -18,6 +18,7 @@ from bftrainer.cli.zeus_options import (
     output_options,
     policy_options,
     seed_options,
+    server_costs_option,
     trace_options,
     with_options,
 )
@@ -51,6 +52,7 @@ _correction_options = with_options(
         is_flag=True,
         help="Correct what is published: bounds follow the cost of all tries of a job, not the last one's.",
     ),
+    server_costs_option,
     click.option(
         "--max-retries",
         type=click.IntRange(min=0),
@@ -119,6 +121,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
     corrections = Corrections(
         group_never_ran_cost=options["group_never_ran_cost"],
         group_min_cost_accumulates=options["group_min_cost_accumulates"],
+        server_costs=options["server_costs"],
     )
     retries = options["max_retries"]
     settings = knobs(options) | {

@@ -23,6 +23,7 @@ __all__ = [
     "policy_names",
     "policy_options",
     "seed_options",
+    "server_costs_option",
     "trace_options",
     "with_options",
 ]
@@ -112,6 +113,12 @@ policy_options = with_options(
         shell_complete=_power_policies,
         help="Chooses power limits: jit, max-power, oracle or module:callable.",
     ),
+)
+server_costs_option = click.option(
+    "--server-costs",
+    is_flag=True,
+    help="Count costs as the batch-size server does: bounds follow the cheapest single run, arms start from "
+    "explorations alone.",
 )
 
 

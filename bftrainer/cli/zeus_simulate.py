@@ -18,6 +18,7 @@ from bftrainer.cli.zeus_options import (
     output_options,
     policy_options,
     seed_options,
+    server_costs_option,
     trace_options,
 )
 
@@ -37,6 +38,7 @@ __all__ = ["simulate"]
 )
 @knob_options
 @policy_options
+@server_costs_option
 @seed_options(1)
 @figure_options
 @output_options
@@ -66,14 +68,14 @@ def simulate(
     from bftrainer.experiment.zeus_drawing import plan_figures
     from bftrainer.experiment.zeus_inputs import choose_jobs, load_traces
     from bftrainer.experiment.zeus_summary import summarise
+    from bftrainer.zeus import Corrections
 
     check_output(output, force=force)
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options), one=True)
-    first = [
-        Simulation(job, recurrences, policy=options["policy"], power_policy=options["power_policy"], **knobs(options))
-        for job in jobs
-    ]
+    settings = {name: options[name] for name in ("policy", "power_policy")} | knobs(options)
+    corrections = Corrections(server_costs=options["server_costs"])
+    first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
     simulations = [each for simulation in first for each in with_seeds(simulation, seeds)]
     plan = plan_figures(figures, figure_format, simulations, fronts=True, force=force)
     with counting("Simulating", len(simulations)) as count:

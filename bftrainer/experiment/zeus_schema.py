@@ -61,6 +61,7 @@ class CorrectionsTable(BaseModel):
 
     group_never_ran_cost: bool
     group_min_cost_accumulates: bool
+    server_costs: bool = False
 
 
 class RunRow(BaseModel):

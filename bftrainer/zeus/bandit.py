@@ -183,11 +183,22 @@ class GaussianTS:
         check_exploration(num_exploration)
         self.num_exploration = int(num_exploration)
         self.level = logging.INFO if verbose else logging.DEBUG
-        self.rng = np.random.default_rng(check_seed(seed))
+        self._seed = check_seed(seed)
+        self._rng: np.random.Generator | None = None
+        self._rng_state: dict[str, Any] | None = None
         self.beliefs = {
             arm: Belief(self.prior_mean, self.prior_precision, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
         }
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The bandit's own generator; made when something is drawn, as a bandit that only learns needs none."""
+        if self._rng is None:
+            self._rng = np.random.default_rng(self._seed)
+            if self._rng_state is not None:
+                self._rng.bit_generator.state = self._rng_state
+        return self._rng
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
         """Learn from rewards.
@@ -284,7 +295,7 @@ class GaussianTS:
             "prior_precision": self.prior_precision,
             "num_exploration": self.num_exploration,
             "beliefs": [[arm, *belief.to_list()] for arm, belief in self.beliefs.items()],
-            "rng": self.rng.bit_generator.state,
+            "rng": self._rng_state if self._rng is None and self._rng_state else self.rng.bit_generator.state,
         }
 
     @classmethod
@@ -293,7 +304,7 @@ class GaussianTS:
         prior = (state["prior_mean"], state["prior_precision"])
         bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], 0, verbose)
         bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
-        bandit.rng.bit_generator.state = state["rng"]
+        bandit._rng_state = state["rng"]
         return bandit
 
     def _log(self, message: str, *values: object) -> None:

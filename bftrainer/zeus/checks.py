@@ -80,7 +80,7 @@ def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
     return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
 
 
-def check_told(job: Job, batch_size: int, converged: bool | None) -> bool:
+def check_told(job: object, batch_size: int, converged: bool | None) -> bool:
     """Whether a run converged, for a policy that has to know.
 
     Raises

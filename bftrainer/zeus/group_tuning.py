@@ -101,7 +101,7 @@ class GroupTuning:
             )
         batch_size = self.best_batch_size if self._flying else tuning.batch_sizes.predict(tuning.job)
         power_limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
-        outcome = tuning.training.run(batch_size, power_limit, tuning.cost_bound, profile)
+        outcome = tuning.run(batch_size, power_limit, profile)
         flight = _Flight(
             index, attempt, job, batch_size, int(power_limit), profile, outcome, self._cost(outcome), spent_j
         )

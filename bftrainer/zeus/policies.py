@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from bftrainer.errors import AllPrunedError, TuningInputError, nearest
+from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.bandit import GaussianTS, check_exploration, check_prior, check_reward_precision
-from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_seed, check_told, registered
+from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_seed, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
+from bftrainer.zeus.pruned_bandit import BanditSettings, PrunedBandit
 from bftrainer.zeus.pruning import PruningExploreManager
 from bftrainer.zeus.rewards import RewardLog
 
 __all__ = ["GTSBatchSizeOptimizer", "PruningGTSBatchSizeOptimizer"]
 
-logger = logging.getLogger(__name__)
-
 # Times that each survivor of the pruning is played before draws decide: each was observed as often by then.
 NUM_EXPLORATION = 2
-
-
-@dataclass(slots=True)
-class _Tuned:
-    """What pruning and bandit know of one job; `bandit` is None while batch sizes are being pruned."""
-
-    manager: PruningExploreManager
-    rewards: dict[int, RewardLog] = field(default_factory=dict)
-    bandit: GaussianTS | None = None
 
 
 class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
@@ -49,6 +37,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         Seed of each job's bandit.
     verbose : bool
         Log choices at level INFO, rather than DEBUG.
+    explorations_alone : bool
+        Make the arms of what the explorations cost alone, whatever the window, as the batch-size server does.
 
     Raises
     ------
@@ -68,6 +58,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         concurrency: bool = False,
         seed: int = 123456,
         verbose: bool = True,
+        *,
+        explorations_alone: bool = False,
     ) -> None:
         if window_size < 0 or window_size == 1:
             raise TuningInputError(f"Expected a window of 0 (all) or at least 2 runs, got {window_size}.")
@@ -75,8 +67,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.window_size, self.concurrency = window_size, concurrency
         self.seed, self.verbose = check_seed(seed), verbose
-        self.level = logging.INFO if verbose else logging.DEBUG
-        self._jobs: dict[Job, _Tuned] = {}
+        self.explorations_alone = explorations_alone
+        self._jobs: dict[Job, PrunedBandit] = {}
 
     @property
     def name(self) -> str:
@@ -96,7 +88,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         check_batch_sizes(job, batch_sizes)
         if job.default_bs is None:
             raise TuningInputError(f"Default BS not specified for {job}.{nearest(0, batch_sizes)}")
-        self._jobs[job] = _Tuned(PruningExploreManager(batch_sizes, job.default_bs))
+        self._jobs[job] = PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), self._settings())
 
     def predict(self, job: Job) -> int:
         """Batch size of the next run: the next to explore, then the bandit's choice.
@@ -108,12 +100,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningProtocolError
             If the job is not registered, or the last exploration was not observed yet.
         """
-        tuned = registered(self._jobs, job)
-        if tuned.bandit is None:
-            if not tuned.manager.done:
-                return tuned.manager.next_batch_size()
-            tuned.bandit = self._start_bandit(job, tuned)
-        return tuned.bandit.predict()
+        return registered(self._jobs, job).predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         """Learn from a run.
@@ -127,41 +114,23 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         """
         tuned = registered(self._jobs, job)
         check_cost(job, batch_size, cost)
-        rewards = tuned.rewards.get(batch_size)
-        if rewards is None:
-            batch_size = int(batch_size)
-            rewards = RewardLog()
-        if tuned.bandit is None:
-            # First, so that what is refused leaves no trace.
-            self._prune(job, tuned, batch_size, cost, converged)
-        tuned.rewards[batch_size] = rewards
-        rewards.append(-cost)
-        if tuned.bandit is not None:
-            tuned.bandit.learn(batch_size, rewards.statistics(self.window_size))
+        expected = tuned.manager.expecting == batch_size or not self.concurrency
+        tuned.observe(batch_size, cost, converged, exploration=expected)
 
     def bandit(self, job: Job) -> GaussianTS | None:
         """The bandit that plays for a job; None while its batch sizes are being pruned."""
         return registered(self._jobs, job).bandit
 
-    def _prune(self, job: Job, tuned: _Tuned, batch_size: int, cost: float, converged: bool | None) -> None:
-        converged = check_told(job, batch_size, converged)
-        if tuned.manager.expecting == batch_size or not self.concurrency:
-            tuned.manager.report_batch_size_result(batch_size, cost, converged)
-            logger.log(self.level, "%s: batch size %s %s.", job, batch_size, "reached" if converged else "pruned")
-
-    def _start_bandit(self, job: Job, tuned: _Tuned) -> GaussianTS:
-        survivors = tuned.manager.batch_sizes
-        if not survivors:
-            raise AllPrunedError(
-                f"{job}: Expected a batch size that reaches the target, but all were pruned in the last round."
-            )
-        bandit = GaussianTS(
-            survivors, 0.0, self.prior_mean, self.prior_precision, NUM_EXPLORATION, self.seed, self.verbose
+    def _settings(self) -> BanditSettings:
+        return BanditSettings(
+            self.prior_mean,
+            self.prior_precision,
+            self.window_size,
+            NUM_EXPLORATION,
+            self.seed,
+            self.verbose,
+            self.explorations_alone,
         )
-        for size in survivors:
-            bandit.learn(size, tuned.rewards[size].statistics(self.window_size))
-        logger.log(self.level, "%s: batch sizes %s survived the pruning.", job, survivors)
-        return bandit
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
@@ -171,13 +140,10 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
             "window_size": self.window_size,
             "concurrency": self.concurrency,
             "seed": self.seed,
+            "explorations_alone": self.explorations_alone,
             "jobs": [
-                {
-                    "job": job.to_dict(),
-                    "manager": tuned.manager.to_dict(),
-                    "rewards": [[size, log.tolist()] for size, log in tuned.rewards.items()],
-                    "bandit": tuned.bandit.to_dict() if tuned.bandit else None,
-                }
+                {"job": job.to_dict(), "rewards": [[size, log.tolist()] for size, log in tuned.rewards.items()]}
+                | tuned.to_dict()
                 for job, tuned in self._jobs.items()
             ],
         }
@@ -185,15 +151,11 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> PruningGTSBatchSizeOptimizer:
         """The optimizer whose `to_dict` gave `state`."""
-        names = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed")
-        optimizer = cls(**{name: state[name] for name in names}, verbose=verbose)
+        optimizer = cls(**{name: value for name, value in state.items() if name != "jobs"}, verbose=verbose)
         for entry in state["jobs"]:
-            tuned = _Tuned(
-                PruningExploreManager.from_dict(entry["manager"]),
-                {size: RewardLog(rewards) for size, rewards in entry["rewards"]},
-                GaussianTS.from_dict(entry["bandit"], verbose) if entry["bandit"] else None,
-            )
-            optimizer._jobs[Job(**entry["job"])] = tuned
+            rewards = {size: RewardLog(own) for size, own in entry["rewards"]}
+            job = Job(**entry["job"])
+            optimizer._jobs[job] = PrunedBandit.from_dict(entry, job, optimizer._settings(), rewards)
         return optimizer
 
 

@@ -18,6 +18,7 @@ from bftrainer.zeus.groups import group_jobs
 from bftrainer.zeus.history import HistoryEntry
 from bftrainer.zeus.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.job import Job
+from bftrainer.zeus.policies import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.trace import JobTrace, TrainingTrace
 from bftrainer.zeus.training import Training
 from bftrainer.zeus.tuning import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver, Tuning
@@ -171,9 +172,12 @@ class Simulator:
         _check_default(job, trace)
         # In one copy, so that a policy that is both optimizers stays one.
         sizes, limits = deepcopy((self.batch_size_optimizer, self.power_limit_optimizer))
+        if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
+            sizes.explorations_alone = True
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
-        return Tuning(training, sizes, limits, beta_knob, self.observers, self.level)
+        costs = self.corrections.server_costs
+        return Tuning(training, sizes, limits, beta_knob, self.observers, self.level, server_costs=costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:

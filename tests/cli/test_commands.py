@@ -25,7 +25,10 @@ def imported_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["replay", "--help"], ["tasks", "--help"], ["convert", "--help"], []])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["replay", "--help"], ["tasks", "--help"], ["convert", "--help"], ["master", "run", "--help"], []],
+)
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: neither data libraries nor solvers are loaded for it."""
     code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"

@@ -95,6 +95,27 @@ def test_early_stopping_by_hand():
     assert [run.outcome.epochs for run in runs] == [4, 8, 4, 8, 4]
 
 
+def test_costs_as_the_server_counts_them():
+    """With `server_costs` a run beyond its bound has not converged, and bounds follow the cheapest run alone."""
+    made = world({8: [4.0], 16: [8.0]}, default_bs=8)
+    sizes = (8, 16, 8, 16, 8)
+    # The bound, 10,212.5, allows for the 8 epochs that batch size 16 needs, but not for what profiling adds to them.
+    published = simulator(made, Scripted(*sizes)).job_runs(made.job, 2, 0.95, 0.0)
+    assert [(run.cost_j, run.outcome.reached) for run in published] == [(10_750.0, True), (10_375.0, True)]
+    seen = Runs()
+    corrected = simulator(made, Scripted(*sizes), corrections=Corrections(server_costs=True), observers=[seen])
+    with pytest.raises(NotConvergedError, match="Did not reach the target metric in 20 tries"):
+        corrected.job_runs(made.job, 3, 0.95, 0.0)
+    runs = seen.runs
+    assert [(run.recurrence, run.cost_j, run.outcome.reached) for run in runs[:3]] == [
+        (0, 10_750.0, True),
+        (1, 10_375.0, False),
+        (1, 10_000.0, True),
+    ]
+    # 0.95 of 10,000, the last run's cost without its failed try, allows for 7 epochs.
+    assert (runs[3].outcome.epochs, runs[3].outcome.reached) == (7, False)
+
+
 def test_a_run_that_never_starts():
     """It is observed at 100 times the bound, books nothing, and counts as a try."""
     made = world({8: [4.0], 1: [4.0]}, default_bs=8)

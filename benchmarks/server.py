@@ -1,0 +1,181 @@
+"""Workload *server*: cycles of prediction and report against a batch-size server, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import cached_property, partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import Case, Plan, Sample, Unmeasured
+
+__all__ = ["HEALTH", "server_cases"]
+
+HEALTH = "2 health checks"
+CLIENTS = 8
+_SERVE = "from bftrainer.cli import main; main()"
+_SIZES = (8, 16, 32, 64, 128, 256)
+# Real cycles before a job's trials are multiplied: by then the bandit plays.
+_REAL = 40
+
+
+def server_cases(plan: Plan) -> Iterator[Case]:
+    """One worker on an SQLite file, by trials that the job has had: each result counts, none is forgotten."""
+    server = _Server(plan)
+    for trials in (50,) if plan.quick else (200, 2_000, 20_000):
+        job_id, group = f"t-{trials}", f"after {trials:,} trials"
+        server.jobs[job_id] = trials
+        for name, clients, work in (
+            (HEALTH, 1, _health),
+            ("1 client", 1, partial(_cycle, job_id)),
+            (f"{CLIENTS} clients", CLIENTS, partial(_cycle, job_id)),
+        ):
+            once = partial(server.once, work, clients, 16 if plan.quick else 400)
+            yield Case(group, name, once, prepare=server.prepare, budget_s=60.0)
+
+
+class _Server:
+    """A server process that is started when it is first asked, and ends with this one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.jobs: dict[str, int] = {}
+        self._filled: set[str] = set()
+
+    def prepare(self) -> None:
+        """Make jobs and start the server, if that was not done yet."""
+        if find_spec("fastapi") is None:
+            raise Unmeasured("not installed")
+        missing = {job_id: trials for job_id, trials in self.jobs.items() if job_id not in self._filled}
+        asyncio.run(_fill(self._url, missing, self.plan.seed))
+        self._filled |= set(missing)
+        # The first report reads all earlier results, once.
+        self.once(partial(_cycle, next(reversed(self.jobs))), 1, 8, 0)
+
+    def once(self, work: Callable[[Any, np.random.Generator], None], clients: int, cycles: int, run: int) -> Sample:
+        """So many cycles by so many clients at once: seconds a cycle."""
+        with ThreadPoolExecutor(clients) as pool:
+            lines = [_Line(self.port) for _ in range(clients)]
+            seeds = [np.random.default_rng([self.plan.seed, run, number]) for number in range(clients)]
+            began = time.perf_counter()
+            done = [
+                pool.submit(_repeated, work, line, rng, cycles // clients)
+                for line, rng in zip(lines, seeds, strict=True)
+            ]
+            for each in done:
+                each.result()
+            seconds = time.perf_counter() - began
+        for line in lines:
+            line.close()
+        return Sample(seconds / (cycles // clients * clients))
+
+    @property
+    def _url(self) -> str:
+        return f"sqlite+aiosqlite:///{self.plan.scratch / 'bso.db'}"
+
+    @cached_property
+    def port(self) -> int:
+        """Where it listens."""
+        with socket.socket() as trial:
+            trial.bind(("127.0.0.1", 0))
+            port: int = trial.getsockname()[1]
+        words = ["bso", "serve", "--port", str(port), "--database", self._url]
+        log = (self.plan.scratch / "server.log").open("wb")
+        process = subprocess.Popen([sys.executable, "-c", _SERVE, *words], stderr=log, cwd=self.plan.scratch)
+        atexit.register(process.wait)
+        atexit.register(process.terminate)
+        while process.poll() is None:
+            with suppress(OSError), closing(_Line(port)) as line:
+                line.ask("GET", "/readyz")
+                return port
+            time.sleep(0.05)
+        raise Unmeasured("the server did not start")
+
+
+class _Line:
+    """A connection that stays open."""
+
+    def __init__(self, port: int) -> None:
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._http.connect()
+        self._http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer, which has to be a good one."""
+        text = None if body is None else json.dumps(body)
+        self._http.request(method, path, text, {} if text is None else {"Content-Type": "application/json"})
+        answer = self._http.getresponse()
+        content = json.loads(answer.read())
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {content}")
+        return content
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+
+def _repeated(
+    work: Callable[[_Line, np.random.Generator], None], line: _Line, rng: np.random.Generator, n: int
+) -> None:
+    for _ in range(n):
+        work(line, rng)
+
+
+def _health(line: _Line, _: np.random.Generator) -> None:
+    line.ask("GET", "/healthz")
+    line.ask("GET", "/healthz")
+
+
+def _cycle(job_id: str, line: _Line, rng: np.random.Generator) -> None:
+    trial = line.ask("GET", f"/jobs/batch_size?job_id={job_id}")
+    used = {"time": 1.0, "energy": _energy(trial["batch_size"], rng)}
+    line.ask("POST", "/report", trial | used | {"metric": 0.6, "current_epoch": 3})
+
+
+def _energy(batch_size: int, rng: np.random.Generator) -> float:
+    return 1000 + 5 * abs(batch_size - 64) + 50 * rng.random()
+
+
+async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
+    """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
+    from bftrainer.bso.opening import open_store
+    from bftrainer.bso.optimizer import ZeusBatchSizeOptimizer
+    from bftrainer.bso.schemas import JobSpec, TrainingResult
+    from bftrainer.bso.store import Transaction
+
+    async with open_store(url) as store:
+        optimizer = ZeusBatchSizeOptimizer(store)
+        for job_id, trials in jobs.items():
+            spec = {"job_id": job_id, "job_id_prefix": "t", "batch_sizes": [*_SIZES], "default_batch_size": 32}
+            power = {"max_power": 100, "number_of_gpus": 1, "gpu_model": "V100", "mab_seed": seed, "beta_knob": None}
+            await optimizer.register_job(JobSpec(**spec, **power))
+            rng = np.random.default_rng([seed, trials])
+            for _ in range(_REAL):
+                trial = await optimizer.predict(job_id)
+                used = {"time": 1.0, "energy": _energy(trial.batch_size, rng), "metric": 0.6, "current_epoch": 3}
+                await optimizer.report(TrainingResult(**trial.model_dump(), **used))
+
+            def copy(transaction: Transaction, job_id: str = job_id, trials: int = trials) -> None:
+                """Multiply the last trial."""
+                job = transaction.lock_job(job_id)
+                (last,) = transaction.latest_trials(job_id, _REAL + 1, 1)
+                for number in range(_REAL + 1, trials + 1):
+                    used = {"trial_number": number, "observation": number, "cost": (last.cost or 0.0) + number % 7}
+                    transaction.copy_trial(last.model_dump() | used | {"heard": last.started})
+                job.trials = job.observations = max(trials, _REAL)
+                transaction.save_job(job)
+
+            await store.change(copy)

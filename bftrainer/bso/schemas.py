@@ -1,0 +1,364 @@
+"""What goes over the wire: jobs, trials, results and verdicts, checked as they are read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+__all__ = [
+    "Arm",
+    "Fault",
+    "Invalid",
+    "JobSpec",
+    "JobSummary",
+    "LenientJobSpec",
+    "LenientTrainingResult",
+    "LenientTrialId",
+    "Message",
+    "ReportResponse",
+    "TrainingResult",
+    "TrialId",
+    "TrialRow",
+]
+
+# Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
+NAME_LENGTH = 400
+# Whole numbers that every database holds.
+LARGEST = 2**31 - 1
+LARGEST_SEED = 2**63 - 1
+
+
+def _truncated(value: Any) -> Any:
+    """Fractions are cut off, as clients may count on: 12.9 epochs are 12."""
+    return int(value) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _plain(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("Expected text without the character NUL.")
+    return text
+
+
+Whole = Annotated[int, BeforeValidator(_truncated)]
+Counted = Annotated[int, BeforeValidator(_truncated), Field(ge=1, le=LARGEST)]
+
+_SPEC_EXAMPLE: dict[str, JsonValue] = {
+    "job_id": "bert-finetuning",
+    "job_id_prefix": "bert",
+    "batch_sizes": [8, 16, 32, 64],
+    "default_batch_size": 16,
+    "eta_knob": 0.5,
+    "beta_knob": 2.0,
+    "target_metric": 0.84,
+    "higher_is_better_metric": True,
+    "max_epochs": 20,
+    "num_pruning_rounds": 2,
+    "window_size": 0,
+    "mab_prior_mean": 0.0,
+    "mab_prior_precision": 0.0,
+    "mab_num_explorations": 2,
+    "mab_seed": 1,
+    "max_power": 1200.0,
+    "number_of_gpus": 4,
+    "gpu_model": "V100",
+}
+_TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
+
+
+class LenientJobSpec(_Model):
+    """A recurring job and how it is tuned, as the published server takes it.
+
+    Parameters
+    ----------
+    job_id : str, optional
+        Name of the job; without one the server makes it of the prefix. It starts with `job_id_prefix`.
+    batch_sizes, default_batch_size : list of int and int
+        Batch sizes to choose from; the one to start with is among them.
+    eta_knob : float
+        Weight of energy against time in costs, 0 to 1.
+    beta_knob : float or None
+        A run stops when it costs more than this many times the cheapest one; None: never.
+    target_metric, higher_is_better_metric, max_epochs : float, bool and int
+        When a run has converged, and when it has failed.
+    num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
+        How batch sizes are pruned, and the bandit that plays the others; a window of 0 is all results.
+    max_power : float
+        Power limits of all the job's GPUs together, in watts.
+    number_of_gpus, gpu_model : int and str
+        What it runs on.
+    """
+
+    max_power: float = Field(gt=0)
+    number_of_gpus: Whole = Field(gt=0)
+    gpu_model: str
+    job_id: str | None = None
+    job_id_prefix: str
+    batch_sizes: list[Whole]
+    default_batch_size: Whole = Field(gt=0)
+    eta_knob: float = 0.5
+    beta_knob: float | None = 2.0
+    target_metric: float = 0.5
+    higher_is_better_metric: bool = True
+    max_epochs: Whole = Field(100, gt=0)
+    num_pruning_rounds: Whole = Field(2, ge=0)
+    window_size: Whole = 0
+    mab_prior_mean: float = 0.0
+    mab_prior_precision: float = 0.0
+    mab_num_explorations: Whole = Field(2, ge=0)
+    mab_seed: Whole | None = None
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _some(cls, sizes: list[int]) -> list[int]:
+        if not sizes:
+            raise ValueError("Expected at least one batch size, got none.")
+        return sorted(sizes)
+
+    @field_validator("eta_knob")
+    @classmethod
+    def _share(cls, eta: float) -> float:
+        if not 0.0 <= eta <= 1.0:
+            raise ValueError(f"Expected eta_knob from 0 (time) to 1 (energy), got {eta}.")
+        return eta
+
+    @field_validator("beta_knob")
+    @classmethod
+    def _positive(cls, beta: float | None) -> float | None:
+        if beta is not None and not beta > 0:
+            raise ValueError(f"Expected beta_knob above 0, or null to never stop early, got {beta}.")
+        return beta
+
+    @field_validator("gpu_model")
+    @classmethod
+    def _named(cls, model: str) -> str:
+        if not model:
+            raise ValueError("Expected the name of a GPU model, got an empty one.")
+        return model
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LenientJobSpec:
+        if self.default_batch_size not in self.batch_sizes:
+            raise ValueError(
+                f"Expected default_batch_size among batch_sizes {self.batch_sizes}, got {self.default_batch_size}."
+            )
+        if self.job_id is not None and not self.job_id.startswith(self.job_id_prefix):
+            raise ValueError(
+                f"Expected job_id to start with job_id_prefix {self.job_id_prefix!r}, got {self.job_id!r}."
+            )
+        return self
+
+
+class JobSpec(LenientJobSpec):
+    """A recurring job and how it is tuned; what means nothing is refused."""
+
+    __doc__ = f"{LenientJobSpec.__doc__}"
+
+    model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
+
+    number_of_gpus: Counted
+    gpu_model: Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
+    job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
+    # A generated name is nine characters longer than its prefix.
+    job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
+    batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
+    default_batch_size: Counted
+    eta_knob: float = Field(0.5, ge=0, le=1)
+    max_epochs: Counted = 100
+    num_pruning_rounds: Whole = Field(2, ge=0, le=LARGEST)
+    window_size: Whole = Field(0, ge=-LARGEST, le=LARGEST)
+    mab_prior_precision: float = Field(0.0, ge=0)
+    mab_num_explorations: Whole = Field(2, ge=0, le=LARGEST)
+    mab_seed: Annotated[Whole, Field(ge=0, le=LARGEST_SEED)] | None = None
+
+    @field_validator("job_id", "job_id_prefix", "gpu_model")
+    @classmethod
+    def _text(cls, text: str | None) -> str | None:
+        return text if text is None else _plain(text)
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _each_once(cls, sizes: list[int]) -> list[int]:
+        (size, times), *_ = Counter(sizes).most_common(1)
+        if times > 1:
+            raise ValueError(f"Expected each batch size once, got {size} {times} times.")
+        return sizes
+
+
+class LenientTrialId(_Model):
+    """A trial of a job: one run that was given a batch size."""
+
+    job_id: str
+    batch_size: Whole
+    trial_number: Whole
+
+
+class TrialId(LenientTrialId):
+    """A trial of a job: one run that was given a batch size."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
+
+    batch_size: Counted
+    trial_number: Counted
+
+
+class LenientTrainingResult(LenientTrialId):
+    """What a run has used and reached by the end of an epoch.
+
+    Parameters
+    ----------
+    time, energy : float
+        Seconds and joules since the run began.
+    metric : float
+        Validation metric after `current_epoch`; NaN, which a run that diverged has, never converges.
+    current_epoch : int
+        Epochs done.
+    """
+
+    time: float
+    energy: float
+    metric: float
+    current_epoch: Whole
+
+    @property
+    def trial(self) -> LenientTrialId:
+        """The trial that it is about."""
+        return LenientTrialId(job_id=self.job_id, batch_size=self.batch_size, trial_number=self.trial_number)
+
+
+class TrainingResult(LenientTrainingResult):
+    """What a run has used and reached by the end of an epoch."""
+
+    __doc__ = f"{LenientTrainingResult.__doc__}"
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [_TRIAL_EXAMPLE | {"time": 812.5, "energy": 640123.0, "metric": 0.71, "current_epoch": 3}]
+        }
+    )
+
+    batch_size: Counted
+    trial_number: Counted
+    time: float = Field(ge=0, allow_inf_nan=False)
+    energy: float = Field(ge=0, allow_inf_nan=False)
+
+
+class ReportResponse(_Model):
+    """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"stop_train": True, "converged": True, "message": "Train succeeded"}]}
+    )
+
+    stop_train: bool
+    converged: bool
+    message: str
+
+
+class Message(_Model):
+    """What went wrong."""
+
+    message: str
+
+
+class Fault(_Model):
+    """One field of a request that means nothing."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class Invalid(_Model):
+    """Why a request means nothing, field by field; or in one sentence."""
+
+    detail: list[Fault] | None = None
+    message: str | None = None
+
+
+class Arm(_Model):
+    """A batch size that the bandit plays: what it believes of the mean reward, the negative cost in joules.
+
+    Parameters
+    ----------
+    mean, precision, reward_precision : float or None
+        None where nothing is known (mean) or all is certain (precisions).
+    observations : int
+        Results that the belief rests on.
+    """
+
+    batch_size: int
+    mean: float | None
+    precision: float | None
+    reward_precision: float | None
+    observations: int
+
+
+class TrialRow(_Model):
+    """A trial as the server keeps it.
+
+    Parameters
+    ----------
+    type : str
+        Exploration, Concurrent or MAB.
+    status : str
+        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
+    time, energy, cost : float or None
+        Seconds, joules and cost in joules of its result.
+    converged : bool or None
+        Whether it reached its target within its bound.
+    observation : int or None
+        Which result of the job this was, from 1.
+    started, ended : float or None
+        Seconds since 1970.
+    """
+
+    job_id: str
+    batch_size: int
+    trial_number: int
+    type: str
+    status: str
+    started: float
+    ended: float | None
+    time: float | None
+    energy: float | None
+    cost: float | None
+    converged: bool | None
+    observation: int | None
+
+
+class JobSummary(_Model):
+    """A job, and how far its tuning is.
+
+    Parameters
+    ----------
+    stage : str
+        Pruning, or MAB once the bandit plays.
+    trials, observations : int
+        Trials handed out, and those with a result.
+    min_cost, min_cost_batch_size : float or None, and int
+        The cheapest run so far.
+    exploring : int or None
+        Batch size that the pruning waits for.
+    remaining : list of int
+        Batch sizes that are not pruned.
+    arms : list of Arm
+        The bandit's; empty while batch sizes are pruned.
+    """
+
+    spec: LenientJobSpec
+    stage: str
+    registered: float
+    trials: int
+    observations: int
+    min_cost: float | None
+    min_cost_batch_size: int
+    exploring: int | None
+    remaining: list[int]
+    arms: list[Arm]

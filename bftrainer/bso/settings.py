@@ -1,0 +1,85 @@
+"""How a batch-size server runs: given once, handed on to its workers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
+
+from bftrainer.bso.database import DEFAULT_URL
+from bftrainer.errors import SettingsError, suggestion
+
+__all__ = ["COMPATIBILITY", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback"]
+
+COMPATIBILITY = ("none", "zeus")
+# What a server that only this machine reaches is called.
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+TRIAL_TIMEOUT_S = 86_400.0
+BODY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Settings of a server.
+
+    Parameters
+    ----------
+    database_url : str
+        Where jobs are kept.
+    compat : str
+        ``zeus``: answer as the published server does, defects included; ``none``: corrected.
+    trial_timeout_s : float
+        A trial that nothing was heard of for so long has failed; 0: never.
+    token_file : str or None
+        File of bearer tokens, one a line; None: whoever reaches the server may use it.
+    max_body_bytes : int
+        Longest request.
+    hosts : tuple of str
+        Names that the server is called by; empty: any.
+
+    Raises
+    ------
+    SettingsError
+        If one is out of range.
+    """
+
+    database_url: str = DEFAULT_URL
+    compat: str = "none"
+    trial_timeout_s: float = TRIAL_TIMEOUT_S
+    token_file: str | None = None
+    max_body_bytes: int = BODY_BYTES
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.compat not in COMPATIBILITY:
+            raise SettingsError(
+                f"Expected a known compatibility, got {self.compat!r}.{suggestion(self.compat, COMPATIBILITY)}"
+            )
+        if not (self.trial_timeout_s >= 0 and math.isfinite(self.trial_timeout_s)):
+            raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
+        if self.max_body_bytes < 1:
+            raise SettingsError(f"Expected requests of at least a byte, got {self.max_body_bytes}.")
+
+    @property
+    def published(self) -> bool:
+        """Whether the published server is imitated."""
+        return self.compat == "zeus"
+
+    def to_json(self) -> str:
+        """The settings as text, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerSettings:
+        """The settings whose `to_json` gave `text`."""
+        values = json.loads(text)
+        return cls(**values | {"hosts": tuple(values["hosts"])})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

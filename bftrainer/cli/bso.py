@@ -1,0 +1,31 @@
+"""`bftrainer bso`: the batch-size server and what it keeps."""
+
+from __future__ import annotations
+
+import click
+
+from bftrainer.cli.late import LateGroup
+
+__all__ = ["bso"]
+
+_COMMANDS = {
+    "delete": ("bftrainer.cli.bso_jobs", "delete", "Have a server forget a job."),
+    "export": ("bftrainer.cli.bso_move", "export", "Write a job's trials to a file."),
+    "import": ("bftrainer.cli.bso_move", "import_zeus", "Move the jobs of a Zeus database over."),
+    "jobs": ("bftrainer.cli.bso_jobs", "jobs", "List a server's jobs."),
+    "serve": ("bftrainer.cli.bso_serve", "serve", "Serve batch sizes to recurring training jobs."),
+    "show": ("bftrainer.cli.bso_jobs", "show", "Show a job of a server."),
+}
+
+
+@click.group(
+    cls=LateGroup,
+    late=_COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.pass_context
+def bso(ctx: click.Context) -> None:
+    """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,28 @@
+"""`bftrainer master`: recurring training jobs, tuned from run to run."""
+
+from __future__ import annotations
+
+import click
+
+from bftrainer.cli.late import LateGroup
+
+__all__ = ["master"]
+
+_COMMANDS = {
+    "resume": ("bftrainer.cli.master_resume", "resume", "Go on with a job that was interrupted."),
+    "run": ("bftrainer.cli.master_run", "run", "Run the recurrences of a job."),
+    "status": ("bftrainer.cli.master_resume", "status", "Tell where a job stands."),
+}
+
+
+@click.group(
+    cls=LateGroup,
+    late=_COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.pass_context
+def master(ctx: click.Context) -> None:
+    """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

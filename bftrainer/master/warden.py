@@ -1,0 +1,167 @@
+"""Sees to it that nothing which a command started outlives it, or the process that wanted it.
+
+Run as a program of its own, without the rest of the package: ``warden.py LIFELINE STATUS GRACE COMMAND...``. It starts
+COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
+end, all descendants are ended: asked first, and killed after GRACE seconds. The other end of LIFELINE is closed however
+its holder ends, by ``kill -9`` too. As the descendants' "subreaper" the warden also finds those that left the process
+group. The pipe STATUS gets a line, ``exited N`` (negative: by signal -N) or ``refused ERROR``.
+
+Linux only: it needs ``prctl``, ``pidfd_open`` and ``/proc``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+__all__ = ["Warden", "descendants", "main"]
+
+# <linux/prctl.h>
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+
+
+class Warden:
+    """A command, and all that it starts.
+
+    Parameters
+    ----------
+    command : sequence of str
+        What to run; it inherits directory, environment, standard output and error.
+    grace_s : float
+        Time between asking descendants to end and killing them.
+
+    Raises
+    ------
+    OSError
+        If the command cannot be run.
+    """
+
+    def __init__(self, command: Sequence[str], grace_s: float) -> None:
+        self.grace_s = grace_s
+        self.returncode: int | None = None
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        own = os.getpid()
+
+        def follow() -> None:
+            """End with the warden, even if that is killed."""
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != own:  # it ended before it could be followed
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, process_group=0, close_fds=True, preexec_fn=follow
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process and process group of the command."""
+        return self._child.pid
+
+    def wait(self, *until: int) -> None:
+        """Return when the command has ended, or something is to be read, or not any more, from a file descriptor."""
+        ended = os.pidfd_open(self._child.pid)
+        poll = select.poll()
+        for each in (ended, *until):
+            poll.register(each, select.POLLIN | select.POLLHUP)
+        poll.poll()
+        os.close(ended)
+
+    def end(self) -> None:
+        """End all descendants that there still are, and learn how the command ended."""
+        asked: set[int] = set()
+        deadline = time.monotonic() + self.grace_s
+        while (left := self._reaped()) is not None:
+            overdue = time.monotonic() >= deadline
+            for process in descendants(os.getpid()):
+                if overdue or process not in asked:
+                    asked.add(process)
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, signal.SIGKILL if overdue else signal.SIGTERM)
+                        os.kill(process, signal.SIGCONT)  # a stopped process would never hear of it
+            if left == 0:
+                time.sleep(POLL_S)
+
+    def _reaped(self) -> int | None:
+        """Take note of descendants that ended: how many; None if there are none left."""
+        count = 0
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if process == 0:
+                return count
+            count += 1
+            if process == self._child.pid:
+                self.returncode = self._child.returncode = os.waitstatus_to_exitcode(status)
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Processes that `ancestor` started, or that those started, and so on; those that ended are left out."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
+                # pid (name) state parent ...; the name may hold anything.
+                state, parent = stream.read().decode(errors="replace").rpartition(")")[2].split()[:2]
+                children.setdefault(int(parent), []).append((int(name), state))
+    found, ahead = [], [ancestor]
+    while ahead:
+        for process, state in children.get(ahead.pop(), ()):
+            ahead.append(process)
+            if state not in "ZX":
+                found.append(process)
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def _heard() -> int:
+    """A file descriptor that can be read once a signal asks to end: whoever ends the warden ends what it watches."""
+    heard, said = os.pipe()
+
+    def say(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Take note of the signal."""
+        os.write(said, b".")
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, say)
+    return heard
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a command until it ends or is not wanted any more, then leave nothing of it."""
+    lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
+    for each in (lifeline, status):
+        os.set_inheritable(each, False)
+    asked = _heard()
+    try:
+        warden = Warden(command, grace_s)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        os.write(status, f"refused {error}\n".encode())
+        return
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, f"started {warden.pid}\n".encode())
+    warden.wait(lifeline, asked)
+    warden.end()
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, f"exited {warden.returncode}\n".encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""Servers as processes of their own, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+
+import httpx
+
+START_S = 60.0
+
+
+def free_port():
+    """A port that nobody listens at."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return trial.getsockname()[1]
+
+
+def command(*words):
+    """The command line of `bftrainer bso`."""
+    return [sys.executable, "-c", "from bftrainer.cli import main; main()", "bso", *map(str, words)]
+
+
+class Server:
+    """A server process, with its address and its log."""
+
+    def __init__(self, folder, database, *options, port=None):
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"server-{self.port}.log"
+        words = command("serve", "--port", self.port, "--database", database, *options)
+        with self.log.open("ab") as log:
+            # A process group of its own, so that its workers can be ended with it.
+            self.process = subprocess.Popen(words, stderr=log, stdout=log, start_new_session=True, cwd=folder)
+        self.wait()
+
+    def wait(self):
+        """Until it answers."""
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            with suppress(httpx.HTTPError):
+                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                    return
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def entries(self):
+        """What it has logged."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def kill(self):
+        """End it and its workers at once, in the middle of whatever they do."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        """Have it end what it does; gives its exit status."""
+        self.process.terminate()
+        return self.process.wait(START_S)
+
+
+@contextmanager
+def server(folder, database, *options, port=None):
+    """A server process that does not outlive the block."""
+    running = Server(folder, database, *options, port=port)
+    try:
+        yield running
+    finally:
+        running.kill()

@@ -1,0 +1,214 @@
+"""`bftrainer bso serve` as a process: what it refuses, and how it starts and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from bftrainer.bso.database import open_database
+from bftrainer.bso.schema import latest_revision, make_ready
+from bftrainer.bso.serve import check_exposure
+from bftrainer.cli.group import cli, guarded
+from bftrainer.errors import SettingsError
+from tests.bso.processes import server
+from tests.bso.support import SPEC, run
+
+PREPARE = """
+import asyncio, sys
+from bftrainer.bso.serve import _prepare
+from bftrainer.bso.settings import ServerSettings
+asyncio.run(_prepare(ServerSettings(database_url=sys.argv[1]), migrate=True))
+"""
+
+
+def url_of(path, query=""):
+    """The URL of an SQLite file."""
+    return f"sqlite+aiosqlite:///{path}{query}"
+
+
+@pytest.fixture
+def refusal(tmp_path, monkeypatch, capfd):
+    """What the command says that does not even begin to serve; called in this process."""
+
+    def called(*words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["bftrainer", "bso", "serve", *map(str, words)])
+        capfd.readouterr()
+        assert guarded(cli, "bftrainer") == 2
+        said = capfd.readouterr()
+        assert said.out == ""
+        (line,) = said.err.splitlines()
+        return line
+
+    return called
+
+
+def test_a_server_from_start_to_end(tmp_path):
+    """It answers, logs lines of JSON, ends what it does when it is told to stop, and knows it all when it is back."""
+    database = url_of(tmp_path / "bso.db")
+    with server(tmp_path, database) as running, httpx.Client(base_url=running.url) as client:
+        assert client.post("/jobs", json=SPEC).status_code == 201
+        trial, verdict = run(client, "t-1", 100.0)
+        assert verdict["converged"]
+        assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
+        assert running.stop() in (0, -signal.SIGTERM)
+        entries = running.entries()
+    assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
+    (asked,) = [entry for entry in entries if entry.get("path") == "/jobs/batch_size"]
+    assert (asked["method"], asked["status"]) == ("GET", 200)
+    with server(tmp_path, database, "--no-migrate") as running, httpx.Client(base_url=running.url) as client:
+        assert client.post("/jobs", json=SPEC).status_code == 200
+        (row,) = client.get("/state/trials", params={"job_id": "t-1"}).json()
+        assert (row["trial_number"], row["cost"]) == (trial["trial_number"], 100.0)
+
+
+def test_requests_in_flight_are_answered_before_the_end(tmp_path):
+    """Told to stop, it still answers the request that has begun."""
+    with server(tmp_path, url_of(tmp_path / "bso.db")) as running:
+        body = json.dumps(SPEC).encode()
+        with socket.create_connection(("127.0.0.1", running.port)) as line:
+            line.sendall(
+                b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body[:10])
+            )
+            time.sleep(0.3)
+            os.kill(running.process.pid, signal.SIGTERM)
+            time.sleep(0.3)
+            line.sendall(body[10:])
+            assert line.recv(1000).startswith(b"HTTP/1.1 201")
+        assert running.process.wait(20) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_workers_answer_together(tmp_path, monkeypatch):
+    """Workers share jobs and counters, and leave nothing behind."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    options = ("--workers", "2")
+    with server(tmp_path, url_of(tmp_path / "bso.db"), *options) as running:
+        assert httpx.post(f"{running.url}/jobs", json=SPEC).status_code == 201
+        for _ in range(20):
+            # Each request on a connection of its own, so that both get some.
+            assert httpx.get(f"{running.url}/jobs/batch_size", params={"job_id": "t-1"}).status_code == 200
+        lines = httpx.get(f"{running.url}/metrics").text.splitlines()
+        assert 'bftrainer_bso_requests_total{method="GET",route="/jobs/batch_size",status="200"} 20.0' in lines
+        assert 'bftrainer_bso_jobs{stage="Pruning"} 1.0' in lines
+        assert httpx.get(f"{running.url}/state/job", params={"job_id": "t-1"}).json()["trials"] == 20
+        assert len([*(tmp_path / "temporary").iterdir()]) == 1
+        assert running.stop() == 0
+        assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--database", "postgresql://h/x"), "asynchronous driver, got postgresql://; try postgresql+asyncpg://."),
+        (("--database", "postgresql+psycopg2://h/x"), "Expected"),
+        (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),
+        (("--database", "oracle://h/x"), "Expected a database URL of "),
+        (("--database", "what"), "Expected a database URL such as sqlite+aiosqlite:///bftrainer-bso.db"),
+        (("--database", "sqlite+aiosqlite:////nowhere/at/all.db"), "got: unable to open database file."),
+        (("--database", "postgresql+asyncpg://u:secret@127.0.0.1:9/x"), "postgresql+asyncpg://u:***@127.0.0.1:9/x: "),
+        (("--host", "0.0.0.0"), "Expected --token-file to serve others than this machine at 0.0.0.0"),
+        (("--host", "no.such.host.invalid"), "Expected --token-file"),
+        (("--host", "no.such.host.invalid", "--insecure"), "Expected an address of this machine to listen at"),
+        (("--token-file", "none"), "none: Expected a file of tokens, got: No such file or directory."),
+        (("--compat", "zues"), "Did you mean 'zeus'?"),
+        (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
+        (("--no-migrate",), f"Expected schema {latest_revision()}, found none; run without --no-migrate."),
+    ],
+)
+def test_what_is_not_served(refusal, tmp_path, words, message):
+    """Each is refused in one line, before anybody is told to come; no password is shown."""
+    line = refusal(*words)
+    assert message in line
+    assert "secret" not in line
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_a_port_that_is_taken(refusal):
+    """It is named."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refusal("--port", port)
+    assert line == f"Error: 127.0.0.1:{port}: Expected a free port to listen at, got: Address already in use."
+
+
+def ready(url, **options):
+    """Bring a database up to date."""
+
+    async def story():
+        database = open_database(url)
+        try:
+            await make_ready(database, migrate=options.get("migrate", True))
+        finally:
+            await database.close()
+
+    asyncio.run(story())
+
+
+def test_schemas_of_other_versions(tmp_path):
+    """A later schema is refused, and so are files that are no database, or cannot be written."""
+    path = tmp_path / "bso.db"
+    ready(url_of(path))
+    ready(url_of(path), migrate=False)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE bso_schema_version SET version_num = '9999'")
+    connection.close()
+    with pytest.raises(SettingsError, match="found 9999; a later version of bftrainer made it"):
+        ready(url_of(path))
+    with pytest.raises(SettingsError, match="attempt to write a readonly database"):
+        ready(f"sqlite+aiosqlite:///file:{tmp_path / 'empty.db'}?mode=rwc&uri=true&immutable=1")
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 20)
+    with pytest.raises(SettingsError, match="file is not a database"):
+        ready(url_of(tmp_path / "text.db"))
+
+
+@pytest.mark.slow
+def test_servers_that_start_at_once_share_the_migration(database_url):
+    """Several bring one database up to date: each finds it ready."""
+    if database_url == "sqlite+aiosqlite://":
+        pytest.skip("a database in memory has one server")
+
+    async def forget():
+        database = open_database(database_url)
+        try:
+            for table in ("bso_trial", "bso_job", "bso_schema_version"):
+                drop = text(f"DROP TABLE IF EXISTS {table}")
+                await database.write(lambda connection, drop=drop: connection.execute(drop) and None)
+        finally:
+            await database.close()
+
+    asyncio.run(forget())
+    # As the command does before it serves.
+    words = [sys.executable, "-c", PREPARE, database_url]
+    starting = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [(process.communicate(timeout=200)[1], process.returncode) for process in starting] == [("", 0)] * 4
+    ready(database_url, migrate=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "safe"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("[::1]", True), ("10.0.0.1", False)]
+)
+def test_exposure(host, safe):
+    """Only this machine's own addresses need neither a token nor a word that none is wanted."""
+    if safe:
+        check_exposure(host, None, insecure=False)
+    else:
+        with pytest.raises(SettingsError, match="--insecure lets everyone in"):
+            check_exposure(host, None, insecure=False)
+    check_exposure(host, None, insecure=True)
+    check_exposure(host, "tokens", insecure=False)

@@ -1,0 +1,139 @@
+"""`bftrainer bso`: what a server keeps is listed, shown, written and deleted; Zeus's databases are moved."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import httpx
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from tests.bso.processes import server
+from tests.bso.support import DATA, SPEC, run
+from tests.cli.conftest import assert_matches, check_refusal
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A server with two jobs: one whose bandit plays, and one of which nothing is known."""
+    folder = tmp_path_factory.mktemp("bso")
+    (folder / "tokens").write_text(TOKEN)
+    database = f"sqlite+aiosqlite:///{folder / 'bso.db'}"
+    with server(folder, database, "--token-file", folder / "tokens") as process:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=process.url, headers=headers) as client:
+            for name in ("t-1", "t-2"):
+                assert client.post("/jobs", json=SPEC | {"job_id": name, "beta_knob": None}).status_code == 201
+            for number in range(10):
+                run(client, "t-1", lambda size, number=number: 100.0 * size + number)
+        yield process
+
+
+@pytest.fixture
+def bso(call, running, here):
+    """`bso("jobs")` runs `bftrainer bso jobs` on the server, with its token."""
+    (here / "tokens").write_text(TOKEN)
+
+    def asked(*words):
+        return call("bso", *words, "--server", running.url, "--token-file", "tokens")
+
+    return asked
+
+
+def test_jobs_are_listed(bso):
+    """A line a job: stage, trials, results, batch sizes left, cheapest run."""
+    done = bso("jobs")
+    assert (done.status, done.err) == (0, "")
+    heading, first, second = done.out.splitlines()
+    assert heading.split()[:4] == ["job", "stage", "trials", "results"]
+    assert first.split() == ["t-1", "MAB", "10", "10", "8", "16", "32", "8", "801"]
+    assert second.split() == ["t-2", "Pruning", "0", "0", "8", "16", "32", "-", "-"]
+    assert [job["spec"]["job_id"] for job in json.loads(bso("jobs", "--json").out)] == ["t-1", "t-2"]
+
+
+def test_a_job_is_shown(bso):
+    """Settings, state, and what is believed of each batch size."""
+    done = bso("show", "t-1")
+    assert done.status == 0
+    assert_matches(r"stage +MAB\n", done.out)
+    assert_matches(r"target +at least 0.5 within 100 epochs\n", done.out)
+    assert_matches(r"stops at +never\n", done.out)
+    *_, eight, sixteen, large = done.out.splitlines()
+    assert [line.split()[0] for line in (eight, sixteen, large)] == ["8", "16", "32"]
+    # 16 was explored first and fifth of all.
+    assert float(sixteen.split()[1].replace(",", "")) == pytest.approx(1602.0, abs=2.5)
+    assert json.loads(bso("show", "t-1", "--json").out)["observations"] == 10
+
+
+def test_trials_are_exported(bso, here):
+    """All of them, as JSON, CSV and Parquet; an existing file stays unless it may be replaced."""
+    for name in ("t.json", "t.csv", "t.parquet"):
+        done = bso("export", "t-1", name)
+        assert (done.status, done.out) == (0, f"Wrote 10 trials to {name}.\n")
+    document = json.loads((here / "t.json").read_text())
+    rows = document["trials"]
+    assert document["job"]["spec"]["job_id"] == "t-1"
+    assert [row["trial_number"] for row in rows] == list(range(1, 11))
+    assert pyarrow.parquet.read_table(here / "t.parquet").to_pylist() == rows
+    assert pyarrow.csv.read_csv(here / "t.csv")["cost"].to_pylist() == [row["cost"] for row in rows]
+    again = bso("export", "t-1", "t.json")
+    check_refusal(again)
+    assert_matches("t.json: Expected no such file yet", again.err)
+    assert bso("export", "t-1", "t.json", "--force").status == 0
+    check_refusal(bso("export", "t-1", "t.xlsx"))
+    assert bso("export", "t-2", "none.parquet").out == "Wrote 0 trials to none.parquet.\n"
+
+
+def test_a_job_is_deleted(bso, running):
+    """Not without a yes."""
+    spec = SPEC | {"job_id": "t-3"}
+    httpx.post(f"{running.url}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert bso("delete", "t-3", "--yes").out == "Deleted t-3.\n"
+    done = bso("delete", "t-3", "--yes")
+    check_refusal(done)
+    assert_matches(r"Expected a registered job, got 't-3'\. Did you mean 't-[12]'\?", done.err)
+
+
+@pytest.mark.parametrize("words", [("show", "t-11"), ("export", "t-11", "x.json"), ("delete", "t-11", "--yes")])
+def test_unknown_jobs(bso, words):
+    """The closest name is told."""
+    done = bso(*words)
+    check_refusal(done)
+    assert_matches(r"Expected a registered job, got 't-11'\. Did you mean 't-1'\?", done.err)
+
+
+def test_servers_that_do_not_answer(call, running):
+    """No server, no token and a wrong address are told in one line."""
+    done = call("bso", "jobs", "--server", "http://127.0.0.1:9")
+    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+    assert_matches("http://127.0.0.1:9: Expected a batch-size server, got: ", done.err)
+    done = call("bso", "jobs", "--server", running.url)
+    assert done.status == 1
+    assert_matches("answered 401: Expected a bearer token", done.err)
+    check_refusal(call("bso", "jobs", "--server", "localhost:8000"))
+    check_refusal(call("bso", "jobs", "--token-file", "none"))
+
+
+def test_a_zeus_database_is_moved(call, here):
+    """An empty one has no jobs; one that is none is refused."""
+    with sqlite3.connect(here / "zeus.db") as connection:
+        connection.executescript((DATA / "bso_ddl.sql").read_text())
+    connection.close()
+    target = f"sqlite+aiosqlite:///{here / 'bso.db'}"
+    done = call("bso", "import", f"sqlite+aiosqlite:///{here / 'zeus.db'}", "--database", target)
+    assert (done.status, done.out, done.err) == (0, "Moved 0 jobs.\n", "")
+    check_refusal(call("bso", "import", f"sqlite+aiosqlite:///{here / 'none.db'}", "--database", target))
+    check_refusal(call("bso", "import", "sqlite:///zeus.db", "--database", target))
+
+
+def test_help_names_the_commands(call):
+    """`bftrainer bso` lists what there is; a typo is answered with the closest."""
+    done = call("bso")
+    assert done.status == 0
+    for name in ("serve", "jobs", "show", "export", "delete", "import"):
+        assert_matches(rf"\n  {name} +[A-Z]", done.out)
+    check_refusal(call("bso", "serv"))

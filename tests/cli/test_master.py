@@ -1,0 +1,369 @@
+"""`bftrainer master run|resume|status` with a script that trains nothing, and the sample script, which does."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bftrainer.cli.master_display import LiveDisplay
+from bftrainer.master import Booked, Launch
+from bftrainer.master.plan import Plan
+from bftrainer.master.recurrences import LocalDecisions, Recurrences
+from bftrainer.zeus import DefaultBatchSize
+from tests.cli.conftest import check_refusal
+from tests.master.driven import FAKE, PYTHON, fake_job
+from tests.tiny import contents, installed
+
+JOB = f"""\
+schema = 1
+recurrences = 2
+batch_sizes = [16, 32, 64]
+seed = 1
+log_base = "logs"
+max_power_w = 250.0
+grace_s = 0.3
+
+[job]
+dataset = "d"
+network = "n"
+optimizer = "adam"
+target_metric = 0.5
+max_epochs = 7
+default_bs = 32
+default_lr = 0.1
+command = {json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])}
+"""
+
+
+@pytest.fixture
+def job(here):
+    """A job file."""
+    path = here / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def logdir(folder):
+    """The one directory of logs."""
+    (found,) = (folder / "logs").iterdir()
+    return found
+
+
+def test_run(call, here, job):
+    """What the script prints is shown on stderr, what its runs did is a table; the runs are the published ones."""
+    done = call("master", "run", job)
+    assert done.status == 0
+    assert "recurrence 1, try 1: batch size 32\nENV {" in done.err
+    assert "recurrence 1, try 1: batch size 32 reached the target, 338.6 J in 1.355 s\n" in done.err
+    assert "338.6     1.355     338.6      yes\n" in done.out
+    assert "2 of 2 recurrences reached the target, in 2 runs\ncheapest: batch size 32, 338.6 J\n" in done.out
+    assert done.out.endswith(f"Logs: {logdir(here)}\n")
+
+
+def test_options_go_before_the_file(call, here, job):
+    """Each option replaces a value of the file; the rest stays."""
+    options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 100 --gpus 2"
+    more = "--allow-mixed --observer --measure model --timeout 60"
+    done = call("master", "run", job, *options.split(), *more.split(), "--json", "--quiet")
+    assert done.status == 0, done.err
+    assert "ENV" not in done.err
+    plan, settings = done.json["plan"], done.json["settings"]
+    assert (plan["recurrences"], plan["eta_knob"], plan["beta_knob"], plan["seed"]) == (1, 1.0, None, 5)
+    assert (settings["max_power_w"], settings["gpus"], settings["measure"], settings["timeout_s"]) == (
+        100,
+        2,
+        "model",
+        60,
+    )
+    assert (settings["observer_mode"], settings["set_power_limits"], settings["grace_s"]) == (True, False, 0.3)
+    assert Path(done.json["logdir"]).parent == here / "more"
+    (booked,) = done.json["progress"]["booked"]
+    assert (booked["launch"]["seed"], booked["cost_j"]) == (5, booked["energy_j"])
+
+
+def test_status_and_resume(call, here, job):
+    """A job that is over stands there with its runs, for people and programs, and has nothing left to run."""
+    first = call("master", "run", job, "--json")
+    status = call("master", "status", logdir(here), "--json")
+    again = call("master", "resume", logdir(here), "--json")
+    assert status.json | {"logdir": ""} == first.json | {"logdir": ""} == again.json | {"logdir": ""}
+    assert call("master", "status", logdir(here)).out.endswith(f"Logs: {logdir(here)}\n")
+
+
+def test_a_job_that_fails(call, here, job):
+    """A target out of reach ends with status 1 and one line; status tells it."""
+    job.write_text(JOB.replace('"ok"', '"never"'))
+    done = call("master", "run", job, "--quiet")
+    message = "Job(d,n,adam,0.5,bs32~7): The default batch size 32 did not converge."
+    assert (done.status, done.err.splitlines()[-1]) == (1, f"Error: {message}")
+    assert f"failed: {message}\n" in call("master", "status", logdir(here)).out
+    assert call("master", "resume", logdir(here)).status == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
+def test_an_interrupted_job(call, here, job, signum):
+    """Interrupted, it says how to go on; nothing is left of its script; resumed, it ends as it would have."""
+    slow = here / "slow.sh"
+    slow.write_text('test -e go && exec "$@"\nexec sleep 300\n')
+    command = json.dumps(["sh", "slow.sh", *PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
+    job.write_text(JOB.replace(JOB.splitlines()[-1], f"command = {command}"))
+    running = subprocess.Popen(
+        [installed("bftrainer"), "master", "run", str(job)], cwd=here, stderr=subprocess.PIPE, text=True
+    )
+    while "recurrence 1, try 1" not in running.stderr.readline():
+        assert running.poll() is None
+    while not list((here / "logs").glob("*/*.train.log")):
+        time.sleep(0.01)
+    assert "under way: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
+    running.send_signal(signum)
+    _, said = running.communicate()
+    assert running.returncode == 130
+    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", "Interrupted."]
+    assert "interrupted: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
+    assert call("master", "status", logdir(here), "--json").json["running"] is False
+    (here / "go").touch()
+    done = call("master", "resume", logdir(here), "--json")
+    assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
+    assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
+
+
+def test_a_server_that_is_not_there(call, here, job, monkeypatch):
+    """A server that does not answer is one line, after some patience; no run is made."""
+    pytest.importorskip("httpx", reason="the extra `client` is not installed")
+    from bftrainer.bso.client import BatchSizeClient
+
+    monkeypatch.setitem(BatchSizeClient.__init__.__kwdefaults__, "retries", 0)
+    done = call("master", "run", job, "--server", "http://127.0.0.1:9")
+    assert done.status == 1
+    assert done.err.startswith("Error: http://127.0.0.1:9: Expected a batch-size server, got: ")
+    assert list((here / "logs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_decisions_of_a_server(call, here, job):
+    """A job whose decisions a server takes, with a token, does what it does alone; interrupted or not."""
+    pytest.importorskip("fastapi", reason="the extra `server` is not installed")
+    (here / "token").write_text("a-secret-of-some-length\n")
+    serving = [installed("bftrainer"), "bso", "serve", "--port", "0", "--token-file", "token", "--database"]
+    server = subprocess.Popen(
+        [*serving, f"sqlite+aiosqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        address = None
+        while address is None:
+            line = server.stderr.readline()
+            assert line, "the server ended"
+            address = re.search(r"http://127\.0\.0\.1:\d+", line)
+        known = ("--server", address[0], "--token-file", "token", "--beta", "inf", "--json")
+        assert call("master", "run", job, "--server", address[0]).status == 1
+        first = call("master", "run", job, *known, "--pause-after", 1)
+        assert first.status == 0, first.err
+        found = call("master", "resume", logdir(here), "--token-file", "token", "--json").json
+        alone = call("master", "run", job, "--beta", "inf", "--json", "--log-base", "alone").json
+        assert found["progress"]["booked"] == [
+            each | {"launch": each["launch"] | {"trial": number}}
+            for number, each in enumerate(alone["progress"]["booked"], start=1)
+        ]
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def test_a_night_at_a_time(call, here, job):
+    """Paused after each recurrence and resumed, a job does what it does in one go."""
+    whole = call("master", "run", job, "--json", "--log-base", "whole").json["progress"]
+    first = call("master", "run", job, "--json", "--pause-after", 1).json["progress"]
+    assert (first["recurrence"], len(first["booked"]), first["pending"]) == (2, 1, None)
+    second = call("master", "resume", logdir(here), "--json", "--pause-after", 1).json["progress"]
+    assert second == whole
+
+
+def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
+    """Where all processes are ended at once, the script may go before the master: the run is made again."""
+    (here / "slow.sh").write_text("echo $$ >script; echo; exec sleep 300\n")
+    job.write_text(JOB.replace(JOB.splitlines()[-1], 'command = ["sh", "slow.sh"]'))
+    running = subprocess.Popen(
+        [installed("bftrainer"), "master", "run", str(job)], cwd=here, stderr=subprocess.DEVNULL, text=True
+    )
+    while not (here / "script").exists() or not (here / "script").read_text().endswith("\n"):
+        assert running.poll() is None
+        time.sleep(0.01)
+    os.kill(int((here / "script").read_text()), signal.SIGTERM)
+    time.sleep(0.1)
+    running.terminate()
+    assert running.wait() == 130
+    progress = call("master", "status", logdir(here), "--json").json["progress"]
+    assert (progress["booked"], progress["pending"]["batch_size"]) == ([], 32)
+
+
+BAD_FILES = {
+    "no TOML": ("x = ", "job.toml: Expected TOML, got something else"),
+    "no schema": (JOB.replace("schema = 1", ""), "job.toml: Missing key 'schema'."),
+    "newer": (JOB.replace("schema = 1", "schema = 2"), "job.toml: Expected schema to be 1, got 2."),
+    "unknown key": (f"recurrence = 1\n{JOB}", "job.toml: Unknown key 'recurrence'. Did you mean 'recurrences'?"),
+    "unknown key of the job": (f"{JOB}\ntarget = 1\n", "Unknown key 'target' in job. Did you mean 'target_metric'?"),
+    "no command": (JOB.replace("command =", "# "), "job.toml: Missing key 'command'."),
+    "command as text": (JOB[: JOB.index("command")] + 'command = "train.py"', "Expected job.command to be a list"),
+    "batch size as text": (JOB.replace("[16,", '["16",'), "Expected batch_sizes (value 1) to be a whole number"),
+    "target as text": (JOB.replace("0.5", '"high"'), "Expected job.target_metric to be a number, got 'high'."),
+    "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
+    "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
+    "power": (JOB.replace("max_power_w = 250.0", ""), "Expected the highest power in watts (max_power_w, --max-power)"),
+    "no directory": (
+        JOB.replace("[job]", '[job]\nworkdir = "none"'),
+        "none: Expected a directory to run the command in",
+    ),
+    "no program": (JOB.replace(json.dumps(sys.executable), '"pyhton"'), "Expected a program that can be run in"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files(call, here, job, text, message):
+    """One line that names key or value, what was expected and what was found; no run is made."""
+    job.write_text(text)
+    done = call("master", "run", job)
+    check_refusal(done)
+    assert message in done.err
+    assert not list(here.glob("logs/*"))
+
+
+BAD_OPTIONS = {
+    "no file": (("run", "none.toml"), "none.toml: No such file."),
+    "a directory": (("run", "."), "Expected a file, got a directory."),
+    "policy": (("run", "job.toml", "--policy", "zuse"), "Unknown batch-size policy 'zuse'. Did you mean 'zeus'?"),
+    "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
+    "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
+    "power": (("run", "job.toml", "--max-power", 0), "Expected a highest power above 0 W, got 0.0."),
+    "measure": (("run", "job.toml", "--measure", "rap"), "Unknown way to measure 'rap'. Did you mean 'rapl'?"),
+    "power limits": (
+        ("run", "job.toml", "--set-power-limits"),
+        "Expected a GPU whose power can be limited, found none.",
+    ),
+    "timeout": (("run", "job.toml", "--timeout", -1), "Expected a time-out above 0 s, got -1.0."),
+    "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
+    "server": (
+        ("run", "job.toml", "--server", "here"),
+        "Expected an address such as http://127.0.0.1:8000, got 'here'.",
+    ),
+    "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: Expected a file of tokens"),
+    "nothing there": (("resume", "none"), "none/master.json: No such file."),
+    "no job there": (("status", "."), ".: Expected the logs of a recurring job, found no master.json."),
+    "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_bad_options(call, here, job, words, message):
+    """One line, and nothing made, but the directory for logs."""
+    del job
+    before = contents(here)
+    done = call("master", *words)
+    check_refusal(done)
+    assert message in done.err
+    assert contents(here).keys() - before.keys() <= {"logs"}
+
+
+def test_the_sample_script_trains(call, here, job):
+    """The whole loop: the sample script reaches its target, measured by the model, and reports what it took."""
+    command = [sys.executable, "-m", "bftrainer.master.sample_training", "--batch-size", "{bs}", "--seed", "{seed}"]
+    text = JOB.replace(JOB.splitlines()[-1], f"command = {json.dumps(command)}").replace("0.5", "0.9")
+    job.write_text(text.replace("recurrences = 2", 'recurrences = 1\nmeasure = "model"'))
+    done = call("master", "run", job)
+    assert done.status == 0, done.err
+    assert "epoch   1: accuracy 0." in done.err
+    report = json.loads((logdir(here) / "rec01+try01+bs32.train.json").read_text())
+    assert (report["reached"], report["measured_by"], report["max_power_w"]) == (True, "model", 250)
+    assert 0.4 * 250 * report["time"] < report["energy"] < 1.1 * 250 * report["time"]
+    epochs = (logdir(here) / "rec01+try01.train.log").read_text().splitlines()
+    assert len(epochs) == report["num_epochs"]
+    assert [float(line.rpartition(" ")[2]) >= 0.9 for line in epochs] == [False] * (len(epochs) - 1) + [True]
+
+
+# --- on a terminal -----------------------------------------------------------------------------------------------
+
+
+def displayed(*, quiet=False):
+    """What a live display leaves on a terminal after a run that prints."""
+    progress = Recurrences(
+        Plan(fake_job(Path()), 3, (32,), 2.0, 0.5, 1, "/"), LocalDecisions(DefaultBatchSize(), None), 250.0
+    )
+    screen = io.StringIO()
+    launch = Launch(1, 1, 32, 0.1, 1)
+    with LiveDisplay(quiet=quiet, console=Console(file=screen, force_terminal=True, width=100)) as display:
+        display.started(Path("logs"), progress)
+        display.launching(launch, progress)
+        for piece in (b"epo", b"ch 1\n 10 %\r 90 %\r", b"done\n", b"[bold] no markup"):
+            display.printed(piece)
+        progress.recurrence = 2
+        display.booked(Booked(launch, 10.0, 1.0, True, 130.0), progress)
+        display.launching(Launch(2, 1, 32, 0.1, 2), progress)
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_lines_and_a_bar():
+    """Lines are put together from pieces, those written over are their last state, and the bar counts recurrences."""
+    shown = displayed()
+    for line in ("epoch 1", "done", "[bold] no markup", "recurrence 1, try 1: batch size 32 reached the target, 10 J"):
+        assert line in shown
+    assert "10 %" not in shown
+    assert "1/3" in shown
+
+
+def test_a_quiet_terminal_shows_the_bar_alone():
+    """What the script prints is left out."""
+    shown = displayed(quiet=True)
+    assert "epoch 1" not in shown
+    assert "reached the target" in shown
+
+
+def test_a_terminal_is_used_where_there_is_one(here, job):
+    """On a terminal, the bar is there from the first run to the last."""
+    ours, theirs = os.openpty()
+    done = subprocess.Popen(
+        [installed("bftrainer"), "master", "run", str(job)], cwd=here, stderr=theirs, stdout=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    shown = b""
+    while piece := _read(ours):
+        shown += piece
+    os.close(ours)
+    assert done.wait() == 0
+    assert b"2/2" in shown
+    assert b"recurrence 2, try 1: batch size 16" in shown
+
+
+def _read(terminal):
+    """What a terminal shows next; nothing once nobody writes to it."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_nohup_is_respected(call, here, job):
+    """Where hanging up is ignored, a job goes on when its terminal is gone."""
+    del call
+    code = "import signal, os; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execvp({0!r}, [{0!r}, *{1!r}])"
+    words = ["master", "run", str(job), "--json"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", code.format(installed("bftrainer"), words)],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "recurrence 1, try 1" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGHUP)
+    out, _ = running.communicate()
+    assert (running.returncode, len(json.loads(out)["progress"]["booked"])) == (0, 2)
