@@ -34,6 +34,7 @@ def replay(
     /,
     name: str,
     output_dir: Path | None,
+    report: Path | None,
     print_: bool,
     as_json: bool,
     dry_run: bool,
@@ -52,6 +53,8 @@ def replay(
     target = output_dir or _named_directory(ctx, name)
     if target is not None:
         check_free(target, force=force)
+    if report is not None:
+        _check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
@@ -59,8 +62,23 @@ def replay(
         _print_inputs(inputs, as_json)
         return
     places = numbered("sample") if target is None else [target]
-    status = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
+    status, place = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
+    if report is not None:
+        from bftrainer.experiment.page import write_page
+
+        write_page([place], report, force=force)
+        if not as_json:
+            click.echo(f"Page: {report}")
     ctx.exit(status)
+
+
+def _check_page(path: Path, *, force: bool) -> None:
+    """Refuse a page that could not be made or written, before there is a run to show."""
+    from bftrainer.experiment.page import check_pages
+    from bftrainer.traces.writing import refuse_existing
+
+    check_pages()
+    refuse_existing(path, force=force)
 
 
 def _named_directory(ctx: click.Context, name: str) -> Path | None:
@@ -86,8 +104,8 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
             click.echo(f"{key:12} {value:,}")
 
 
-def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> int:
-    """Replay, write, print; return the exit status."""
+def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> tuple[int, Path]:
+    """Replay, write, print; return the exit status and where the results are."""
     from bftrainer.cli.summary import render_summary
     from bftrainer.experiment import result_directory, run_replay, write_run
 
@@ -102,7 +120,7 @@ def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool,
                 _say(result, directory.path, as_json, log, render_summary)
     if printing:
         _say(result, directory.path, as_json, sys.stdout, render_summary)
-    return KILLED_BY + received[0] if result.is_partial else 0
+    return KILLED_BY + received[0] if result.is_partial else 0, directory.path
 
 
 def _arguments() -> list[str]:

@@ -256,7 +256,8 @@ _OUTPUT_OPTIONS = (
     click.option(
         "--output-dir", type=FILE, help="The result directory.  [default: NAME-itrOut; sample runs: the next free one]"
     ),
-    click.option("--force", is_flag=True, help="Replace an existing result directory."),
+    click.option("--report", type=FILE, help="Also make one page of the run: a file that any browser shows."),
+    click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
     click.option(
         "-print",
         "--print",

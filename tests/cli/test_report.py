@@ -78,6 +78,20 @@ def test_report(call, tmp_path):
     assert "2 runs on idle nodes" in page.read_text()
 
 
+def test_a_replay_makes_its_page(call, tmp_path):
+    """`--report` is `report` of the run that has just been made; what could not be written is refused before."""
+    page = tmp_path / "page.html"
+    world = ("replay", "--solver", "dp", "--max-events", 30, "--no-baseline")
+    done = call(*world, "--output-dir", tmp_path / "run", "--report", page)
+    assert done.status == 0
+    assert done.out.endswith(f"Page: {page}\n")
+    made = page.read_text()
+    assert call("report", tmp_path / "run", "-o", tmp_path / "again.html").status == 0
+    assert made == (tmp_path / "again.html").read_text()
+    check_refusal(call(*world, "--output-dir", tmp_path / "other", "--report", page))
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("kind", ["pool", "gantt", "losses", "fragments", "setting", "energy"])
 def test_plot(call, tmp_path, kind):
     """Each kind is drawn; the same run gives the same bytes."""
