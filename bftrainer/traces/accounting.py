@@ -45,9 +45,15 @@ class Entry:
     block: Block
     at: int
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it is the file's last line and lacks its line end."""
+        return self.block.cut_off and self.at == len(self.block.lines) - 1
+
     def fields(self) -> dict[str, str]:
-        """Fields by key, without quotes."""
-        return {key: value.strip("\"'") for key, value in _FIELD.findall(self.text)}
+        """Fields by key, without quotes; of a line that was cut off without the last one, of which a part may lack."""
+        found = _FIELD.findall(self.text)
+        return {key: value.strip("\"'") for key, value in (found[:-1] if self.is_cut_off else found)}
 
     def local_s(self) -> float | None:
         """Seconds from 1970 to its date and time, as if there were no zones; None if there is no such time."""

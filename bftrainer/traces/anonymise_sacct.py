@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import HostlistError, LogError
 from bftrainer.traces.anonymise import Pseudonyms
 from bftrainer.traces.hostlist import expanded, known_part
-from bftrainer.traces.log_files import Block, line_blocks
-from bftrainer.traces.slurm import Layout, is_header, layout_of
+from bftrainer.traces.log_files import line_blocks
+from bftrainer.traces.slurm import Layout, layout_of, sections
 from bftrainer.traces.writing import replacing
 
 __all__ = ["AnonymousRows", "anonymise_sacct"]
@@ -35,8 +36,6 @@ _PLAIN = frozenset(
         "exitcode",
         "derivedexitcode",
         "reqmem",
-        "alloctres",
-        "reqtres",
         "allocnodes",
         "reqnodes",
         "priority",
@@ -56,6 +55,15 @@ _NAMES = {
     "user": "user",
 }
 _NUMBER = re.compile(r"\d+", re.ASCII)
+# What a column holds that is kept as it is: bars in a job's name push names into the columns behind it.
+_PLAIN_TEXT = re.compile(r"[\d.:+-]*[KMGTPEcnZ?]{0,2}|UNLIMITED|Partition_Limit|INVALID", re.ASCII)
+_RESOURCE = re.compile(r"(?:cpu|mem|node|billing|energy|pages|vmem|gres/gpu|fs/disk)=[\d.]+[KMGTPE]?", re.ASCII)
+_JOB = re.compile(
+    r"\d+(?:_\d+|_\[(?:0x[\dA-F]+|[\d,%:.-]+)\])?(?:\+\d+)?(?:\.(?:\d+(?:\+\d+)?|batch|extern|interactive))?", re.ASCII
+)
+_STATE = re.compile(r"[A-Z_]+\+?", re.ASCII)
+_RESOURCES = frozenset({"alloctres", "reqtres"})
+_NO_NODES = frozenset({"", "None", "None assigned", "(null)"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,8 @@ def anonymise_sacct(
 ) -> AnonymousRows:
     """Write a table of sacct in which nothing has its name, under a header.
 
-    Numbers of jobs keep what they say of arrays, steps and heterogeneous jobs; of states the first word is kept.
+    Numbers of jobs keep what they say of arrays, steps and heterogeneous jobs; of states the first word is kept, of
+    resources those that all sites have. A row with another text where none but numbers belong is malformed.
 
     Parameters
     ----------
@@ -104,12 +113,16 @@ def anonymise_sacct(
     layout: Layout | None = None
     rules: list[tuple[int, Callable[[str], str]]] = []
     with replacing(target) as stream:
-        for block in line_blocks(source):
-            if layout is None:
-                layout = layout_of(block, columns)
-                rules = _rules(layout.names, names, shift_s)
-                stream.write(("|".join(layout.names[at] for at, _ in rules) + "\n").encode())
-            lines, bad = _lines(block, layout, rules)
+        for block, is_headed in itertools.chain.from_iterable(map(sections, line_blocks(source))):
+            if layout is None or is_headed:
+                again = layout_of(block, columns)
+                if layout is not None and again.names != layout.names:
+                    raise LogError(f"{block.path}:{block.first}: Expected the columns of the first header, got others.")
+                if layout is None:
+                    rules = _rules(again.names, names, shift_s)
+                    stream.write(("|".join(again.names[at] for at, _ in rules) + "\n").encode())
+                layout = again
+            lines, bad = _lines(block.lines[is_headed:], layout, rules)
             stream.writelines(lines)
             rows, dropped = rows + len(lines), dropped + bad
     known = {at for at, _ in rules}
@@ -117,15 +130,17 @@ def anonymise_sacct(
     return AnonymousRows(rows, dropped, left_out)
 
 
-def _lines(block: Block, layout: Layout, rules: Sequence[tuple[int, Callable[[str], str]]]) -> tuple[list[bytes], int]:
+def _lines(
+    source: Sequence[str], layout: Layout, rules: Sequence[tuple[int, Callable[[str], str]]]
+) -> tuple[list[bytes], int]:
     """Rows of a block as they are written, and how many were malformed."""
     lines, bad = [], 0
-    for line in block.lines:
-        if not line or is_header(line):
+    for line in source:
+        if not line:
             continue
         fields = layout.split(line)
         try:
-            if len(fields) != layout.count:
+            if len(fields) != layout.count or ("|" in fields[-1] and layout.names[-1].lower() != "jobname"):
                 raise ValueError
             lines.append(("|".join(rule(fields[at]) for at, rule in rules) + "\n").encode())
         except (HostlistError, ValueError, OverflowError):
@@ -139,9 +154,11 @@ def _rules(columns: Sequence[str], names: Pseudonyms, shift_s: int) -> list[tupl
     for at, column in enumerate(columns):
         name = column.lower()
         if name in ("jobid", "jobidraw"):
-            rules.append((at, lambda text: _NUMBER.sub(lambda found: names.number("job", found[0]), text, count=1)))
+            rules.append((at, partial(_job, names)))
         elif name == "state":
-            rules.append((at, lambda text: text.partition(" ")[0]))
+            rules.append((at, lambda text: _kept(_STATE, text.partition(" ")[0])))
+        elif name in _RESOURCES:
+            rules.append((at, _resources))
         elif name == "nodelist":
             rules.append((at, lambda text: _nodes(text, names)))
         elif name in _TIMES:
@@ -149,7 +166,7 @@ def _rules(columns: Sequence[str], names: Pseudonyms, shift_s: int) -> list[tupl
         elif name in _NAMES:
             rules.append((at, partial(_pseudonym, names, _NAMES[name])))
         elif name in _PLAIN:
-            rules.append((at, lambda text: text))
+            rules.append((at, partial(_kept, _PLAIN_TEXT)))
     return rules
 
 
@@ -157,9 +174,35 @@ def _pseudonym(names: Pseudonyms, kind: str, text: str) -> str:
     return names.of(kind, text) if text else ""
 
 
+def _kept(form: re.Pattern[str], text: str) -> str:
+    """A text that is kept, as it can be no name.
+
+    Raises
+    ------
+    ValueError
+        If it is not of this form.
+    """
+    if text and not form.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _job(names: Pseudonyms, text: str) -> str:
+    """A job's number replaced, with what it says of arrays, steps and heterogeneous jobs."""
+    return _NUMBER.sub(lambda found: names.number("job", found[0]), _kept(_JOB, text), count=1)
+
+
+def _resources(text: str) -> str:
+    """Those resources that all sites have; others, such as licences, have names of the site's own."""
+    parts = text.split(",")
+    if text and not all("=" in part for part in parts):
+        raise ValueError(text)
+    return ",".join(part for part in parts if _RESOURCE.fullmatch(part))
+
+
 def _nodes(text: str, names: Pseudonyms) -> str:
     """Pseudonyms of a hostlist; of one that was cut off those of its known part, in an open bracket again."""
-    if not text or text.startswith("None"):
+    if text in _NO_NODES:
         return text
     if text.count("[") > text.count("]"):
         return ",".join((*(names.of("node", node) for node in known_part(text)), "["))

@@ -19,6 +19,7 @@ _BRACKETED = re.compile(r"(\[[^\[\]]*\])")
 _COMMA = re.compile(",")
 _PIECE = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+_HALF_RANGE = re.compile(r"(.*[\[,]\d{1,18})-\d*\+?", re.ASCII | re.DOTALL)
 _TAIL = re.compile(r"(.*?)(\d{1,18})([^\d]*)", re.ASCII | re.DOTALL)
 _SHOWN = 60
 
@@ -63,7 +64,7 @@ def expanded(text: str, most: int = MOST_NODES) -> tuple[str, ...]:
 def known_part(text: str) -> tuple[str, ...]:
     """Names of a hostlist that was cut off: those that certainly stood in it.
 
-    What follows the last comma is left out, as it may be half a name.
+    What follows the last comma is left out, as it may be half a name; of half a range its low bound is known.
 
     Raises
     ------
@@ -73,8 +74,11 @@ def known_part(text: str) -> tuple[str, ...]:
     Examples
     --------
     >>> known_part("n[01-03,07-1"), known_part("a1,a2,a")
-    (('n01', 'n02', 'n03'), ('a1', 'a2'))
+    (('n01', 'n02', 'n03', 'n07'), ('a1', 'a2'))
     """
+    half = _HALF_RANGE.fullmatch(text)
+    if half is not None and text.count("[") > text.count("]"):
+        return expanded(f"{half[1]}]")
     whole, comma, _ = text.rpartition(",")
     if not comma:
         return ()

@@ -21,6 +21,7 @@ from bftrainer.traces.hostlist import folded
 from bftrainer.traces.import_settings import ImportSettings
 from bftrainer.traces.importers import get_importer, recognised
 from bftrainer.traces.intervals import Spans, Window, log_of_idle, nanoseconds
+from bftrainer.traces.inventory import inventory_paths
 from bftrainer.traces.log_files import fingerprints, head, log_paths
 from bftrainer.traces.offered import SEEN, Offered, counted_nodes, offered_nodes, places
 from bftrainer.traces.placement import PLACEMENT, Demand, over_capacity_share, placed
@@ -94,7 +95,7 @@ def import_log(
     importer.read(files, reading)
     reading.tally.check(at_end=True)
     found = _swept_counts(importer, reading) if len(reading.demand) else _swept_names(importer, reading)
-    beside = log_paths((*settings.downtimes, *settings.reservations))
+    beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.offered.names,
         found.window,
@@ -131,10 +132,12 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
     is_own = np.arange(len(records)) < own
     window = _window(importer, reading, records.where(is_own).extent_ns())
     is_job = is_own & np.isin(records.kind, (Kind.JOB, Kind.UNKNOWN))
-    records, outside = _cleaned(records, is_job, window, reading)
+    whole = records
+    records, outside = _cleaned(whole, is_job, window, reading)
     if not importer.is_availability and not (records.kind == Kind.DOWN).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    offered = offered_nodes(records, seen, reading, is_availability=importer.is_availability)
+    # Jobs outside the window still tell which nodes a partition has.
+    offered = offered_nodes(whole, seen, reading, is_availability=importer.is_availability)
     blocks = records.node_blocks(places(records.names, offered.names))
     unknown = int((records.kind == Kind.UNKNOWN).sum())
     return _Found(window, offered, _sweep(blocks, offered, window, reading), outside, unknown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from bftrainer.traces.hostlist import expanded
 from bftrainer.traces.log_files import whole_text
 from bftrainer.traces.opening import one_line
 
-__all__ = ["Inventory", "in_order", "read_inventory"]
+__all__ = ["Inventory", "in_order", "inventory_paths", "read_inventory"]
 
 _SUFFIXES = "*~#!%$@^-+"
 # Slurm's node states, long and short (sinfo(1), "NODE STATE CODES").
@@ -75,6 +76,18 @@ def in_order(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=_key))
 
 
+def inventory_paths(source: str | None) -> tuple[Path, ...]:
+    """The file that `--nodes` names, if it names one."""
+    if not source:
+        return ()
+    try:
+        return (Path(source),) if Path(source).is_file() else ()
+    except OSError as fault:
+        if fault.errno == errno.ENAMETOOLONG:  # as hostlists of large machines are, which are no files
+            return ()
+        raise
+
+
 def read_inventory(source: str) -> Inventory:
     """The inventory in a file, or that of a hostlist.
 
@@ -90,7 +103,7 @@ def read_inventory(source: str) -> Inventory:
         If the file or the hostlist is malformed or empty.
     """
     path = Path(source)
-    if not path.is_file():
+    if not inventory_paths(source):
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
         try:

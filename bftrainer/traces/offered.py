@@ -88,6 +88,12 @@ def offered_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avail
             f"Expected an inventory with nodes of the log ({listed(in_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
+    strange = [name for name in records.names[seen:] if name not in known]
+    if strange:
+        reading.note(
+            f"{len(strange):,} nodes that downtimes or reservations alone name are left out: "
+            f"{listed(in_order(strange))}."
+        )
     unseen = [name for name in inventory.names if name not in found]
     absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
     if absent and unseen_are == "idle":

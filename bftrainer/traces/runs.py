@@ -11,6 +11,7 @@ from bftrainer.traces.busy_book import Kind
 from bftrainer.traces.clock import read_stamps
 from bftrainer.traces.intervals import OPEN_END_NS
 from bftrainer.traces.log_tables import exact_ns
+from bftrainer.traces.quality import CUT_OFF
 from bftrainer.traces.reading import Reading
 
 __all__ = [
@@ -116,11 +117,20 @@ class Runs:
         if local_s is None:
             return None
         if clock.zone is not None:
-            return int(clock.utc_ns(read_stamps([entry.moment]), late=False)[0])
+            stamps = read_stamps([entry.moment])
+            early, late = (int(clock.utc_ns(stamps, late=is_late)[0]) for is_late in (False, True))
+            # In an hour that comes twice, the lines before that tell both times say which pass it is: lines stand in
+            # order of time.
+            is_second = self._offset_s is not None and late == (round(local_s) - self._offset_s) * NS_PER_S
+            return late if is_second or early < self._last_ns - _LATE_S * NS_PER_S else early
         if self._offset_s is None:
             return None
         self.reading.note("no --tz: lines with local times alone are dated by those that tell both, before them.")
         return (round(local_s) - self._offset_s) * NS_PER_S
+
+    def drop(self, entry: Entry, reason: str) -> None:
+        """Count a line that gives no run, for a reason or because it was cut off."""
+        self.reading.tally.drop(CUT_OFF if entry.is_cut_off else reason)
 
     def begin(self, name: str, run: Run, kind: Kind = Kind.JOB) -> None:
         """Open a run; one that is still open under this name is over, unless it is the same told again."""
@@ -180,7 +190,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
     start = runs.epoch_ns(entry, fields, "start", written_then=entry.type == "S")
     nodes = runs.node_list(fields)
     if start is None or nodes is None:
-        runs.reading.tally.drop("start without a time" if start is None else "start without nodes")
+        runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
     runs.begin(entry.id, Run(start, nodes, runs.reading.book.partition(fields.get("queue", ""))))
@@ -197,12 +207,12 @@ def end_run(entry: Entry, runs: Runs) -> None:
         start = run.start_ns if start is None or run.is_continued else start
         nodes = run.nodes if nodes is None or run.is_continued else nodes
     if nodes is None:
-        reading.tally.drop("no nodes")
+        runs.drop(entry, "no nodes")
     elif end is None:
         detail = f"Expected end=SECONDS, got end={fields.get('end', '')}"
         reading.refuse("impossible time", entry.block, entry.at, detail)
     elif start is None:
-        reading.tally.drop("never started")
+        runs.drop(entry, "never started")
     elif end < start:
         reading.tally.drop("end before start")
     elif end == start:
@@ -212,11 +222,18 @@ def end_run(entry: Entry, runs: Runs) -> None:
 
 
 def interrupt_run(entry: Entry, runs: Runs) -> None:
-    """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint."""
+    """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
+
+    Of one that began before the files it may tell start and nodes itself, as an end does.
+    """
     fields = entry.fields()
     at = runs.epoch_ns(entry, fields, "end") or runs.moment_ns(entry)
     if entry.id not in runs.open:
-        runs.reading.tally.drop(NO_RUN)
+        start, nodes = runs.epoch_ns(entry, fields, "start"), runs.node_list(fields)
+        if at is None or start is None or nodes is None or start >= at:
+            runs.drop(entry, NO_RUN)
+        else:
+            runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
     elif at is None:
         # What comes next, another start or an end, closes the run.
         runs.reading.tally.drop(UNDATED)

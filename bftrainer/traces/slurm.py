@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +23,7 @@ from bftrainer.traces.log_tables import whole_number
 from bftrainer.traces.opening import one_line
 from bftrainer.traces.reading import Reading
 
-__all__ = ["Layout", "SlurmImporter", "is_header", "layout_of"]
+__all__ = ["Layout", "SlurmImporter", "layout_of", "sections"]
 
 _NEEDED = ("Start", "End", "NodeList")
 _KNOWN = (*_NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended")
@@ -30,6 +31,7 @@ _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
+_EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 
 _Columns = Mapping[str, Sequence[str]]
@@ -92,19 +94,24 @@ class SlurmImporter:
     is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """A header with the columns that are needed, or a job's number and two times between bars."""
+        """A header with the columns that are needed, or a job's number and two times or more between bars."""
         fields = lines[0].removesuffix("|").split("|") if lines else []
         if {name.lower() for name in _NEEDED} <= {field.lower() for field in fields}:
             return True
-        return len(fields) > 3 and fields[0][:1].isdigit() and int(read_stamps(fields).local.sum()) >= 2
+        if len(fields) < 4 or not fields[0][:1].isdigit():
+            return False
+        epochs = sum(_EPOCH.fullmatch(field) is not None for field in fields[1:])
+        return epochs + int(read_stamps(fields).local.sum()) >= 2
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each may have a header of its own."""
         for path in paths:
             layout: Layout | None = None
             for block in line_blocks(path):
-                layout = layout or layout_of(block, reading.settings.columns)
-                _read_block(block, layout, reading)
+                for section, is_headed in sections(block):
+                    if layout is None or is_headed:
+                        layout = layout_of(section, reading.settings.columns)
+                    _read_block(section, layout, reading)
                 reading.tally.check()
 
 
@@ -121,7 +128,7 @@ def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
     at = next((at for at, line in enumerate(block.lines) if line), 0)
     line, place = block.lines[at], f"{block.path}:{block.first + at}"
     trailing_bar = line.endswith("|")
-    if is_header(line):
+    if _is_header(line):
         return Layout.of(line.removesuffix("|").split("|"), place, trailing_bar=trailing_bar)
     if "|" not in line:
         raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
@@ -130,10 +137,27 @@ def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
     return Layout.of(names, "--columns", trailing_bar=trailing_bar and line.count("|") == len(names))
 
 
-def is_header(line: str) -> bool:
+def _is_header(line: str) -> bool:
     """Whether a line names columns; jobs have numbers."""
     names = {name.lower() for name in line.split("|")}
     return bool(names & {"jobid", "jobidraw", "nodelist"}) and not line[:1].isdigit()
+
+
+def sections(block: Block) -> Iterator[tuple[Block, bool]]:
+    """The lines of a block below each header in it, with that; and whether they have one.
+
+    Exports that were put one after the other need not have the same columns.
+    """
+    heads = [at for at, line in enumerate(block.lines) if line and not line[0].isdigit() and _is_whole_header(line)]
+    for low, high in itertools.pairwise(sorted({0, *heads, len(block.lines)})):
+        if any(block.lines[low:high]):
+            is_last = high == len(block.lines)
+            section = Block(block.path, block.first + low, block.lines[low:high], block.cut_off and is_last)
+            yield section, low in heads
+
+
+def _is_whole_header(line: str) -> bool:
+    return {name.lower() for name in _NEEDED} <= {name.lower() for name in line.split("|")}
 
 
 def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
@@ -143,7 +167,7 @@ def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
     picks = [(columns[name].append, at) for name, at in layout.columns.items()]
     places, count = [], layout.count
     for at, line in enumerate(block.lines):
-        if not line or (not line[0].isdigit() and is_header(line)):
+        if not line or (at == 0 and _is_whole_header(line)):
             continue
         reading.tally.records += 1
         fields = layout.split(line)
@@ -210,14 +234,16 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
     going_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)
     open_ended = end == UNSET
     if going_on.size:
-        open_ended |= going_on & (end <= start)
+        open_ended |= going_on & (end <= start) & (end != BAD)
     end[open_ended & (start > BAD)] = OPEN_END_NS
     if any(text not in ("", "00:00:00", "0") for text in columns.get("Suspended", ())):
         reading.note("some jobs were suspended for a while, which sacct does not date: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         for at in [at for at, state in enumerate(states) if state.startswith("SUSPENDED") and start[at] > BAD]:
-            ran_s = _run_lengths_s(columns, at)
-            end[at] = start[at] + (ran_s[0] if ran_s else 0) * NS_PER_S
+            if ran_s := _run_lengths_s(columns, at):
+                end[at] = start[at] + ran_s[0] * NS_PER_S
+            else:
+                reading.note("suspended jobs without an elapsed time count as busy: nothing tells how long they ran.")
 
 
 def _write_rows(
@@ -230,13 +256,16 @@ def _write_rows(
     counts, queues = columns.get("NNodes", nothing), columns.get("Partition", nothing)
     book, tally = reading.book, reading.tally
     rows = zip(raw_ids, ids, columns["NodeList"], start, end, counts, queues, places, strict=True)
-    for raw_id, job, nodes, begins, ends, count, queue, at in rows:
+    for row, (raw_id, job, nodes, begins, ends, count, queue, at) in enumerate(rows):
         if "." in job and _STEP.match(job):
             tally.drop("job step")
         elif nodes in _NO_NODES:
             tally.drop("no nodes")
         elif begins == BAD or ends == BAD:
-            detail = "Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown"
+            told = columns["Start"][row] if begins == BAD else columns["End"][row]
+            detail = (
+                f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(told[:60])!r}"
+            )
             reading.refuse("impossible time", block, at, detail)
         elif begins == UNSET:
             tally.drop("never started")

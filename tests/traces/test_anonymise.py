@@ -115,6 +115,55 @@ def test_rows_of_sacct(tmp_path):
     assert rows[3]["NodeList"] == "None assigned"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "1|cpu=1|a|b|ann|COMPLETED|100|200|n1|7|0:0",
+        "1|cpu=1|a|ann|COMPLETED|100|200|n1|ann",
+        "1|cpu=1|a|ann|ann|100|200|n1|7",
+        "1 ann|cpu=1|a|ann|COMPLETED|100|200|n1|7",
+        "1|ann|a|ann|COMPLETED|100|200|n1|7",
+    ],
+    ids=["bar in a name", "count", "state", "number", "resources"],
+)
+def test_rows_that_would_tell_a_name(tmp_path, row):
+    """What stands where only numbers belong is not written, as when bars in a job's name move the columns."""
+    header = "JobID|AllocTRES|JobName|User|State|Start|End|NodeList|NNodes"
+    (tmp_path / "sacct.txt").write_text(f"{header}\n{row}\n2|cpu=1|a|ann|COMPLETED|100|200|n1|7\n")
+    done = anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES)
+    assert (done.rows, done.dropped) == (1, 1)
+    assert "ann" not in (tmp_path / "shared.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "job", ["7", "7_12", "7_[1-3,8%2]", "7_[1-3,...]", "7_[0x1F]", "7+1", "7_12.batch", "7+1.0", "7.extern"]
+)
+def test_numbers_of_jobs(tmp_path, job):
+    """What they say of arrays, parts and steps stays; the job itself has another number."""
+    (tmp_path / "sacct.txt").write_text(f"JobID|Start|End|Timelimit|NodeList\n{job}|100|200|UNLIMITED|n1\n")
+    assert anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES).dropped == 0
+    shown = (tmp_path / "shared.txt").read_text().splitlines()[1].split("|")[0]
+    assert shown == f"{NAMES.number('job', '7')}{job[1:]}"
+
+
+def test_resources_of_a_site(tmp_path):
+    """Of resources only those are kept that all sites have: licences and kinds of devices have names."""
+    tres = "billing=2,cpu=2,gres/gpu:secret=1,gres/gpu=1,license/secret=3,mem=4G,node=1"
+    (tmp_path / "sacct.txt").write_text(f"JobID|Start|End|NodeList|AllocTRES\n1|100|200|n1|{tres}\n")
+    anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES)
+    assert (tmp_path / "shared.txt").read_text().endswith("|billing=2,cpu=2,gres/gpu=1,mem=4G,node=1\n")
+
+
+def test_other_columns_under_a_second_header(tmp_path):
+    """They are refused: by the first header's columns names would stand where numbers do."""
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|Start|End|NodeList|NNodes\n1|100|200|n1|1\nJobID|Start|End|NodeList|User\n2|100|200|n1|ann\n"
+    )
+    with pytest.raises(LogError, match=r"sacct.txt:3: Expected the columns of the first header, got others"):
+        anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES)
+    assert not (tmp_path / "shared.txt").exists()
+
+
 def test_shared_rows_are_still_a_log(tmp_path):
     """A log of pseudonyms gives the node log of the names, under pseudonyms."""
     (tmp_path / "sacct.txt").write_text(SACCT)

@@ -109,11 +109,12 @@ def test_numbers():
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [("n[01-03,07-1", ("n01", "n02", "n03")), ("n[01-03,07-10],m", tuple(f"n{i:02}" for i in (1, 2, 3, 7, 8, 9, 10))),
+    [("n[01-03,07-1", ("n01", "n02", "n03", "n07")), ("n[05-", ("n05",)), ("a1,12-3", ("a1",)),
+     ("n[01-03,07-10],m", tuple(f"n{i:02}" for i in (1, 2, 3, 7, 8, 9, 10))),
      ("n[1", ()), ("abc", ())],
 )  # fmt: skip
 def test_known_part(text, names):
-    """Of a list that was cut off only what stood before the last comma is certain."""
+    """Of a list that was cut off what stood before the last comma is certain, and the low bound of half a range."""
     assert known_part(text) == names
 
 

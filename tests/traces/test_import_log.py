@@ -179,6 +179,20 @@ def test_partitions(imported):
         imported(rows((100, 110, "n1")), partitions=("gpu",))
 
 
+def test_partitions_of_jobs_outside_the_window(imported):
+    """A node that ran a partition's jobs before the window is of that partition within it, idle or not."""
+    text = rows((10, 20, "n1", "a"), (110, 120, "n2", "a"), (90, 120, "n3", "b"))
+    assert idle(imported(text, partitions=("a",))) == {"n1": [(100, 200)], "n2": [(100, 110), (120, 200)]}
+
+
+def test_strangers_among_the_downtimes(imported):
+    """Nodes of downtimes that the machine does not have are told: their names may be of another form."""
+    down = "node,start,end\nn1.site.org,100,150\nn2,100,150\n"
+    notes = imported(JOBS, downtimes=down).quality.notes
+    assert any(note.startswith("1 nodes that downtimes") and note.endswith("n1.site.org.") for note in notes)
+    assert not any("alone name" in note for note in imported(JOBS, downtimes="node,start,end\nn2,1,9\n").quality.notes)
+
+
 def test_excluded_nodes(imported):
     """Nodes that are excluded are not offered; at least one has to be left."""
     assert imported(JOBS, exclude_nodes="n[2-3],m7").log.nodes == ("n1",)
@@ -269,6 +283,12 @@ def test_provenance(imported, tmp_path):
     assert story["window"] == ["1970-01-01T00:01:40Z", "1970-01-01T00:03:20Z"]
     assert (story["zone"], story["inventory"], story["unseen"]) == ("UTC", "n[1-3]", "absent")
     assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)
+
+
+def test_provenance_of_the_inventory(imported, tmp_path):
+    """What an inventory's file held is told by its checksum, as of all files."""
+    story = imported(JOBS, nodes="n1\nn2\n").log.provenance
+    assert [entry["path"] for entry in story["inputs"]] == [str(tmp_path / "sacct.txt"), str(tmp_path / "nodes")]
 
 
 def test_equal_inputs_give_equal_logs(imported):

@@ -68,6 +68,13 @@ def test_hostlists():
     assert read_inventory("n[01-03],login").names == ("n01", "n02", "n03", "login")
 
 
+def test_long_hostlists():
+    """A hostlist may be longer than the name of any file."""
+    names = tuple(f"n{number}" for number in range(1, 2000, 2))
+    assert read_inventory(f"n[{','.join(name[1:] for name in names)}]").names == names
+    assert read_inventory(",".join(names)).names == names
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -193,7 +193,9 @@ def test_reservations(tmp_path):
         (entry("S", start=0), "start without nodes", False),
         ("09/01/2026 00:00:00\n", "malformed line", True),
         ("2026-09-01 00:00:00;E;1;\n", "malformed line", True),
-        ("09/01/2026 00:00:00;E;1;start=1", "never started", False),
+        ("09/01/2026 00:00:00;E;1;start=1\n", "never started", False),
+        (entry("S", "2.pbs", start=0, exec_host="c2/0").rstrip(), "last line cut off", False),
+        (entry("E", "2.pbs", start=0, exec_host="c2/0", end=1).rstrip()[:-5], "last line cut off", True),
         ("09/01/2026 00:00:0", "last line cut off", True),
     ],
 )
@@ -206,6 +208,48 @@ def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
     assert reading.tally.bad == is_bad
     if is_bad:
         assert "20260901:3: Expected" in reading.tally.examples[0]
+
+
+def test_a_cut_off_time_is_not_believed(tmp_path):
+    """The last digits of a time may lack where a file breaks off: it makes no run, and no window from 1970."""
+    begins = entry("S", "2.pbs", at=60, exec_host="c2/0", start=60)
+    reading, runs = read(tmp_path, *run(), begins.rstrip()[:-4])
+    assert runs == [("c1", 0, 3600, Kind.JOB)]
+    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
+    whole = entry("E", "2.pbs", at=60, start=0, end=60, exec_host="c2/0", Exit_status=271).rstrip()
+    assert read(tmp_path, whole)[1] == [("c2", 0, 60, Kind.JOB)]
+
+
+def test_a_rerun_of_what_began_before_the_files(tmp_path):
+    """R tells start and nodes again, as E does, so that its run counts without the line that began it."""
+    again = entry("R", "2.pbs", at=7200, start=0, end=1800, exec_host="c2/0-3", run_count=1)
+    reading, runs = read(tmp_path, *run(), again)
+    assert ("c2", 0, 1800, Kind.JOB) in runs
+    assert reading.tally.dropped.total() == 0
+
+
+def test_the_hour_that_comes_twice(tmp_path):
+    """Lines before that tell both times say which pass of the hour a local time is of, with a zone as without."""
+    first = 1792882800  # 2026-10-25T01:00 in Berlin
+    lines = (
+        f"10/25/2026 01:00:00;S;1.pbs;start={first} exec_host=c1/0\n",
+        f"10/25/2026 02:30:00;S;2.pbs;start={first + 9000} exec_host=c2/0\n",
+        "10/25/2026 02:40:00;R;1.pbs;\n",
+    )
+    for zone in (None, "Europe/Berlin"):
+        _, runs = read(tmp_path, *lines, zone=zone)
+        assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, Kind.JOB) in runs
+
+
+def test_the_first_line_after_clocks_went_back(tmp_path):
+    """A local time that would lie before the line above it is of the hour's second pass."""
+    first = 1792882800  # 2026-10-25T01:00 in Berlin
+    lines = (
+        f"10/25/2026 02:50:00;S;1.pbs;start={first + 6600} exec_host=c1/0\n",
+        "10/25/2026 02:10:00;R;1.pbs;\n",
+    )
+    _, runs = read(tmp_path, *lines, zone="Europe/Berlin")
+    assert runs == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, Kind.JOB)]
 
 
 def test_hosts_that_cannot_be_trusted(tmp_path):

@@ -127,10 +127,32 @@ def test_suspended_jobs(tmp_path):
     assert [row[2] for row in found] == [OPEN_END, 300]
     assert "suspended for a while" in reading.notes[0]
     assert [row[2] for row in read(tmp_path, f"{header}\n{rows}\n", suspended="idle")[1]] == [160, 300]
-    # Without an elapsed time nothing tells when it was suspended: its nodes are idle, the record says nothing.
+    # Without an elapsed time nothing tells when it was suspended: better busy too long than idle while it was not.
     reading, found = read(tmp_path, f"{HEADER}\n1|SUSPENDED|100|Unknown|1|n1|x\n", suspended="idle")
-    assert found == []
-    assert dict(reading.tally.dropped) == {"zero length": 1}
+    assert [row[2] for row in found] == [OPEN_END]
+    assert "without an elapsed time count as busy" in reading.notes[0]
+
+
+def test_headers_in_the_middle(tmp_path):
+    """Exports that were put one after the other are read each by its own header."""
+    text = "JobID|Start|End|NodeList\n1|100|160|n1\nNodeList|JobID|End|Start|JobName\nn2|2|300|200|a|b\n"
+    reading, found = read(tmp_path, text)
+    assert [row[:3] for row in found] == [("n1", 100, 160), ("n2", 200, 300)]
+    assert (reading.tally.records, reading.tally.dropped.total()) == (2, 0)
+
+
+def test_faults_below_a_second_header_name_their_line(tmp_path):
+    """A row is told by its line in the file, and a time by what stands there."""
+    text = "JobID|Start|End|NodeList\n1|100|160|n1\n\nJobID|Start|End|NodeList\n2|100|2026-02-30T00:00:00|n1\n"
+    reading, _ = read(tmp_path, text, zone="UTC", max_bad=1.0)
+    assert "sacct.txt:5: Expected times" in reading.tally.examples[0]
+    assert "got '2026-02-30T00:00:00'" in reading.tally.examples[0]
+
+
+def test_a_running_job_with_an_impossible_end(tmp_path):
+    """It is unusable as any other row with such a time, not one without an end."""
+    reading, found = read(tmp_path, f"{HEADER}\n1|RUNNING|100|soon|1|n1|x\n", max_bad=1.0)
+    assert (found, dict(reading.tally.dropped)) == ([], {"impossible time": 1})
 
 
 @pytest.mark.parametrize(
@@ -241,13 +263,15 @@ def test_the_skipped_hour(tmp_path):
         (["JobIDRaw|Start|End|NodeList"], True),
         (["JobIDRaw|Start|End|NodeList|"], True),
         (["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
+        (["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
         (["1|a|b|c|d"], False),
+        (["1788242400|1788249600|b|c|d"], False),
         (["node|start|end"], False),
         ([], False),
     ],
 )
 def test_recognition(lines, wanted):
-    """A log is known by its header, or by rows with two dates."""
+    """A log is known by its header, or by rows with two times behind a job's number."""
     assert SlurmImporter().recognises(lines) is wanted
 
 
