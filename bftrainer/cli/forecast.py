@@ -41,10 +41,9 @@ def forecast(
     from bftrainer.experiment.forecast import ForecastPlan
     from bftrainer.experiment.forecast import forecast as foretell
     from bftrainer.experiment.run import load_inputs
-    from bftrainer.model import instant_ns
 
     config = config_of(ctx, options)
-    start_ns = instant_ns(start) if start is not None else None
+    start_ns = _instant(start) if start is not None else None
     if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -59,15 +58,25 @@ def forecast(
 
 
 def _seconds(when: datetime | float, start_ns: int | None) -> float:
-    from bftrainer.model import NS_PER_S, instant_ns
+    from bftrainer.model import NS_PER_S
 
     if isinstance(when, datetime):
-        return (instant_ns(when) - (start_ns or 0)) / NS_PER_S
+        return (_instant(when) - (start_ns or 0)) / NS_PER_S
     return float(when)
 
 
+def _instant(when: datetime) -> int:
+    from bftrainer.errors import SettingsError
+    from bftrainer.model import instant_ns
+
+    try:
+        return instant_ns(when)
+    except OverflowError as error:
+        raise SettingsError(str(error)) from None
+
+
 def _print(found: Forecast) -> None:
-    from bftrainer.experiment.forecast import quantile
+    from bftrainer.experiment.forecast import FOR_INTERVAL, quantile
     from bftrainer.report.glossary import shown
 
     def told(time_s: float) -> str:
@@ -85,6 +94,13 @@ def _print(found: Forecast) -> None:
     )
     for label, text in rows:
         click.echo(f"{label:20}{text}")
+    number = len(found.completion_s)
+    if number < FOR_INTERVAL:
+        click.echo(
+            f"Note: {number} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: told is the "
+            "earliest completion and the latest.",
+            err=True,
+        )
     if found.overlap > 1.5:
         click.echo(
             f"Note: stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent "

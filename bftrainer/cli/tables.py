@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["print_table"]
 
-FILE_WIDTH = 400
+FILE_WIDTH = 10_000
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = 1) -> None:

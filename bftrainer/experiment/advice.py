@@ -11,7 +11,7 @@ from typing import Any
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.readers import CachedReaders
-from bftrainer.experiment.run import load_inputs, run_replay
+from bftrainer.experiment.run import Inputs, load_inputs, run_replay
 from bftrainer.report.glossary import GLOSSARY
 
 __all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
@@ -64,7 +64,8 @@ class AdvicePlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        judged = [name for name, term in GLOSSARY.items() if term.better]
+        # What a clock has a part in would make other advice of the same inputs.
+        judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
         if self.metric not in judged:
             raise SettingsError(f"Expected a metric to improve, got {self.metric!r}.{suggestion(self.metric, judged)}")
         if not 0.1 <= self.train_share <= 0.9:
@@ -124,7 +125,7 @@ class Advice:
 
     def sentence(self) -> str:
         """What to do, in words."""
-        trained, held_out = (f"{100 * abs(gain):.2f} %" for gain in self.gains)
+        trained, held_out = map(_amount, self.gains, (self.trained, self.held_out))
         if self.verdict == "better":
             return f"Use these settings: better by {trained} on the training part, and by {held_out} on the rest."
         if self.verdict == "overfit":
@@ -136,7 +137,6 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, JSON-ready."""
-        gains = self.gains
         return {
             "metric": self.plan.metric,
             "verdict": self.verdict,
@@ -147,12 +147,23 @@ class Advice:
             "trials": self.plan.trials,
             "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
-            "gain": {"training": gains[0], "held_out": gains[1]},
+            # Null: beyond all shares, from nothing to something.
+            "gain": {
+                part: gain if math.isfinite(gain) else None
+                for part, gain in zip(("training", "held_out"), self.gains, strict=True)
+            },
         }
 
 
 def _gain(given: float, best: float, sign: int) -> float:
     return sign * (best - given) / abs(given) if given else math.inf * sign * (best - given) if best != given else 0.0
+
+
+def _amount(gain: float, values: tuple[float, float]) -> str:
+    """How much better or worse, in words."""
+    if math.isfinite(gain):
+        return f"{100 * abs(gain):.2f} %"
+    return f"{abs(values[1] - values[0]):.4g} (from {values[0]:.4g} to {values[1]:.4g})"
 
 
 def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) -> Advice:
@@ -169,10 +180,11 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    import optuna
-
     readers = CachedReaders()
     inputs = load_inputs(plan.config, readers)
+    for name in plan.objectives:
+        # To find out now, not when the search comes to it.
+        load_inputs(replace(plan.config, objective=name), readers)
     length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     split_s = round(plan.train_share * length_s)
     whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
@@ -190,14 +202,30 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
 
     given = measured(plan.given)
     if math.isnan(given):
-        raise SettingsError(f"Expected {plan.metric} to have a value on the training part, got none.")
+        raise SettingsError(
+            f"Expected {plan.metric} to have a value on the training part, got none.{_why(plan.metric, inputs)}"
+        )
     sign = GLOSSARY[plan.metric].better
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial: Any) -> float:
         """What the search maximises."""
         value = measured(_drawn(trial, plan, len(inputs.tasks)))
         told(value)
         return -math.inf if math.isnan(value) else sign * value
+
+    _search(plan, objective)
+    best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
+    held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
+    if any(math.isnan(value) for value in held_out):
+        raise SettingsError(
+            f"Expected {plan.metric} to have a value on the held-out part, got none.{_why(plan.metric, inputs)}"
+        )
+    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s))
+
+
+def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
+    """Try settings, the given ones first; a search says nothing by itself."""
+    import optuna
 
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -207,13 +235,20 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
         study.optimize(objective, n_trials=plan.trials)
     finally:
         optuna.logging.set_verbosity(verbosity)
-    best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
-    held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
-    if any(math.isnan(value) for value in held_out):
-        raise SettingsError(f"Expected {plan.metric} to have a value on the held-out part, got none.")
-    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s))
 
 
+def _why(metric: str, inputs: Inputs) -> str:
+    """What is known of a figure that is none, as the end of a message."""
+    counted = _OF_ALL.get(metric)
+    of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
+    return of_all + "".join(f" Note: {note}" for note in inputs.notes)
+
+
+# Settings that complete fewer tasks are no better for the time that those few took.
+_OF_ALL = {
+    **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
+    "wait_mean_s": "tasks_started",
+}
 _NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
 
 
@@ -243,5 +278,8 @@ def _parameters(settings: Settings, objectives: Sequence[str]) -> dict[str, Any]
 def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
     """The metric of a replay; NaN if it has none."""
     inputs = load_inputs(replace(config, **settings.to_dict()), readers)
-    value = run_replay(inputs=inputs).summary().get(metric)
+    summary = run_replay(inputs=inputs).summary()
+    value = summary.get(metric)
+    if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
+        return math.nan
     return math.nan if value is None else float(value)

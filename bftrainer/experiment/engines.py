@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -11,7 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -86,8 +89,9 @@ class LocalEngine:
         with _one_thread_each(), _pool(min(self.workers, len(left))) as pool:
             while left or at_work:
                 while left and len(at_work) < 2 * self.workers:
-                    index = left.popleft()
-                    at_work[index] = pool.submit(work, items[index])
+                    # Refused where a process has just ended; what is still `left` then is not forgotten.
+                    at_work[left[0]] = pool.submit(work, items[left[0]])
+                    left.popleft()
                 wait(at_work.values(), return_when=FIRST_COMPLETED)
                 for index in [index for index, future in at_work.items() if future.done()]:
                     result = at_work[index].result()
@@ -109,16 +113,28 @@ def _alone(work: Work, item: Any) -> Any:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang."""
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _follow_parent)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """An interrupt is the parent's to hear; its processes end when it says so."""
+def _follow_parent() -> None:
+    """An interrupt is the parent's to hear; its processes end when it says so, or is no more.
+
+    Without that, the processes of a parent that was killed would go on with what was handed out, beside those of the
+    next one that resumes, and then wait for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager
@@ -188,8 +204,12 @@ class DaskEngine:
 
         with self._cluster() as address:
             try:
+                if isinstance(address, str):
+                    # A client that reaches nobody takes another 20 s, and a traceback, to be forgotten.
+                    asyncio.run(_reach(address))
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, MemoryError, EOFError) as error:
+                # What some other server says is taken for lengths of messages that no memory holds.
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise SweepError(
                     f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {reason}"
@@ -215,6 +235,13 @@ class DaskEngine:
             yield cluster
         finally:
             cluster.close()
+
+
+async def _reach(address: str) -> None:
+    from distributed.comm import connect
+
+    comm = await connect(address, timeout=CONNECT_S)
+    await comm.close()
 
 
 def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import RunDirectoryError
+from bftrainer.experiment.summary_schema import check_summary, finite, whole
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.finished_run import (
     DecisionColumns,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["read_run", "read_runs", "read_summary", "run_names"]
 
 _SUMMARY = "summary.json"
-# What every table of a finished run is read by; a summary without them is no run's.
-_KEYS = ("partial", "settings", "window_start", "window_s", "nodes_total", "tasks_total", "decisions", "idle_node_s")
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -47,19 +46,18 @@ def read_summary(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
     try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = file.read_text(encoding="utf-8")
+        summary = json.loads(text, parse_float=finite, parse_int=whole, parse_constant=finite)
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{file}: Expected the summary of a run in JSON, got: {error}.") from error
     schema = summary.get("schema") if isinstance(summary, dict) else None
-    if not isinstance(schema, int):
+    if not isinstance(schema, int) or isinstance(schema, bool):
         raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
     if schema > RUN_SCHEMA:
         raise RunDirectoryError(
             f"{file}: Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
         )
-    missing = [key for key in _KEYS if key not in summary]
-    if missing:
-        raise RunDirectoryError(f"{file}: Expected the summary of a replay, found no {missing[0]!r} in it.")
+    check_summary(summary, file)
     return dict(summary)
 
 
@@ -108,7 +106,11 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     )
 
 
-def _table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
+_TEXT, _REAL, _COUNT, _TIME = "text", "number", "whole number", "time"
+
+
+def _table(path: Path, kinds: Mapping[str, str], optional: Sequence[str] = ()) -> pa.Table:
+    """Columns of a Parquet table, each as what its kind says."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,17 +118,38 @@ def _table(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> 
         with path.open("rb") as stream:
             file = pq.ParquetFile(stream)
             there = set(file.schema_arrow.names)
-            _need(path, columns, there)
-            return file.read([*columns, *(name for name in optional if name in there)])
+            _need(path, kinds, there)
+            table = file.read([*kinds, *(name for name in optional if name in there)])
     except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise RunDirectoryError(f"{path}: Expected a table of a finished run, got: {reason}.") from error
+        raise RunDirectoryError(f"{path}: Expected a table of a finished run, got: {_reason(error)}.") from error
+    return _typed(path, table, {**kinds, **dict.fromkeys(set(optional) & there, _REAL)})
 
 
-def _need(path: Path, columns: Sequence[str], there: set[str]) -> None:
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
+    return str(text).removesuffix(".")
+
+
+def _need(path: Path, columns: Iterable[str], there: set[str]) -> None:
     missing = [name for name in columns if name not in there]
     if missing:
         raise RunDirectoryError(f"{path}: Expected a column {missing[0]!r}, found {', '.join(sorted(there))}.")
+
+
+def _typed(path: Path, table: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
+    """The table with its columns as they are computed with; counts without gaps."""
+    import pyarrow as pa
+
+    types = {_TEXT: pa.string(), _REAL: pa.float64(), _COUNT: pa.int64(), _TIME: pa.timestamp("ns", tz="UTC")}
+    columns = {}
+    for name, kind in kinds.items():
+        try:
+            columns[name] = table[name].cast(types[kind])
+        except pa.ArrowException:
+            raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got {table[name].type}.") from None
+        if kind == _COUNT and columns[name].null_count:
+            raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got a row without.")
+    return pa.table(columns)
 
 
 def _reals(table: pa.Table, name: str) -> NDArray[np.float64]:
@@ -145,7 +168,7 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    stamps = column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+    stamps = column.cast(pa.int64())
     known = np.asarray(pc.is_valid(stamps).to_numpy(), dtype=bool)
     offsets = np.asarray(pc.fill_null(stamps, 0).to_numpy(), dtype=np.int64) - start_ns
     return np.where(known, offsets / NS_PER_S, np.nan)
@@ -155,16 +178,17 @@ def _steps(path: Path, start_ns: int) -> StepColumns:
     import pyarrow as pa
     from pyarrow import csv
 
-    names = ("evtTime", "nNd", "nNrun", "nJob", "Thr", "ReScost", "PreCost")
-    types = {"evtTime": pa.timestamp("ns", tz="UTC"), "Thr": pa.float64()}
-    types |= dict.fromkeys(("ReScost", "PreCost"), pa.float64()) | dict.fromkeys(("nNd", "nNrun", "nJob"), pa.int64())
+    kinds = {"evtTime": _TIME, **dict.fromkeys(("nNd", "nNrun", "nJob"), _COUNT)}
+    kinds |= dict.fromkeys(("Thr", "ReScost", "PreCost"), _REAL)
+    types = {"evtTime": pa.timestamp("ns", tz="UTC"), **dict.fromkeys(("Thr", "ReScost", "PreCost"), pa.float64())}
+    types |= dict.fromkeys(("nNd", "nNrun", "nJob"), pa.int64())
     try:
         with path.open("rb") as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
     except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {reason}.") from error
-    _need(path, names, set(table.column_names))
+        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
+    _need(path, kinds, set(table.column_names))
+    table = _typed(path, table, kinds)
     return StepColumns(
         time_s=_seconds(table["evtTime"], start_ns),
         idle=_integers(table, "nNd"),
@@ -177,7 +201,7 @@ def _steps(path: Path, start_ns: int) -> StepColumns:
 
 
 def _decisions(path: Path, start_ns: int) -> DecisionColumns:
-    table = _table(path, ("time", "solve_s", "held", "gap"))
+    table = _table(path, {"time": _TIME, "solve_s": _REAL, "held": _TEXT, "gap": _REAL})
     place = {name: number for number, name in enumerate(DecisionColumns.HELD)}
     held = table["held"].to_pylist()
     unknown = set(held) - place.keys()
@@ -195,7 +219,8 @@ def _tasks(path: Path, start_ns: int) -> TaskColumns:
     times = ("submitted", "started", "completed")
     reals = ("work_done", "work_total", "node_s", "rescale_cost", "preemption_cost")
     counts = ("rescales", "preemptions")
-    table = _table(path, ("task", *times, *reals, *counts), ("energy_j", "train_s"))
+    kinds = {"task": _TEXT} | dict.fromkeys(times, _TIME) | dict.fromkeys(reals, _REAL) | dict.fromkeys(counts, _COUNT)
+    table = _table(path, kinds, ("energy_j", "train_s"))
     columns: dict[str, Any] = {f"{name}_s": _seconds(table[name], start_ns) for name in times}
     columns |= {name: _reals(table, name) for name in (*reals, "energy_j", "train_s")}
     columns |= {name: _integers(table, name) for name in counts}
@@ -204,7 +229,7 @@ def _tasks(path: Path, start_ns: int) -> TaskColumns:
 
 def _power(path: Path) -> PowerPieces:
     names = ("begin_s", "end_s", "tasks_w", "idle_w", "cap_w")
-    table = _table(path, names)
+    table = _table(path, dict.fromkeys(names, _REAL))
     return PowerPieces(**{name: _reals(table, name) for name in names})
 
 
@@ -213,7 +238,7 @@ def _holdings(path: Path, start_ns: int, names: tuple[str, ...]) -> Holdings:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = _table(path, ("time", "node", "task"))
+    table = _table(path, {"time": _TIME, "node": _TEXT, "task": _TEXT})
     time_s = _seconds(table["time"], start_ns)
     node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
     known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))

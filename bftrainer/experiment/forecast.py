@@ -15,6 +15,7 @@ import numpy as np
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.engines import Engine, Lost
+from bftrainer.experiment.generation import MAX_DAYS
 from bftrainer.experiment.readers import CachedReaders
 from bftrainer.experiment.run import load_inputs, run_replay
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
@@ -25,6 +26,9 @@ __all__ = ["Forecast", "ForecastPlan", "forecast", "quantile", "spread"]
 
 LEAST = 2
 """Stretches that a spread needs."""
+MOST = 100_000
+FOR_INTERVAL = 9
+"""Stretches from which on an interval of 80 % lies within what was seen."""
 DAY_S = 86_400.0
 WARM_UP_S = 2 * DAY_S
 
@@ -66,8 +70,12 @@ class ForecastPlan:
         if not self.deadline_s <= self.horizon_s < math.inf:
             least = f"at least the {self.deadline_s:g} s until the deadline"
             raise SettingsError(f"Expected a horizon of {least}, got {self.horizon_s:g} s.")
-        if self.stretches < LEAST:
-            raise SettingsError(f"Expected at least {LEAST} stretches, got {self.stretches}.")
+        if self.horizon_s > MAX_DAYS * DAY_S:
+            raise SettingsError(f"Expected a horizon of at most {MAX_DAYS:.0f} days, got {self.horizon_s:g} s.")
+        if self.start_ns is not None and self.start_ns + round(self.horizon_s * NS_PER_S) > np.iinfo(np.int64).max:
+            raise SettingsError(f"Expected a horizon that ends before the year 2262, got {self.horizon_s:g} s.")
+        if not LEAST <= self.stretches <= MOST:
+            raise SettingsError(f"Expected at least {LEAST} stretches, and at most {MOST:,}, got {self.stretches}.")
 
 
 @dataclass(frozen=True, slots=True)

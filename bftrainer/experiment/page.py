@@ -17,6 +17,7 @@ from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_runs
 from bftrainer.experiment.readers import file_source
 from bftrainer.experiment.result import RunResult
+from bftrainer.experiment.sample import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.report.page import LogFigures, page
@@ -113,7 +114,8 @@ def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures
         source = (run.summary.get("inputs") or {}).get("node_log")
         settings = run.summary["settings"]
         key = (str(source), *(settings.get(name) for name in ("skip_events", "first_node", "node_count")))
-        if key not in known:
+        # Another run may be beside what the first one has lost.
+        if key not in known or known[key].statistics is None:
             known[key] = _log_figures(path, source, settings)
         logs.append(known[key])
     return logs
@@ -124,14 +126,28 @@ def _log_figures(path: Path, source: Mapping[str, str] | None, settings: Mapping
     if not source:
         return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
     given = Path(source["path"])
-    file = next((each for each in (given, path.resolve().parent / given) if each.is_file()), None)
+    there = []
+    try:
+        there = [place for place in _places(given, path.resolve()) if place.is_file()]
+        file = next((place for place in there if file_source(place)["sha256"] == source["sha256"]), None)
+    except OSError as error:
+        return LogFigures(None, f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown.")
     if file is None:
-        return LogFigures(None, f"the node log {given} is not there any more; its fragments are not shown.")
-    if file_source(file)["sha256"] != source["sha256"]:
-        return LogFigures(None, f"the node log {given} has changed since the run; its fragments are not shown.")
+        what = "has changed since the run" if there else "is not there any more"
+        return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
         log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None)
         log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
     except (BftrainerError, OSError) as error:
         return LogFigures(None, f"the node log cannot be read any more: {error}")
     return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))
+
+
+def _places(given: Path, run: Path) -> list[Path]:
+    """Where the log of a run may be: where it was, or, if all has moved together, beside the run or above it."""
+    places = [given, *(above / given for above in run.parents if not given.is_absolute())]
+    places += [run / given.name, run.parent / given.name]
+    if given.name == SAMPLE_NODE_LOG:
+        # Made by another installation, perhaps.
+        places.append(sample_path(SAMPLE_NODE_LOG))
+    return list(dict.fromkeys(places))

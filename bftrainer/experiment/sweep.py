@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,8 @@ from bftrainer.experiment.directory import result_directory
 from bftrainer.experiment.engines import Engine, Lost
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_summary
-from bftrainer.experiment.generation import generate_trace
-from bftrainer.experiment.readers import CachedReaders
+from bftrainer.experiment.generation import GenerationConfig, generate_trace
+from bftrainer.experiment.readers import CachedReaders, file_source
 from bftrainer.experiment.run import load_inputs, run_replay
 from bftrainer.experiment.sweep_file import SweepPoint, SweepSpec
 from bftrainer.report.comparison import figures_of
@@ -194,10 +195,10 @@ class _Work:
 
     def __call__(self, point: SweepPoint) -> PointResult:
         """Whatever goes wrong is the point's, and does not end the sweep."""
-        finished = _finished(point, self.directory)
-        if finished is not None:
-            return finished
         try:
+            finished = _finished(point, self.directory)
+            if finished is not None:
+                return finished
             result = run_replay(inputs=load_inputs(point.config(), _readers()), command=f"bftrainer sweep: {point.key}")
             # What may be replaced is the empty directory that a worker reserved before it was killed.
             with result_directory([self.directory / _RUNS / point.key], force=True) as place:
@@ -232,17 +233,32 @@ def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _generated(spec: SweepSpec, directory: Path) -> dict[int, Path]:
-    """Files of the traces that points ask for, by seed; those that are there already stay."""
-    found = {}
+    """Files of the traces that points ask for, by seed; those that are there already stay.
+
+    Their names tell what they were generated from: after a change of that others are made.
+    """
+    if not spec.trace_seeds:
+        return {}
+    if spec.generate is None:
+        raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
+    origin, found = _origin(spec.path, spec.generate), {}
     for seed in spec.trace_seeds:
-        if spec.generate is None:
-            raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
-        path = directory.resolve() / _TRACES / f"seed-{seed}.parquet"
+        path = directory.resolve() / _TRACES / f"seed-{seed}-{origin}.parquet"
         if not path.is_file():
             path.parent.mkdir(exist_ok=True)
             write_node_log(path, generate_trace(replace(spec.generate, seed=seed)).log)
         found[seed] = path
     return found
+
+
+def _origin(file: Path, generate: GenerationConfig) -> str:
+    """A checksum of what traces are generated from: options, and the trace that they are to be like."""
+    try:
+        content = None if generate.like is None else file_source(generate.like)["sha256"]
+    except OSError as error:
+        raise SweepError(f"{file}: like: {generate.like}: {error.strerror}.") from None
+    options = asdict(replace(generate, like=None))
+    return hashlib.sha256(json.dumps([options, content], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _write_table(result: SweepResult, path: Path) -> None:

@@ -75,6 +75,12 @@ def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes
     return Figure(figsize=size_in, layout="constrained").add_subplot()
 
 
+def plain(name: str) -> str:
+    """A name as text that Matplotlib draws as it is: dollars begin no formula, and a first _ hides no label."""
+    text = name.replace("$", r"\$")
+    return f"\u200b{text}" if text.startswith("_") else text
+
+
 def figure_of(ax: Axes) -> Figure:
     """The figure that axes are part of."""
     from matplotlib.figure import Figure

@@ -63,7 +63,7 @@ GLOSSARY: dict[str, Term] = {
     "tasks_completed": Term("tasks completed", "count", "Tasks that did all their work within the window.", 1),
     "tasks_started": Term("tasks started", "count", "Tasks that ran at least once.", 1),
     "tasks_total": Term("tasks", "count", "Tasks of the set."),
-    "makespan_s": Term("makespan", "s", "From the first submission until the last task was done.", -1),
+    "makespan_s": Term("makespan", "s", "From the first submission until the last completion.", -1),
     "turnaround_mean_s": Term("mean turnaround", "s", "From submission until done, mean of the tasks that are.", -1),
     "turnaround_p90_s": Term("p90 turnaround", "s", "Nine of ten tasks took no longer from submission until done.", -1),
     "wait_mean_s": Term("mean wait", "s", "From submission until a task first ran.", -1),

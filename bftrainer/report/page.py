@@ -12,18 +12,11 @@ import numpy as np
 
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.model.trace_statistics import TraceStatistics
-from bftrainer.report.charts import (
-    Chart,
-    completion_chart,
-    decision_chart,
-    fragment_chart,
-    gantt_chart,
-    loss_chart,
-    pool_chart,
-    power_chart,
-)
+from bftrainer.report.chart import Chart
+from bftrainer.report.charts import completion_chart, gantt_chart, pool_chart, power_chart
 from bftrainer.report.comparison import compared, input_files
 from bftrainer.report.glossary import GLOSSARY, shown
+from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart
 
 __all__ = ["MOST_GANTTS", "LogFigures", "page"]
 
@@ -100,7 +93,7 @@ def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Cha
     curves = {}
     for run, log in zip(runs, logs, strict=True):
         if log.statistics is not None and log.statistics.survival.time_s.size:
-            curve = log.statistics.survival.thinned(1000)
+            curve = log.statistics.survival
             curves[run.name] = (run.name, curve.time_s, curve.share)
     power = power_chart(runs)
     return [
@@ -123,16 +116,17 @@ def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]
 
 def _answer(summary: Mapping[str, Any]) -> str:
     """Whether it was worth it, in a sentence or two."""
-    nodes, hours = summary["eq_nodes"] or 0.0, summary["window_s"] / 3600
+    nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
-    if summary["occupancy"] is not None:
+    if summary.get("occupancy") is not None:
         text += f", and training used {shown(summary['occupancy'], 'share')} of that time"
     text += f". {summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed."
-    if summary["efficiency"] is not None:
+    nodes = summary.get("efficiency_eq_nodes")
+    if summary.get("efficiency") is not None and nodes is not None:
         held = shown(summary["efficiency"], "share")
-        horizon = shown(summary["efficiency_horizon_s"], "s")
+        horizon = shown(summary.get("efficiency_horizon_s"), "s")
         text += (
-            f" In the first {horizon} training did {held} of the work that {summary['efficiency_eq_nodes']:,.1f} "
+            f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
             f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)."
         )
     return text
@@ -167,10 +161,11 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
             continue
         cells = []
         for value, change in zip(found.figures[key], found.differences[key], strict=True):
+            told = f"{100 * change:+.1f} %" if change else ""
+            if told in ("+0.0 %", "-0.0 %"):
+                change, told = 0.0, "0.0 %"
             tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
-            cells.append(
-                {"value": shown(value, term.unit), "change": f"{100 * change:+.1f} %" if change else "", "tone": tone}
-            )
+            cells.append({"value": shown(value, term.unit), "change": told, "tone": tone})
         rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
     return rows
 
@@ -178,14 +173,16 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 def _large_idle(run: FinishedRun, named: bool) -> str:
     small = run.summary["below_large_idle"]
     lead = f"{run.name}: " if named else ""
-    if small["occupancy"] is None:
+    if small.get("occupancy") is None:
         return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
-    share = shown(small["idle_node_s_share"], "share")
+    share, occupancy, rescale, preemption = (
+        shown(small.get(key), "share")
+        for key in ("idle_node_s_share", "occupancy", "rescale_loss_share", "preemption_loss_share")
+    )
     return (
         f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
         f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{shown(small['occupancy'], 'share')}, rescale loss {shown(small['rescale_loss_share'], 'share')}, preemption "
-        f"loss {shown(small['preemption_loss_share'], 'share')}."
+        f"{occupancy}, rescale loss {rescale}, preemption loss {preemption}."
     )
 
 
@@ -207,17 +204,21 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
     found = []
     for run in runs:
         s = run.summary
+        lead = f"{run.name}: " if len(runs) > 1 else ""
+        if not s["decisions"]:
+            found.append(f"{lead}No decision was made.")
+            continue
         text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
         if s["decisions_incumbent"]:
-            gap = "" if s["gap_max"] is None else f" (worst gap {shown(s['gap_max'], 'share')})"
+            gap = "" if s.get("gap_max") is None else f" (worst gap {shown(s['gap_max'], 'share')})"
             text += f", {s['decisions_incumbent']:,} are the best found in time{gap}"
         if s["decisions_kept"]:
             text += f", {s['decisions_kept']:,} kept what there was"
         times = ", ".join(
-            f"{shown(s[f'solve_s_{key}'], 'wall_s')} {name}"
+            f"{shown(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
             for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
         )
-        found.append(f"{run.name + ': ' if len(runs) > 1 else ''}{text}. {times}; solver {', '.join(s['solvers'])}.")
+        found.append(f"{lead}{text}. {times}; solver {', '.join(s['solvers'])}.")
     return found
 
 
@@ -233,7 +234,7 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
         found.append(
             f"{lead}{f['fragments']:,} idle intervals, {shown(f['fragment_mean_s'], 's')} long on average, median "
             f"{shown(f['fragment_median_s'], 's')}; {shown(f['fragment_under_600_s_share'], 'share')} are shorter than "
-            f"10 minutes. Of the log as a whole, {f['node_hours']:,.0f} node-hours were idle."
+            f"10 minutes. Of the log as a whole, not of the window alone, {f['node_hours']:,.0f} node-hours were idle."
         )
     return list(dict.fromkeys(found))
 

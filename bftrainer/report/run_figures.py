@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.report.charts import node_classes
-from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.drawing import axes_or_new, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_allocation", "plot_energy", "plot_fragments", "plot_losses", "plot_pool", "plot_setting"]
 
 HOUR_S = 3600.0
+_COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
 Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -33,12 +34,14 @@ def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax)
     for place, run in enumerate(runs):
+        if not run.steps.time_s.size:
+            raise SettingsError(f"{run.name}: Expected a run with events, got one that ended before the first.")
         hours = np.append(run.steps.time_s, run.window_s) / HOUR_S
         if place == 0:
             idle = np.append(run.steps.idle, run.steps.idle[-1:])
             ax.fill_between(hours, idle, step="post", color="tab:gray", alpha=0.35, linewidth=0, label="idle")
         used = np.append(run.steps.used, run.steps.used[-1:])
-        label = "used" if len(runs) == 1 else f"{run.name}: used"
+        label = "used" if len(runs) == 1 else f"{plain(run.name)}: used"
         ax.step(hours, used, where="post", linewidth=0.7, label=label)
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
@@ -89,14 +92,16 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "effic
         if figure not in run.summary or (figure not in numbers and run.summary[figure] is not None):
             raise SettingsError(f"Expected a figure of the runs, got {figure!r}.{suggestion(figure, numbers)}")
         if run.summary[figure] is None:
-            raise SettingsError(f"{run.name}: Expected a run that has {figure}, got one without (--no-baseline?).")
+            reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)"
+            reason = reason if figure in _COMPARED else ""
+            raise SettingsError(f"{run.name}: Expected a run that has {figure}, got one without{reason}.")
         points.append((settings[setting], run.summary[figure]))
     ax = axes_or_new(ax)
     if all(isinstance(x, int | float) for x, _ in points):
         points.sort()
         ax.plot([x for x, _ in points], [y for _, y in points], marker="o")
     else:
-        ax.bar([str(x) for x, _ in points], [y for _, y in points])
+        ax.bar([plain(str(x)) for x, _ in points], [y for _, y in points])
     ax.set(xlabel=setting, ylabel=figure)
     return ax
 
@@ -118,10 +123,16 @@ def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
         )
         if any(run.summary.get(key) is not None for run in runs)
     ]
+    if not parts:
+        raise SettingsError("Expected runs that did some work, got none.")
     width = 0.8 / len(runs)
     for place, run in enumerate(runs):
-        shares = [100 * (run.summary.get(key) or 0.0) for _, key in parts]
-        ax.bar(np.arange(len(parts)) + (place - (len(runs) - 1) / 2) * width, shares, 0.9 * width, label=run.name)
+        # A bar that is not there: nothing is known, which is not a loss of 0.
+        known = [run.summary.get(key) for _, key in parts]
+        shares = [np.nan if share is None else 100 * share for share in known]
+        ax.bar(
+            np.arange(len(parts)) + (place - (len(runs) - 1) / 2) * width, shares, 0.9 * width, label=plain(run.name)
+        )
     ax.set_xticks(np.arange(len(parts)), [label for label, _ in parts])
     ax.set(ylabel="lost (%)")
     if len(runs) > 1:
@@ -133,7 +144,7 @@ def plot_fragments(curves: Sequence[Curve], ax: Axes | None = None) -> Axes:
     """Share of idle intervals that end within a time; curves are (name, time in seconds, share that stays longer)."""
     ax = axes_or_new(ax)
     for name, time_s, stays in curves:
-        ax.step(time_s / 60.0, 1.0 - stays, where="post", label=name)
+        ax.step(time_s / 60.0, 1.0 - stays, where="post", label=plain(name))
     ax.set(xlabel="length (min)", ylabel="share of idle intervals", xscale="log", ylim=(0, 1.02))
     if len(curves) > 1:
         ax.legend(frameon=False)
@@ -154,7 +165,7 @@ def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
         tasks = run.tasks
         known = np.isfinite(tasks.energy_j) & np.isfinite(tasks.completed_s)
         hours = (tasks.completed_s - tasks.submitted_s)[known] / HOUR_S
-        ax.scatter(hours, tasks.energy_j[known] / 3.6e6, s=12, label=run.name)
+        ax.scatter(hours, tasks.energy_j[known] / 3.6e6, s=12, label=plain(run.name))
         drawn += int(known.sum())
     if not drawn:
         raise SettingsError("Expected runs with tuned tasks that reached their targets, got none.")

@@ -69,6 +69,7 @@ def test_forecast(call, here):
     assert_matches(r"all done by then +0 % \(0 to 49 %\)", done.out)
     assert "more than 30 s" in done.out
     assert "stretches overlap" in done.err
+    assert "4 stretches are too few for the 80 %" in done.err
     found = call("forecast", "--deadline", "20s", "--horizon", 30, *world, "--json").json
     assert (found["probability"], found["stretches"], found["interval80_s"]) == (0.0, 4, [None, None])
     dated = call("forecast", "--deadline", "2021-02-10T00:00:55", "--horizon", 30, *world, "--json").json
@@ -98,6 +99,10 @@ def test_advise(call, here):
         (("forecast", "--deadline", "5d", "--solver", "dp"), "Expected a log longer than"),
         (("forecast", "--deadline", "1h", "--start", "12"), "Expected an ISO time, got '12'"),
         (("forecast", "--deadline", "2020-01-01", "--solver", "dp"), "Expected a deadline after the start"),
+        (("forecast", "--deadline", "9999-01-01", "--solver", "dp"), "Expected a time between the years 1678 and 2262"),
+        (("forecast", "--deadline", "1h", "--start", "9999-01-01"), "Expected a time between the years 1678 and 2262"),
+        (("forecast", "--deadline", "1e300", "--generated", "--solver", "dp"), "horizon of at most 36525 days"),
+        (("forecast", "--deadline", "1h", "--stretches", "1000000000"), "and at most 100,000, got 1000000000"),
         (("advise", "--metric", "happiness"), "Expected a metric to improve, got 'happiness'"),
         (("advise", "--trials", "1"), "Expected at least 2 trials"),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import shutil
 import sys
 
 import pytest
@@ -133,6 +135,48 @@ def test_without_the_libraries(call, monkeypatch):
     done = call("report", "short", "-o", "x.html")
     check_refusal(done)
     assert "pip install 'bftrainer[report]'" in done.err
+
+
+def test_a_run_that_moved_finds_its_log(call, tmp_path, monkeypatch):
+    """Run and log may go elsewhere together; the log is known by its content, whatever else has its name."""
+    from bftrainer.experiment.sample import SAMPLE_NODE_LOG, sample_path
+
+    log = sample_path(SAMPLE_NODE_LOG).read_bytes()
+    old, new, elsewhere = (tmp_path / name for name in ("old", "new", "elsewhere"))
+    (old / "logs").mkdir(parents=True)
+    (old / "logs" / "log.parquet").write_bytes(log)
+    monkeypatch.chdir(old)
+    write_sample_run(old / "runs" / "run", node_log="logs/log.parquet", events=20)
+    old.rename(new)
+    (elsewhere / "logs").mkdir(parents=True)
+    (elsewhere / "logs" / "log.parquet").write_bytes(b"another")
+    monkeypatch.chdir(elsewhere)
+    assert call("plot", "fragments", new / "runs" / "run", "-o", "moved.svg").status == 0
+    (new / "logs" / "log.parquet").rename(new / "runs" / "log.parquet")
+    assert call("plot", "fragments", new / "runs" / "run", "-o", "beside.svg").status == 0
+    assert call("report", new / "runs" / "run").status == 0
+    assert "fragments are not shown" not in (elsewhere / "report.html").read_text()
+
+
+def test_names_are_no_formulas(call, runs, tmp_path):
+    """A run's name with dollars, or one that begins with _, is drawn as it is."""
+    for name in ("_$x_$", "a$b"):
+        shutil.copytree(runs / "short", tmp_path / name)
+    assert call("plot", "losses", tmp_path / "_$x_$", tmp_path / "a$b", "-o", tmp_path / "f.svg").status == 0
+    text = (tmp_path / "f.svg").read_text()
+    assert "_$x_$</text>" in text
+    assert "a$b</text>" in text
+
+
+def test_what_is_not_known_is_no_loss(runs):
+    """A run without a comparison has no bar for what only that tells, beside one that has."""
+    from bftrainer.experiment.finished import read_runs
+    from bftrainer.report.run_figures import plot_losses
+
+    write_sample_run(runs / "compared", baseline=True, events=40)
+    bars = plot_losses(read_runs([runs / "compared", runs / "short"])).patches
+    assert [math.isnan(bar.get_height()) for bar in bars] == [False] * 4 + [False, False, True, True]
+    shutil.rmtree(runs / "compared")
 
 
 def test_a_changed_log_is_told(call, tmp_path, monkeypatch):

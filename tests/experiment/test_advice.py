@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import InputError, SettingsError
 from bftrainer.experiment import ReplayConfig, advice
 from bftrainer.experiment.advice import Advice, AdvicePlan, Settings, advise
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
@@ -139,3 +140,35 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setattr(advice, "find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[advise\]'"):
         AdvicePlan(ReplayConfig())
+
+
+def test_times_of_fewer_tasks_are_no_better():
+    """Settings under which one of two tasks is done early have no makespan to be compared."""
+    slow = replace(TASK, name="J1", work=1e12)
+    config = ReplayConfig(node_log=log(6_000, 0), tasks=[replace(TASK, work=100.0), slow], solver="dp", max_tasks=2)
+    with pytest.raises(SettingsError, match=r"got none\. It is taken of runs with all 2 tasks completed"):
+        advise(AdvicePlan(config, "makespan_s", trials=2))
+
+
+@pytest.mark.parametrize(("name", "said"), [("throughputt", "Did you mean"), ("energy", "Expected a tuned task")])
+def test_objectives_are_checked_before_the_search(name, said, monkeypatch):
+    """One that is unknown, or not for these tasks, is refused before anything is replayed."""
+    monkeypatch.setattr(advice, "run_replay", lambda **_: pytest.fail("replayed"))
+    with pytest.raises(InputError, match=said):
+        advised(log(1_000, 0), objectives=("throughput", name))
+
+
+def test_advice_is_not_about_clocks():
+    """How long the replay took to compute is nothing that the same inputs always say."""
+    with pytest.raises(SettingsError, match="Expected a metric to improve, got 'wall_s'"):
+        AdvicePlan(ReplayConfig(), "wall_s")
+
+
+def test_from_nothing_to_something():
+    """A gain over 0 has no share: JSON has null, the sentence the amounts."""
+    plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
+    found = Advice(plan, Settings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
+    assert found.verdict == "better"
+    assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["gain"] == {"training": None, "held_out": 1.0}

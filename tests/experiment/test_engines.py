@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +41,26 @@ def fragile(item):
     return number
 
 
+def lasting(folder):
+    """Tell that it has begun, and go on for longer than a test does."""
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60.0)
+
+
+def is_alive(pid):
+    """Whether a process runs; one that has ended may still be listed, without a parent that asks for its status."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(true):
+    """Wait, at most 20 s, until that is so."""
+    deadline = time.monotonic() + 20.0
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_items_are_computed(workers):
     """Each once, by its index."""
@@ -56,6 +83,47 @@ def test_lost_workers_are_replaced(tmp_path):
     assert sorted(found) == list(range(8))
     assert found[5] == Lost("its process ended abruptly, 3 times")
     assert all(found[number] == number for number in range(8) if number != 5)
+
+
+def test_items_are_not_forgotten_when_all_processes_end():
+    """Processes that end between two items take none of those that wait with them."""
+    found = []
+    for index, _ in LocalEngine(2).run(doubled, range(6)):
+        found.append(index)
+        if len(found) == 1:
+            children = multiprocessing.active_children()
+            for child in children:
+                child.kill()
+            for child in children:
+                child.join()
+            # The pool finds out in a thread of its own.
+            deadline = time.monotonic() + 5.0
+            while multiprocessing.active_children() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.2)
+    assert sorted(found) == list(range(6))
+
+
+def test_processes_end_with_their_parent(tmp_path):
+    """Those of a parent that was killed do not go on: whoever resumes would have them beside its own."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "from bftrainer.experiment.engines import LocalEngine\n"
+        "from tests.experiment.test_engines import lasting\n"
+        "if __name__ == '__main__':\n"
+        f"    list(LocalEngine(2).run(lasting, [{str(tmp_path / 'pids')!r}] * 4))\n"
+    )
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, script], env=place)
+    try:
+        wait_until(lambda: len(list(pids.iterdir())) == 2)
+        workers = [int(path.name) for path in pids.iterdir()]
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not any(is_alive(worker) for worker in workers))
 
 
 def test_no_workers():
@@ -85,6 +153,44 @@ def test_dask_scheduler_out_of_reach(monkeypatch):
     with pytest.raises(SweepError, match=r"tcp://127\.0\.0\.1:9: Expected a Dask scheduler within") as caught:
         list(DaskEngine("tcp://127.0.0.1:9").run(doubled, [1]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("default")
+def test_another_server_is_no_scheduler():
+    """Where a web server, say, answers, one line says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            """Say what a web server says, and wait for the other end to hang up."""
+            with server.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 9)
+                while connection.recv(1024):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SweepError, match="Expected a Dask scheduler within 10 s, got:"):
+            list(DaskEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}").run(doubled, [1]))
+        gc.collect()
+        thread.join(10.0)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "foo://x"])
+def test_a_program_ends_where_no_scheduler_is(address):
+    """One line and nothing else, also when the program ends: what was made to connect leaves no traceback behind."""
+    script = (
+        "from bftrainer.errors import SweepError\n"
+        "from bftrainer.experiment import engines\n"
+        "engines.CONNECT_S = 0.2\n"
+        "try:\n"
+        f"    list(engines.DaskEngine({address!r}).run(print, [1]))\n"
+        "except SweepError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=15.0, check=True)
+    assert done.stdout.startswith(f"{address}: Expected a Dask scheduler within")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
 
 
 @pytest.mark.filterwarnings("default")

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,12 +103,43 @@ def without_column(name, column):
     return change
 
 
+def with_values(name, column, value):
+    """Put one value into all of a column."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        kind = table[column].type if value is None else pa.string()
+        values = pa.array([value] * table.num_rows, kind)
+        pq.write_table(table.set_column(table.column_names.index(column), column, values), copy / name)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
         (lambda copy: (copy / "summary.json").write_text("[1]"), "found none"),
+        (with_summary(schema=True), "with its schema's number, found none"),
+        (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
+        (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
+        (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
+        (with_summary(partial="no"), "partial: Input should be a valid boolean, got 'no'"),
+        (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
+        (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),
+        (with_summary(below_large_idle=5), "below_large_idle: Input should be a valid dictionary"),
+        (with_summary(makespan_s="x" * 500), f"makespan_s: Input should be a valid number, got '{'x' * 80}'"),
+        (
+            with_values("tasks.parquet", "rescales", "many"),
+            "tasks.parquet: Expected each rescales to be a whole number",
+        ),
+        (
+            with_values("tasks.parquet", "preemptions", None),
+            "each preemptions to be a whole number, got a row",
+        ),
+        (with_values("tasks.parquet", "submitted", "now"), "Expected each submitted to be a time, got string"),
+        (with_values("decisions.parquet", "gap", "wide"), "Expected each gap to be a number, got string"),
         (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
         (with_summary(window_s=None), "found no 'window_s' in it"),
         (

@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.experiment import ReplayConfig
@@ -127,6 +129,23 @@ def test_quantiles_by_hand():
     assert quantile([1.0, math.inf, math.inf], 0.6) == math.inf
 
 
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40), st.floats(0.0, 1.0))
+def test_quantiles_are_weibulls(sample, level):
+    """NumPy calls those between the order statistics k / (n + 1) of a sample weibull."""
+    assert quantile(sample, level) == pytest.approx(float(np.quantile(sample, level, method="weibull")), abs=1e-3)
+
+
+@given(st.integers(1, 10_000), st.floats(0.0, 1.0))
+def test_intervals_of_a_probability_are_where_the_score_test_turns(number, share):
+    """At both ends the share seen lies 1.959964 standard errors away, by the error that holds there (Wilson)."""
+    hits = round(share * number)
+    found = proportion(hits, number)
+    for end in (found.low, found.high):
+        if 0.0 < end < 1.0:
+            error = math.sqrt(end * (1 - end) / number)
+            assert abs(found.share - end) / error == pytest.approx(1.959964, rel=1e-6)
+
+
 def test_probabilities_have_intervals():
     """Wilson's: never a certainty from few stretches."""
     found = Forecast(ForecastPlan(ReplayConfig(), 1.0, 1.0), (0.5,) * 10, (1.0,) * 10, 0.0).probability
@@ -141,7 +160,7 @@ def test_probabilities_have_intervals():
         ({"deadline_s": -5.0}, "Expected a deadline after the start, got one -5 s after it"),
         ({"deadline_s": math.nan}, "Expected a deadline after the start"),
         ({"horizon_s": 3.0}, "Expected a horizon of at least the 60 s until the deadline, got 3 s"),
-        ({"stretches": 1}, "Expected at least 2 stretches, got 1"),
+        ({"stretches": 1}, "Expected at least 2 stretches, and at most 100,000, got 1"),
         ({"horizon_s": 5000.0}, "Expected a log longer than the 5000 s of a stretch, got one of 1000 s"),
     ],
 )

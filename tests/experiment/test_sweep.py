@@ -14,8 +14,10 @@ from bftrainer.errors import OutputError, SweepError
 from bftrainer.experiment import sweep as module
 from bftrainer.experiment.engines import DaskEngine, LocalEngine
 from bftrainer.experiment.finished import read_summary
+from bftrainer.experiment.generation import GenerationConfig, HoleOptions, generate_trace
 from bftrainer.experiment.sweep import prepare_directory, run_sweep
 from bftrainer.experiment.sweep_file import read_sweep
+from bftrainer.traces import write_node_log
 
 TEXT = """schema = 1
 [base]
@@ -112,15 +114,60 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
 
 
 def test_generated_traces_are_kept(tmp_path):
-    """They are made once, and a point replays that of its seed."""
+    """They are made once, and a point replays that of its seed; after a change of their options others are made."""
     path = tmp_path / "sweep.toml"
-    path.write_text(TEXT.split("[grid]")[0] + "[grid]\ntrace_seed = [1, 2]\n[generate]\ndays = 0.5\nnodes = 30\n")
+    text = TEXT.split("[grid]")[0] + "[grid]\ntrace_seed = [1, 2]\n[generate]\ndays = 0.5\nnodes = 30\n"
+    path.write_text(text)
     result = swept(read_sweep(path), tmp_path / "out")
     logs = sorted((tmp_path / "out" / "traces").iterdir())
-    assert [log.name for log in logs] == ["seed-1.parquet", "seed-2.parquet"]
+    assert [log.name.split("-")[:2] for log in logs] == [["seed", "1"], ["seed", "2"]]
     summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
     assert [each["inputs"]["node_log"]["path"] for each in summaries] == [str(log) for log in logs]
     assert [each["nodes_total"] for each in summaries] == [30, 30]
+    path.write_text(text.replace("nodes = 30", "nodes = 20"))
+    result = swept(read_sweep(path), tmp_path / "out", resume=True)
+    summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
+    assert [each["nodes_total"] for each in summaries] == [20, 20]
+
+
+def test_a_changed_training_trace_is_another_replay(tmp_path):
+    """What a task set names has a part in its runs: after a change of that, none is taken for done."""
+    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+
+    tasks = sample_path(SAMPLE_TUNED_TASKS)
+    for name in (tasks.name, "zeus-train.csv", "zeus-power.csv"):
+        (tmp_path / name).write_bytes((tasks.parent / name).read_bytes())
+    path = tmp_path / "sweep.toml"
+    path.write_text(f'schema = 1\n[base]\ntasks = "{tasks.name}"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
+    swept(read_sweep(path), tmp_path / "out")
+    assert swept(read_sweep(path), tmp_path / "out", resume=True).points[0].was_done
+    with (tmp_path / "zeus-power.csv").open("a") as file:
+        file.write("\n")
+    again = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+    assert (again.was_done, again.error) == (False, None)
+
+
+def test_changed_inputs_are_read_again(tmp_path):
+    """A worker that lives on reads a log anew that has changed since its last point."""
+    first, second = (generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=nodes))).log for nodes in (10, 20))
+    log, path = tmp_path / "log.parquet", tmp_path / "sweep.toml"
+    path.write_text('schema = 1\n[base]\nnode_log = "log.parquet"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
+    found = []
+    for each in (first, second):
+        log.unlink(missing_ok=True)
+        write_node_log(log, each)
+        result = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+        found.append((result.was_done, result.figures["nodes_total"]))
+    assert found == [(False, 10), (False, 20)]
+
+
+def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
+    """The others are computed."""
+    (tmp_path / "tasks.toml").write_text("schema = 1\n[[task]]\n")
+    path = tmp_path / "sweep.toml"
+    path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nseed = 1\n')
+    result = swept(read_sweep(path), tmp_path / "out")
+    assert [point.error is None for point in result.points] == [False, True]
 
 
 def test_places(spec, tmp_path):

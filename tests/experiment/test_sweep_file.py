@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,24 @@ def test_generated_traces(tmp_path):
     assert options(tmp_path, text) == [{"node_log": str(tmp_path / "3")}, {"node_log": str(tmp_path / "4")}]
 
 
+def test_points_overrule_the_base_whichever_way_they_say_it(tmp_path):
+    """A window replaces `since` and `until`, a seed the log, and the other way round."""
+    (tmp_path / "3").touch()
+    (tmp_path / "log").touch()
+    text = '[base]\nwindow = [5, 9]\ntrace_seed = 3\n[[point]]\nsince = 7\n[[point]]\nnode_log = "log"\n'
+    first, second = options(tmp_path, text + "[generate]\ndays = 1\n")
+    assert first == {"since": 7, "node_log": str(tmp_path / "3")}
+    assert second == {"since": 5, "until": 4, "node_log": str(tmp_path / "log")}
+
+
+def test_paths_hold_wherever_points_are_computed(tmp_path, monkeypatch):
+    """They are absolute, also where the sweep's own is not."""
+    written(tmp_path, '[base]\nnode_log = "log"\n')
+    (tmp_path / "log").touch()
+    monkeypatch.chdir(tmp_path)
+    assert dict(read_sweep(Path("sweep.toml")).resolved({})[0].options) == {"node_log": str(tmp_path / "log")}
+
+
 def test_keys_are_those_of_the_replay(tmp_path):
     """Equal options and contents have one key, wherever the files lie; other contents have another."""
     content = sample_path(SAMPLE_NODE_LOG).read_bytes()
@@ -88,10 +107,30 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[grid]\nwindow = [[1, 2021-01-01T00:00:00]]\n", "both times or both seconds"),
         ("[grid]\ntrace_seed = [1]\n", "line 3: Expected a section [generate]"),
         ('[grid]\ntrace_seed = ["x"]\n[generate]\ndays = 1\n', "Expected a seed"),
+        ('[grid]\nmaxJ = ["5"]\n', "line 3: maxJ: Input should be a valid integer"),
+        ("[grid]\nmax_tasks = [true]\n", "line 3: max_tasks: Input should be a valid integer"),
+        ("[grid]\nseed = [1.0]\n", "line 3: seed: Input should be a valid integer"),
+        ("[grid]\nseed = [9223372036854775808]\n", "line 3: seed: Expected a number of 64 bits"),
+        ('[grid]\nuntil = ["2021-02-10T06:00:00"]\n', "line 3: until: Input should be"),
+        ("[grid]\nsince = [2021-02-10]\n", "line 3: since: Input should be"),
+        ("[base]\nTfwd = 1\nseed = 2\nndmap = 3\n", "line 5: ndmap: Input should be a valid string"),
+        ("[grid]\nTfwd = [1]\nforward_time_s = [2]\n", "line 4: Expected each option once"),
+        ("[base]\nwindow = [0, 5]\nuntil = 3\n", "line 4: Expected window or until, got both"),
+        ('[[point]]\ntrace_seed = 1\nnode_log = "x"\n', "line 4: Expected trace_seed or node_log, got both"),
+        ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-09T23:00:00-02:00]]\nseed = [-1]\n", "Expected seed >= 0"),
+        ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-10T00:00:00Z]]\n", "Expected a begin before its end"),
+        ("[base]\nskip_events = -1\n", "line 3: Expected skip_events >= 0"),
         ("[generate]\nnodes = 3\n", "line 2: Expected days"),
+        ("[generate]\ndays = true\n", "line 3: days: Input should be a valid number"),
+        ('[generate]\ndays = 1\nnodes = "x"\n', "line 4: nodes: Input should be a valid integer"),
+        ("[generate]\ndays = 1\nlike = 5\n", "line 4: like: Input should be a valid string"),
         ("[generate]\ndays = 1\nnode = 3\n", "line 4: Expected an option of a generated trace, got 'node'."),
         ("[generate]\ndays = -1\n", "line 2: Expected 0 < days"),
         ("[grid\n", "Expected TOML, got something else"),
+        (
+            "[grid]\n" + "".join(f"{name} = {list(range(1, 401))}\n" for name in ("seed", "maxJ", "threads", "Tfwd")),
+            "at most 100,000 points, got 25,600,000,000",
+        ),
         (f"[grid]\nseed = {list(range(400))}\nmaxJ = {list(range(1, 401))}\n", "at most 100,000 points, got 160,000"),
     ],
 )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.finished import read_run, read_runs
-from bftrainer.model.finished_run import FinishedRun, Holdings, TaskColumns
+from bftrainer.experiment.run import load_inputs
+from bftrainer.model.finished_run import DecisionColumns, FinishedRun, Holdings, TaskColumns
 from bftrainer.report import charts
-from bftrainer.report.charts import (
-    completion_chart,
-    decision_chart,
-    fragment_chart,
-    gantt_chart,
-    loss_chart,
-    loss_shares,
-    node_classes,
-    pool_chart,
-    power_chart,
-)
+from bftrainer.report.charts import completion_chart, gantt_chart, node_classes, pool_chart, power_chart
+from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart, loss_shares
 from tests.finished import write_sample_run, write_tuned_run
 
 
@@ -80,7 +75,7 @@ def test_gantt_by_hand():
     chart = gantt_chart(roster(3), 1)
     pieces = {trace["y"][0]: trace["x"][:2] for trace in chart.traces}
     assert pieces == {0: [0, 0.0028], 1: [0.0056, 0.0083], 2: [0.0111, 0.0139]}
-    assert [trace["name"] for trace in chart.traces] == ["1 nodes", "2 nodes", "3 nodes"]
+    assert [trace["name"] for trace in chart.traces] == ["1 node", "2 nodes", "3 nodes"]
     assert chart.layout["yaxis"]["ticktext"] == ["J0", "J1", "J2"]
     assert chart.note == ""
 
@@ -112,7 +107,7 @@ def test_names_are_no_markup():
 
 
 @pytest.mark.parametrize(
-    ("most", "labels"), [(1, ["1 nodes"]), (6, ["1 to 2 nodes", "3 nodes", "4 to 5 nodes", "6 nodes"])]
+    ("most", "labels"), [(1, ["1 node"]), (6, ["1 to 2 nodes", "3 nodes", "4 to 5 nodes", "6 nodes"])]
 )
 def test_every_count_has_a_class(most, labels):
     """Each count from 1 to the most is in exactly one class."""
@@ -156,3 +151,59 @@ def test_fragments_rise():
     """The share of intervals that are over by a time, in percent over minutes."""
     trace = fragment_chart([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))]).traces[0]
     assert (trace["x"], trace["y"]) == ([1, 2], [50, 100])
+
+
+def test_submissions_after_the_window_are_not_drawn():
+    """A task that is to come in years does not squeeze the window into a line."""
+    run = roster(2)
+    run.tasks.submitted_s[1] = 1e9
+    chart = completion_chart([run])
+    assert max(hours for trace in chart.traces for hours in trace["x"]) == pytest.approx(run.window_s / 3600, abs=1e-5)
+    submitted = next(trace for trace in chart.traces if trace["name"] == "submitted")
+    assert submitted["y"][-1] == 1
+
+
+def test_charts_without_data_say_so(tmp_path):
+    """Where no task ran and nothing was decided, the chart has words instead."""
+    run = read_run(write_sample_run(tmp_path / "idle", tasks=late_tasks()))
+    assert gantt_chart(run, 1).layout["annotations"][0]["text"] == "No task held nodes."
+    assert decision_chart([run]).layout["annotations"][0]["text"] == "No decision was made."
+
+
+def late_tasks():
+    """Tasks of the sample that nobody submits within its log."""
+    tasks = load_inputs(ReplayConfig(solver="dp")).tasks
+    return [replace(task, submit_s=1e9) for task in tasks[:2]]
+
+
+def test_long_decisions_are_drawn_where_they_are():
+    """A decision of 500 s is not told as one of 100 s."""
+    run = roster(2)
+    chart = decision_chart([replace(run, decisions=decisions_of([1e-4, 500.0]))])
+    low, high = chart.traces[0]["x"]
+    assert low == pytest.approx(0.1, rel=0.2)
+    assert high == pytest.approx(500e3, rel=0.2)
+
+
+def decisions_of(solve_s):
+    """Proven decisions that took so long."""
+    count = len(solve_s)
+    return DecisionColumns(np.zeros(count), np.array(solve_s), np.zeros(count, dtype=np.int64), np.zeros(count))
+
+
+def test_names_of_runs_stay_short_and_apart():
+    """Long ones are cut, those that are alike then have numbers, and none is markup."""
+    runs = [replace(roster(2), name=name) for name in ("<b>x", "n" * 50 + "1", "n" * 50 + "2")]
+    names = [trace["y"][0] for trace in loss_chart(runs).traces[:1]]
+    assert names == ["1. &lt;b&gt;x: idle node-time"]
+    assert len({y for trace in loss_chart(runs).traces for y in trace["y"]}) == 6
+    assert max(len(y) for trace in loss_chart(runs).traces for y in trace["y"]) < 45
+
+
+def test_what_is_left_out_of_curves_is_told():
+    """Of many idle intervals a curve has fewer points, and says so."""
+    time_s = np.arange(1.0, 5001.0)
+    chart = fragment_chart([("log", time_s, 1 - time_s / 5000)])
+    assert len(chart.traces[0]["x"]) == 1000
+    assert chart.note == "For the screen, the curve is drawn from 1,000 of 5,000 points of log."
+    assert fragment_chart([("log", time_s[:9], 1 - time_s[:9] / 5000)]).note == ""

@@ -116,6 +116,26 @@ def test_the_keyboard_reaches_everything(browser, pages):
     assert sum(kind == "scroll" for _, kind, _ in seen) == len(browser.find_elements("css selector", ".scroll"))
 
 
+def test_the_keyboard_zooms(browser, pages):
+    """On a chart with the focus, + shows half as much, an arrow moves on, and 0 goes back to all."""
+    opened(browser, pages["plain"])
+    chart = browser.find_element("id", "gantt-1-chart")
+    span = "return document.getElementById('gantt-1-chart')._fullLayout.xaxis.range"
+    whole = browser.execute_script(span)
+    chart.send_keys("+")
+    near = browser.execute_script(span)
+    assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 2)
+    chart.send_keys("\ue014")
+    moved = browser.execute_script(span)
+    assert moved[0] - near[0] == pytest.approx((near[1] - near[0]) / 4)
+    rows = "return document.getElementById('gantt-1-chart')._fullLayout.yaxis.range"
+    before = browser.execute_script(rows)
+    chart.send_keys("0")
+    assert browser.execute_script(span) == whole
+    assert browser.execute_script(rows) == before
+    assert browser.get_log("browser") == []
+
+
 @pytest.mark.slow
 def test_the_published_replay(browser, published, tmp_path):
     """The page of the whole Summit replay is under 8 MB and draws all charts."""

@@ -1,0 +1,125 @@
+"""What all charts of a page are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model.finished_run import FinishedRun
+
+__all__ = [
+    "DASHES",
+    "SERIES",
+    "WIDTH",
+    "Chart",
+    "axes",
+    "extended",
+    "json_numbers",
+    "mark_of",
+    "saying",
+    "short",
+    "step_trace",
+    "told",
+]
+
+WIDTH = 2000
+"""Points across a chart, beyond which a screen shows no more."""
+# Colours that stay apart for people who see no red or green (Okabe and Ito, 2008).
+SERIES = ("@blue", "@orange", "@green", "@purple", "@sky", "@red")
+# Beyond as many runs as there are colours, lines differ in their dashes.
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart.
+
+    Parameters
+    ----------
+    key : str
+        Its place in the page.
+    title : str
+    reading : str
+        What one sees, in a sentence.
+    traces : list of dict
+    layout : dict
+    note : str
+        What was left out; empty if nothing was.
+    """
+
+    key: str
+    title: str
+    reading: str
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+def short(name: str, most: int = 20) -> str:
+    """A name that fits beside an axis, and is no markup to the library that draws it."""
+    text = name if len(name) <= most else f"{name[: most - 1]}…"
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def mark_of(runs: Sequence[FinishedRun], run: FinishedRun) -> str:
+    """What precedes a name that is about one of several runs."""
+    if len(runs) == 1:
+        return ""
+    labels = [short(each.name) for each in runs]
+    place = next(number for number, each in enumerate(runs) if each is run)
+    alike = len(set(labels)) < len(labels)
+    return f"{place + 1}. {labels[place]}: " if alike else f"{labels[place]}: "
+
+
+def extended(values: NDArray[Any]) -> NDArray[Any]:
+    """Values of steps, the last of which lasts to the end."""
+    return np.append(values, values[-1:])
+
+
+def step_trace(
+    name: str, x: NDArray[Any], y: NDArray[Any], color: str, *, dash: str = "solid", width: float = 1.2
+) -> dict[str, Any]:
+    """A step function."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": json_numbers(x, 5),
+        "y": json_numbers(y, 4),
+        "line": {"shape": "hv", "color": color, "dash": dash, "width": width},
+    }
+
+
+def json_numbers(values: NDArray[Any], digits: int) -> list[float | None]:
+    """Numbers for JSON, in few characters; what is not finite becomes null."""
+    finite = np.isfinite(values.astype(np.float64))
+    rounded = np.round(np.where(finite, values, 0.0), digits).tolist()
+    whole = [int(value) if value == int(value) else value for value in rounded]
+    return [value if known else None for value, known in zip(whole, finite.tolist(), strict=True)]
+
+
+def saying(text: str) -> dict[str, Any]:
+    """What a chart without data says instead."""
+    place = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
+    return {"annotations": [{"text": text, **place}]}
+
+
+def axes(x: str, y: str) -> dict[str, Any]:
+    """Layout of two axes with those titles."""
+    return {
+        "xaxis": {"title": {"text": x}, "automargin": True},
+        "yaxis": {"title": {"text": y}, "rangemode": "tozero", "automargin": True},
+        "height": 320,
+    }
+
+
+def told(lead: str, notes: Sequence[str]) -> str:
+    """What was left out, as a sentence; empty if nothing was."""
+    if not notes:
+        return ""
+    text = f"{lead} {', '.join(notes)}".strip()
+    return f"For the screen, {text}."
