@@ -17,6 +17,10 @@ from bftrainer.master.recurrences import Booked, Launch, Recurrences
 __all__ = ["LiveDisplay", "PlainDisplay"]
 
 
+# Lines that are longer are shown in parts, so that a script which never ends one takes no memory.
+LONGEST = 1 << 16
+
+
 def _beginning(launch: Launch) -> str:
     return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
 
@@ -102,7 +106,11 @@ class LiveDisplay(MasterObserver):
 
     def printed(self, piece: bytes) -> None:
         """Show the lines that are whole; of one that was written over, what is left."""
-        *lines, self._partial = (self._partial + piece).split(b"\n")
+        *lines, partial = (self._partial + piece).split(b"\n")
+        self._partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
+        if len(self._partial) > LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
         if not self._quiet:
             for line in lines:
                 self._show(line)

@@ -51,6 +51,8 @@ def run(
     from bftrainer.master.policies import named_policy
     from bftrainer.master.zeus_master import ZeusMaster
 
+    if token_file is not None and server is None:
+        raise click.UsageError("--token-file is for a server; name it by --server.")
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
     passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")

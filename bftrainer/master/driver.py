@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bftrainer.errors import NotConvergedError, TrainingReportError, TuningError, TuningInputError
+from bftrainer.errors import (
+    JournalError,
+    NotConvergedError,
+    OutputError,
+    TrainingReportError,
+    TuningError,
+    TuningInputError,
+)
 from bftrainer.experiment.zeus_files import write_history
-from bftrainer.master.hardware import restoring_limits
-from bftrainer.master.journal import JOURNAL, Journal, locked, read_journal, write_journal
+from bftrainer.master.hardware import LIMITS, restoring_limits
+from bftrainer.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
 from bftrainer.master.launch import Ended, check_command, run_script
 from bftrainer.master.nvml import Gpus, found_gpus
 from bftrainer.master.observers import MasterObserver
@@ -29,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 HISTORY = "history.json"
 LULL_S = 1.0
+# What is written under a temporary name first, by the master or by scripts.
+_REPLACED = (JOURNAL, HISTORY, LIMITS, "rec*.train.json", "bs*.power.json")
 _ASKED = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
@@ -97,16 +106,14 @@ class Driver:
         TuningInputError
             If the command cannot be run.
         JournalError
-            If another master runs the job.
+            If another master runs the job, or has gone on with it since this one last did.
         OutputError
             If the journal or a log cannot be written.
         """
         with ExitStack() as stack:
             # What an earlier master left may take its grace to go.
             lock = stack.enter_context(locked(self.logdir, self.journal.settings.grace_s + 1.0))
-            if self._resumed:
-                # Until now it may have gone on.
-                self.journal = read_journal(self.logdir, self._token)
+            self._catch_up()
             plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(_keeping_history(progress))
@@ -132,9 +139,17 @@ class Driver:
                 raise NotConvergedError(progress.failure)
         return progress.history
 
+    def _catch_up(self) -> None:
+        """Go on from where the job is now; another master may have gone on with it until it was locked."""
+        if self._resumed:
+            self.journal = read_journal(self.logdir, self._token)
+        elif runs_booked(self.logdir) > len(self.journal.progress.booked):
+            # The policy cannot be brought there, as it is the caller's.
+            raise JournalError(f"{self.logdir}: Expected the job as it was left, but another master has gone on.")
+
     def _tidy(self) -> None:
-        """Mend what a master that was killed left: files half written, and a history behind its journal."""
-        for name in (JOURNAL, HISTORY):
+        """Mend what a master or script that was killed left: files half written, and a history behind its journal."""
+        for name in _REPLACED:
             for left in self.logdir.glob(f".{name}.*"):
                 left.unlink()
         if self.journal.progress.booked:
@@ -202,7 +217,7 @@ def make_run(
     run = settings.environment(job.target_metric, logdir, launch.job_id, cost_bound_j, plan.eta_knob)
     path = run.report_path(launch.batch_size)
     # One of another run would be taken for this one's.
-    path.unlink(missing_ok=True)
+    _remove(path)
     ended = run_script(
         job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
         Path(plan.workdir),
@@ -219,6 +234,13 @@ def make_run(
         # Whoever ends a job's processes may be about to end this one: then the run is made again, rather than booked.
         time.sleep(LULL_S)
     return _of_failed(ended, path, settings), ended.failure
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be removed ({cause.strerror or cause}).") from None
 
 
 def _of_failed(ended: Ended, path: Path, settings: RunSettings) -> TrainingReport:

@@ -13,6 +13,8 @@ __all__ = ["MEASURES", "RunEnvironment"]
 
 # Ways to measure energy; "auto" takes the first of NVML and RAPL that is there, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
+# A power station, and more than any computer has: what is above is a slip, and could not be reckoned with.
+MOST_POWER_W, MOST_GPUS = 1e9, 1_000_000
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -77,10 +79,12 @@ class RunEnvironment:
         if self.profile_warmup_iters < 0 or self.profile_measure_iters < 1:
             got = f"{self.profile_warmup_iters},{self.profile_measure_iters}"
             raise TuningInputError(f"Expected 0 or more warm-up and 1 or more measured iterations, got {got}.")
-        if self.max_power_w is not None and not (self.max_power_w > 0 and math.isfinite(self.max_power_w)):
-            raise TuningInputError(f"Expected a highest power above 0 W, got {self.max_power_w}.")
-        if self.gpus is not None and self.gpus < 1:
-            raise TuningInputError(f"Expected 1 or more GPUs, got {self.gpus}.")
+        if self.max_power_w is not None and not 0 < self.max_power_w <= MOST_POWER_W:
+            expected = "above 0 W" if not self.max_power_w > 0 else f"of at most {MOST_POWER_W:g} W"
+            raise TuningInputError(f"Expected a highest power {expected}, got {self.max_power_w}.")
+        if self.gpus is not None and not 1 <= self.gpus <= MOST_GPUS:
+            expected = "1 or more GPUs" if self.gpus < 1 else f"at most {MOST_GPUS:,} GPUs"
+            raise TuningInputError(f"Expected {expected}, got {self.gpus}.")
         if self.measure not in MEASURES:
             raise TuningInputError(f"Unknown way to measure {self.measure!r}.{suggestion(self.measure, MEASURES)}")
 

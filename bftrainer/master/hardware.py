@@ -13,7 +13,7 @@ from bftrainer.errors import MeasurementError
 from bftrainer.master.nvml import Gpus, found_gpus
 from bftrainer.traces.writing import replacing
 
-__all__ = ["Hardware", "find_hardware", "restoring_limits"]
+__all__ = ["LIMITS", "Hardware", "find_hardware", "restoring_limits"]
 
 LIMITS = "power-limits.json"
 
@@ -102,9 +102,9 @@ def find_hardware(
 
 @contextmanager
 def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], None]]:
-    """Give GPUs back the power limits that they had when a job's first run started; at the end, and when called.
+    """Give GPUs back the power limits that they had at the beginning; at the end, and when called.
 
-    A script that is killed leaves the limit that it set, and so does a master: the limits are kept in a file.
+    A script that is killed leaves the limit that it set, and so does a master: meanwhile the limits are kept in a file.
 
     Raises
     ------
@@ -130,6 +130,8 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
         yield restore
     finally:
         restore()
+        # What somebody else sets from now on is not to be undone by the next run.
+        path.unlink(missing_ok=True)
 
 
 def _kept(path: Path, count: int) -> list[float]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import JournalError, OutputError, SettingsError, TuningInputError
+from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError
 from bftrainer.master.plan import Plan, RunSettings
 from bftrainer.master.policies import kept_policy, restored_policy
 from bftrainer.master.recurrences import Decisions, LocalDecisions, Recurrences
@@ -26,7 +26,16 @@ from bftrainer.traces.opening import one_line, open_plain, translated
 from bftrainer.traces.writing import replacing
 from bftrainer.zeus.job import Job
 
-__all__ = ["JOURNAL", "Journal", "is_running", "journal_document", "locked", "read_journal", "write_journal"]
+__all__ = [
+    "JOURNAL",
+    "Journal",
+    "is_running",
+    "journal_document",
+    "locked",
+    "read_journal",
+    "runs_booked",
+    "write_journal",
+]
 
 JOURNAL = "master.json"
 LOCK = "lock"
@@ -108,9 +117,21 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
             raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
         progress = Recurrences(plan, _restored(document["policy"], plan, token), settings.total_power_w)
         progress.restore(document["progress"])
-    except (TuningInputError, SettingsError, JournalError) as fault:
+    except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
         raise JournalError(f"{path}: {fault}") from None
     return Journal(plan, settings, progress)
+
+
+def runs_booked(logdir: Path) -> int:
+    """How many runs the journal of a directory has, whatever policy it keeps.
+
+    Raises
+    ------
+    JournalError
+        As for `read_journal`.
+    """
+    path = logdir / JOURNAL
+    return len(_validated(path, _document(path))["progress"]["booked"])
 
 
 @contextmanager
@@ -179,7 +200,7 @@ def _document(path: Path) -> Any:
     try:
         with translated(path, JournalError), open_plain(path) as stream:
             return json.load(stream)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except (ValueError, RecursionError) as fault:  # Python refuses numbers of thousands of digits, too
         raise JournalError(f"{path}: Expected JSON, got something else ({one_line(fault)}).") from None
 
 

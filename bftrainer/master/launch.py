@@ -22,6 +22,8 @@ from bftrainer.master import warden
 __all__ = ["Ended", "check_command", "run_script"]
 
 CHUNK = 1 << 16
+# The kernel counts what it waits in milliseconds that it holds in 32 bits: 24 days.
+LONGEST_WAIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Ended:
     status : int or None
         Its exit status, negative if a signal ended it; None if it never came to one.
     timed_out : bool
-        Whether it was ended because its time was over.
+        Whether it had to be ended because its time was over.
     time_s : float
         Time from its start to the end of all that it started.
     """
@@ -188,6 +190,8 @@ class _Watched:
 
     def __exit__(self, *error: object) -> None:
         os.close(self._cord)
+        # Stopped, it would not hear of it. It is not reaped yet, so the number is its own.
+        os.kill(self._process.pid, signal.SIGCONT)
         # Its last words would end it by SIGPIPE if they were not read.
         with self._process:
             self.follow(self._take_last, None)
@@ -207,7 +211,7 @@ class _Watched:
                 selector.register(stream, selectors.EVENT_READ)
                 selector.register(gone, selectors.EVENT_READ)
                 while (left := deadline - time.monotonic()) > 0:
-                    ready = [key.fileobj for key, _ in selector.select(None if math.isinf(left) else left)]
+                    ready = [key.fileobj for key, _ in selector.select(min(left, LONGEST_WAIT_S))]
                     piece = os.read(stream.fileno(), CHUNK) if stream in ready else b""
                     if piece:
                         take(piece)
@@ -223,7 +227,8 @@ class _Watched:
         if "refused" in said:
             raise TuningInputError(f"Expected a command that can be run, got {said['refused']}.")
         status = int(said["exited"]) if "exited" in said else None
-        return Ended(status, timed_out, self.ended_s - self.started_s)
+        # What ended in time may leave others that take theirs to go.
+        return Ended(status, timed_out and "alone" not in said, self.ended_s - self.started_s)
 
     def _end_orphans(self) -> None:
         """End the command if its warden was killed before it could."""

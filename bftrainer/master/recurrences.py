@@ -169,6 +169,9 @@ class Recurrences:
     @property
     def cost_bound_j(self) -> float:
         """Cost at which a run stops."""
+        if math.isinf(self.plan.beta_knob):
+            # Also where the cheapest recurrence cost nothing: the product would be NaN.
+            return math.inf
         return self.plan.beta_knob * min(self.min_cost_j, self.others_cost_j)
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ __all__ = ["TrainingReport", "read_report", "write_report"]
 
 # A report has a handful of numbers; what is larger is something else.
 MOST_BYTES = 1 << 20
+# Joules, and seconds: years of a power station. Costs of such reports can still be squared and added up.
+MOST_AMOUNT = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class TrainingReport:
     Raises
     ------
     TrainingReportError
-        If energy or time is negative or not finite.
+        If energy or time is negative, not finite, or more than any run can use.
     """
 
     energy_j: float
@@ -43,6 +47,8 @@ class TrainingReport:
         for name, value in (("energy", self.energy_j), ("time", self.time_s)):
             if not (value >= 0 and math.isfinite(value)):
                 raise TrainingReportError(f"Expected {name} to be a finite number of 0 or more, got {value}.")
+            if value > MOST_AMOUNT:
+                raise TrainingReportError(f"Expected {name} to be at most {MOST_AMOUNT:g}, got {value}.")
 
 
 def read_report(path: Path) -> TrainingReport:
@@ -54,7 +60,9 @@ def read_report(path: Path) -> TrainingReport:
         Naming file and key, if there is no such file, or it holds something else.
     """
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_opened) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise TrainingReportError(f"{path}: Expected a file, got something else.")
             text = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise TrainingReportError(f"{path} does not exist.") from None
@@ -64,7 +72,7 @@ def read_report(path: Path) -> TrainingReport:
         raise TrainingReportError(f"{path}: Expected a report of at most {MOST_BYTES:,} bytes, got a larger file.")
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except (ValueError, RecursionError) as fault:  # Python refuses numbers of thousands of digits, too
         raise TrainingReportError(f"{path}: Expected JSON, got something else ({one_line(fault)}).") from None
     if not isinstance(document, dict):
         raise TrainingReportError(f"{path}: Expected an object, got {one_line(document)}.")
@@ -79,6 +87,11 @@ def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
     document = {"energy": report.energy_j, "time": report.time_s, "reached": report.reached} | more
     with replacing(path) as stream:
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open without waiting for a writer, which a pipe may never get."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _number(document: dict[str, Any], key: str) -> float:

@@ -43,33 +43,40 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
     Raises
     ------
     TuningInputError
-        If the policy is another one than the server's.
+        If the policy is another one than the server's, or a value is one that servers don't take.
     """
+    from pydantic import ValidationError
+
     from bftrainer.bso.schemas import JobSpec
+    from bftrainer.traces.toml_tables import fault_text, telling_fault
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):
         raise TuningInputError(f"Expected the policy zeus, which is the server's, got {policy.name}.")
     job = plan.job
     name = f"{job.to_logdir()}+eta{plan.eta_knob}+beta{plan.beta_knob}"
-    return JobSpec(
-        job_id=name,
-        job_id_prefix=name,
-        batch_sizes=sorted(plan.batch_sizes),
-        default_batch_size=job.default_bs or 0,
-        eta_knob=plan.eta_knob,
-        beta_knob=plan.beta_knob if math.isfinite(plan.beta_knob) else None,
-        target_metric=job.target_metric,
-        max_epochs=job.max_epochs,
-        num_pruning_rounds=NUM_PRUNING_ROUNDS,
-        window_size=policy.window_size,
-        mab_prior_mean=policy.prior_mean,
-        mab_prior_precision=policy.prior_precision,
-        mab_num_explorations=NUM_EXPLORATION,
-        mab_seed=policy.seed,
-        max_power=hardware.total_power_w,
-        number_of_gpus=hardware.count,
-        gpu_model=hardware.model,
-    )
+    try:
+        return JobSpec(
+            job_id=name,
+            job_id_prefix=name,
+            batch_sizes=sorted(plan.batch_sizes),
+            default_batch_size=job.default_bs or 0,
+            eta_knob=plan.eta_knob,
+            beta_knob=plan.beta_knob if math.isfinite(plan.beta_knob) else None,
+            target_metric=job.target_metric,
+            max_epochs=job.max_epochs,
+            num_pruning_rounds=NUM_PRUNING_ROUNDS,
+            window_size=policy.window_size,
+            mab_prior_mean=policy.prior_mean,
+            mab_prior_precision=policy.prior_precision,
+            mab_num_explorations=NUM_EXPLORATION,
+            mab_seed=policy.seed,
+            max_power=hardware.total_power_w,
+            number_of_gpus=hardware.count,
+            gpu_model=hardware.model,
+        )
+    except ValidationError as fault:
+        told = fault_text(telling_fault(fault), lambda at: [])  # noqa: ARG005
+        raise TuningInputError(f"{job}: The server's jobs are narrower: {told}") from None
 
 
 class ServerDecisions:

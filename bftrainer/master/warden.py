@@ -4,7 +4,8 @@ Run as a program of its own, without the rest of the package: ``warden.py LIFELI
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
 end, all descendants are ended: asked first, and killed after GRACE seconds. The other end of LIFELINE is closed however
 its holder ends, by ``kill -9`` too. As the descendants' "subreaper" the warden also finds those that left the process
-group. The pipe STATUS gets a line, ``exited N`` (negative: by signal -N) or ``refused ERROR``.
+group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended before
+anybody wanted it to, and at last ``exited N`` (negative: by signal -N).
 
 Linux only: it needs ``prctl``, ``pidfd_open`` and ``/proc``.
 """
@@ -67,14 +68,21 @@ class Warden:
         """Process and process group of the command."""
         return self._child.pid
 
-    def wait(self, *until: int) -> None:
-        """Return when the command has ended, or something is to be read, or not any more, from a file descriptor."""
+    def wait(self, *until: int) -> bool:
+        """Return when the command has ended, or something is to be read, or not any more, from a file descriptor.
+
+        Returns
+        -------
+        bool
+            Whether the command has ended.
+        """
         ended = os.pidfd_open(self._child.pid)
         poll = select.poll()
         for each in (ended, *until):
             poll.register(each, select.POLLIN | select.POLLHUP)
-        poll.poll()
+        ready = [descriptor for descriptor, _ in poll.poll()]
         os.close(ended)
+        return ended in ready
 
     def end(self) -> None:
         """End all descendants that there still are, and learn how the command ended."""
@@ -157,10 +165,10 @@ def main(arguments: Sequence[str]) -> None:
         return
     with contextlib.suppress(BrokenPipeError):
         os.write(status, f"started {warden.pid}\n".encode())
-    warden.wait(lifeline, asked)
+    alone = warden.wait(lifeline, asked)
     warden.end()
     with contextlib.suppress(BrokenPipeError):
-        os.write(status, f"exited {warden.returncode}\n".encode())
+        os.write(status, b"alone \n" * alone + f"exited {warden.returncode}\n".encode())
 
 
 if __name__ == "__main__":

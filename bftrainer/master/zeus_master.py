@@ -278,7 +278,9 @@ class ZeusMaster:
 
     def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
         now = time.strftime("%Y%m%d%H%M%S")
-        return self.log_base / f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
+        name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
+        # Names of data sets and networks may hold anything; the directory is to lie in `log_base`.
+        return self.log_base / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
 
 
 def _workdir(job: Job) -> str:
@@ -304,3 +306,5 @@ def make_directory(path: Path, *, exist_ok: bool) -> None:
         raise
     except OSError as cause:
         raise OutputError(f"{path}: cannot be made ({cause.strerror or cause}).") from None
+    except ValueError as cause:
+        raise OutputError(f"{str(path)!r}: cannot be made ({cause}).") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bftrainer.cli.master_display import LiveDisplay
+from bftrainer.cli.master_display import LONGEST, LiveDisplay
 from bftrainer.master import Booked, Launch
 from bftrainer.master.plan import Plan
 from bftrainer.master.recurrences import LocalDecisions, Recurrences
@@ -219,6 +219,8 @@ BAD_FILES = {
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power": (JOB.replace("max_power_w = 250.0", ""), "Expected the highest power in watts (max_power_w, --max-power)"),
+    "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
+    "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
     "no directory": (
         JOB.replace("[job]", '[job]\nworkdir = "none"'),
         "none: Expected a directory to run the command in",
@@ -256,6 +258,7 @@ BAD_OPTIONS = {
         "Expected an address such as http://127.0.0.1:8000, got 'here'.",
     ),
     "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: Expected a file of tokens"),
+    "token without server": (("run", "job.toml", "--token-file", "job.toml"), "--token-file is for a server"),
     "nothing there": (("resume", "none"), "none/master.json: No such file."),
     "no job there": (("status", "."), ".: Expected the logs of a recurring job, found no master.json."),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
@@ -324,6 +327,19 @@ def test_a_quiet_terminal_shows_the_bar_alone():
     shown = displayed(quiet=True)
     assert "epoch 1" not in shown
     assert "reached the target" in shown
+
+
+def test_lines_without_end_take_no_memory():
+    """Of a bar that is written over and over only the last state is kept, and other lines are shown in parts."""
+    screen = io.StringIO()
+    with LiveDisplay(quiet=False, console=Console(file=screen, width=LONGEST)) as display:
+        for done in range(1000):
+            display.printed(b"%d %%\r" % done)
+            assert len(display._partial) < 10
+        for _ in range(5):
+            display.printed(b"x" * (LONGEST // 2))
+            assert len(display._partial) <= LONGEST
+    assert screen.getvalue().count("x") == 3 * LONGEST // 2
 
 
 def test_a_terminal_is_used_where_there_is_one(here, job):

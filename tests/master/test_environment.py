@@ -36,7 +36,9 @@ BAD = {
     "no numbers": ({"ZEUS_PROFILE_PARAMS": "a,b"}, "ZEUS_PROFILE_PARAMS: Expected a whole number, got 'a'."),
     "none measured": ({"ZEUS_PROFILE_PARAMS": "1,0"}, "Expected 0 or more warm-up and 1 or more measured iterations"),
     "power": ({"BFTRAINER_MAX_POWER_W": "-1"}, "Expected a highest power above 0 W, got -1.0."),
+    "much power": ({"BFTRAINER_MAX_POWER_W": "1e308"}, "Expected a highest power of at most 1e+09 W, got 1e+308."),
     "gpus": ({"BFTRAINER_GPUS": "0"}, "Expected 1 or more GPUs, got 0."),
+    "many gpus": ({"BFTRAINER_GPUS": "1" + "0" * 400}, "Expected at most 1,000,000 GPUs, got 10"),
     "gpus no number": ({"BFTRAINER_GPUS": "two"}, "BFTRAINER_GPUS: Expected a whole number, got 'two'."),
     "measure": ({"BFTRAINER_MEASURE": "nvlm"}, "Unknown way to measure 'nvlm'. Did you mean 'nvml'?"),
 }

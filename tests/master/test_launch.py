@@ -101,6 +101,19 @@ def test_a_hanging_script_is_ended_in_time(tmp_path):
     assert not any(map(alive, family(shown)))
 
 
+def test_what_ended_in_time_may_leave_others_that_take_theirs(tmp_path):
+    """A script that ends before its time is over is not out of time, however long those that it left resist."""
+    code = "trap '' TERM; sleep 300 & exit 0"
+    ended, _ = run(tmp_path, "sh", "-c", code, timeout_s=1.0, grace_s=1.5)
+    assert ended.time_s > 1.4
+    assert (ended.status, ended.failure) == (0, None)
+
+
+def test_a_time_may_be_long(tmp_path):
+    """Weeks, which are more milliseconds than the kernel waits at a time."""
+    assert run(tmp_path, "sleep", "0.1", timeout_s=30 * 86400.0)[0].failure is None
+
+
 def test_a_talkative_script_is_ended_in_time(tmp_path):
     """Output without end does not keep the time from running out."""
     ended, _ = run(tmp_path, "yes", timeout_s=0.2)
@@ -133,6 +146,12 @@ def test_a_warden_that_is_asked_to_end(tmp_path):
     ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nkill -TERM $PPID; wait")
     assert ended.failure == "it ended by signal 9"
     assert not any(map(alive, family(shown)))
+
+
+def test_a_warden_that_is_stopped(tmp_path):
+    """A watching process that somebody stopped goes on when the time is over, and ends the script."""
+    ended, _ = run(tmp_path, "sh", "-c", "kill -STOP $PPID; sleep 300; sleep 300", timeout_s=0.5)
+    assert ended.timed_out
 
 
 def test_a_warden_that_is_killed(tmp_path):

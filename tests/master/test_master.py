@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from bftrainer.errors import (
 )
 from bftrainer.master import Driver, MasterObserver
 from bftrainer.master.plan import RunSettings
+from bftrainer.zeus import Job
 from tests.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, only, script_job
 from tests.master.fakes import Device, gpus
 
@@ -78,6 +80,15 @@ def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
     assert [each.energy for each in Driver.resumed(driver.logdir).drive()] == [10.0]
 
 
+def test_a_report_that_cannot_be_removed(tmp_path):
+    """A directory where the report should go is named before the script starts."""
+    driver = master(tmp_path / "logs").start(shell(tmp_path, "touch started"), 1, [32], 2.0, 0.5)
+    (driver.logdir / "rec01+try01+bs32.train.json").mkdir()
+    with pytest.raises(OutputError, match=r"rec01\+try01\+bs32.train.json: cannot be removed"):
+        driver.drive()
+    assert not (tmp_path / "started").exists()
+
+
 def test_output_goes_to_observers(tmp_path):
     """Observers see the start, each launch, what the script prints, and each run's end."""
 
@@ -130,6 +141,16 @@ def test_directories_are_named_after_what_is_run(tmp_path):
     assert len(made) == 3
 
 
+def test_directories_lie_in_the_base(tmp_path):
+    """Whatever the data set is called, its logs are one directory below the base, with a name that can be typed."""
+    zeus_master = master(tmp_path / "logs")
+    for name in ("a/b", "../../d", "a\0b", "a\nb"):
+        job = Job(name, "n", "sgd", 0.5, max_epochs=7, default_bs=32, default_lr=0.1, command=["true"])
+        made = Path(zeus_master.start(job, 1, [32], 2.0, 0.5).logdir)
+        assert made.resolve().parent == tmp_path / "logs"
+        assert made.name.isprintable()
+
+
 def test_a_directory_that_must_be_new(tmp_path, monkeypatch):
     """`exist_ok` decides whether a directory of the same second is taken."""
     monkeypatch.setattr("time.strftime", lambda form: "20230417000000")  # noqa: ARG005
@@ -148,6 +169,8 @@ def test_places_that_cannot_be_written_to(tmp_path):
         master(tmp_path / "logs")
     with pytest.raises(OutputError, match="more: cannot be made"):
         master(tmp_path / "logs" / "more")
+    with pytest.raises(OutputError, match="cannot be made"):
+        master(tmp_path / "lo\0gs")
 
 
 REFUSED = {

@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.errors import MeasurementError
 from bftrainer.master import meters
-from bftrainer.master.hardware import find_hardware, restoring_limits
+from bftrainer.master.hardware import LIMITS, find_hardware, restoring_limits
 from bftrainer.master.meters import ModelMeter, NvmlMeter, RaplMeter, ZeusMeter, open_meter
 from bftrainer.master.nvml import found_gpus
 from tests.master.fakes import Device, Nvml, gpus
@@ -253,11 +253,23 @@ def test_power_limits_are_given_back(tmp_path):
         restore()
         assert device.limit_mw == 220_000
         device.limit_mw = 125_000
+        kept = (tmp_path / LIMITS).read_bytes()
     assert device.limit_mw == 220_000
     device.limit_mw = 100_000
+    (tmp_path / LIMITS).write_bytes(kept)
     with restoring_limits(tmp_path, gpus(device)):
         pass
     assert device.limit_mw == 220_000
+
+
+def test_power_limits_that_others_set_stay(tmp_path):
+    """What is set between two nights, each of which gave back what it found, holds after the second one."""
+    device = Device(limit_mw=220_000)
+    for limit_mw in (220_000, 150_000):
+        device.limit_mw = limit_mw
+        with restoring_limits(tmp_path, gpus(device)):
+            device.limit_mw = 125_000
+        assert device.limit_mw == limit_mw
 
 
 def test_power_limits_that_were_kept_must_fit(tmp_path):

@@ -44,6 +44,18 @@ def test_the_bound_is_that_of_the_cheapest_recurrence():
     assert (progress.min_cost_j, progress.recurrence, progress.attempt) == (150.0, 4, 1)
 
 
+def test_no_bound_stays_none():
+    """Where the cheapest recurrence cost nothing, `beta` times that is no number if `beta` is infinite."""
+    for beta, bound in ((math.inf, math.inf), (2.0, 0.0)):
+        policy = DefaultBatchSize()
+        policy.register_job(JOB, BATCH_SIZES)
+        plan = Plan(JOB, 5, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
+        progress = Recurrences(plan, LocalDecisions(policy, JOB), 250.0)
+        progress.next()
+        progress.book(TrainingReport(0.0, 0.0, True))
+        assert progress.cost_bound_j == bound
+
+
 def test_each_run_has_the_next_seed():
     """Retries too; recurrences and tries count from 1."""
     progress = recurrences()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from bftrainer.errors import TrainingReportError
@@ -37,6 +39,11 @@ GARBAGE = {
     "negative": ('{"energy": 1, "time": -1, "reached": true}', "Expected time to be a finite number of 0 or more"),
     "null": ('{"energy": null, "time": 1, "reached": true}', "Expected energy to be a number, got None."),
     "boolean": ('{"energy": true, "time": 1, "reached": true}', "Expected energy to be a number, got True."),
+    "thousands of digits": (
+        f'{{"energy": {"9" * 5000}, "time": 1, "reached": true}}',
+        "Expected JSON, got something else",
+    ),
+    "too much": ('{"energy": 1e19, "time": 1, "reached": true}', "Expected energy to be at most 1e+18, got 1e+19."),
     "infinite text": ('{"energy": "inf", "time": 1, "reached": true}', "Expected energy to be a finite number"),
 }
 
@@ -53,11 +60,14 @@ def test_garbage_is_named(tmp_path, content, message):
 
 
 def test_no_report(tmp_path):
-    """A missing report is told as published; a directory is none."""
+    """A missing report is told as published; a directory is none, nor is a pipe, which nobody may ever write to."""
     with pytest.raises(TrainingReportError, match=r"none.json does not exist\."):
         read_report(tmp_path / "none.json")
     with pytest.raises(TrainingReportError, match="Is a directory"):
         read_report(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TrainingReportError, match="pipe: Expected a file, got something else"):
+        read_report(tmp_path / "pipe")
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -172,7 +172,8 @@ def test_a_finished_job_has_nothing_left(tmp_path):
     history = driver.drive()
     before = (driver.logdir / JOURNAL).read_bytes()
     (driver.logdir / "history.json").unlink()
-    (driver.logdir / ".master.json.half").write_text("{")
+    for name in (".master.json.half", ".rec01+try01+bs32.train.json.half", ".bs32.power.json.half"):
+        (driver.logdir / name).write_text("{")
     assert Driver.resumed(driver.logdir).drive() == history
     assert (driver.logdir / JOURNAL).read_bytes() == before
     assert read_history(driver.logdir / "history.json") == history
@@ -230,6 +231,16 @@ def test_what_happened_while_waiting_counts(tmp_path):
     logs = {path: path.stat().st_mtime_ns for path in first.logdir.glob("*.log")}
     assert second.drive() == history
     assert {path: path.stat().st_mtime_ns for path in first.logdir.glob("*.log")} == logs
+
+
+def test_a_job_that_another_master_went_on_with(tmp_path):
+    """A master that paused does not make runs again that another one made since: it says so."""
+    first = master(tmp_path / "logs").start(fake_job(tmp_path), 3, BATCH_SIZES, 2.0, 0.5)
+    first.drive(1)
+    theirs = Driver.resumed(first.logdir).drive(1)
+    with pytest.raises(JournalError, match="Expected the job as it was left, but another master has gone on"):
+        first.drive()
+    assert Driver.resumed(first.logdir).drive()[: len(theirs)] == theirs
 
 
 def test_the_lock_is_held_until_all_is_gone(tmp_path):

@@ -17,6 +17,7 @@ from bftrainer.errors import (
 )
 from bftrainer.master import Driver, MasterObserver
 from bftrainer.master.journal import JOURNAL, read_journal
+from bftrainer.zeus import PruningGTSBatchSizeOptimizer
 from tests.master.driven import BATCH_SIZES, fake_job, master, script_job
 from tests.master.test_master import WELL, shell
 
@@ -152,6 +153,16 @@ def test_other_policies_are_the_masters_own(tmp_path, client):
 
     with pytest.raises(TuningInputError, match="Expected the policy zeus, which is the server's, got"):
         start(tmp_path, client, policy=DefaultBatchSize())
+
+
+def test_what_servers_do_not_take(tmp_path, client):
+    """A value that a master could work with and a server can't is one line, and nothing is made."""
+    with pytest.raises(TuningInputError, match=r"mab_seed: .* less than or equal to 9223372036854775807, got"):
+        start(tmp_path, client, policy=PruningGTSBatchSizeOptimizer(seed=10**20, verbose=False))
+    with pytest.raises(TuningInputError, match=r"batch_sizes \(value 2\): .* less than or equal to 2147483647, got"):
+        start(tmp_path, client, batch_sizes=[32, 2**40])
+    assert list((tmp_path / "logs").iterdir()) == []
+    assert client.jobs() == []
 
 
 def test_no_server(tmp_path):
