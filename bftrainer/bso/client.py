@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.bso.schemas import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSizeClient", "Trial"]
 
+T = TypeVar("T")
+_SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
+_VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
+_JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Answers after which the same request may succeed: of a server or a proxy that is busy, restarting or out of disk.
 _PASSING = frozenset({502, 503, 504})
 
@@ -73,7 +79,11 @@ class BatchSizeClient:
             raise SettingsError("Expected httpx for the client, found none; pip install 'bftrainer[server]' brings it.")
         import httpx
 
-        if not server_url.startswith(("http://", "https://")):
+        try:
+            address = httpx.URL(server_url)
+        except httpx.InvalidURL:
+            address = httpx.URL("")
+        if address.scheme not in ("http", "https") or not address.host:
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.server_url = server_url.rstrip("/")
@@ -96,7 +106,7 @@ class BatchSizeClient:
         if spec.job_id is None:
             # Were the server to make the name up, a request that is repeated would make two.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
-        return JobSpec.model_validate(self._send("POST", "/jobs", json=spec.model_dump()))
+        return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
 
     def predict(self, job_id: str) -> TrialId:
         """Start a trial: the batch size to run with, and the number to report under.
@@ -107,7 +117,7 @@ class BatchSizeClient:
             If the job is unknown (status 400), or no batch size of it converges (409).
         """
         params = {"job_id": job_id, "request_id": uuid4().hex}
-        return TrialId.model_validate(self._send("GET", "/jobs/batch_size", params=params))
+        return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Say what a trial has used and reached by the end of an epoch; `stop_train` says whether to stop.
@@ -118,7 +128,7 @@ class BatchSizeClient:
             If the trial is unknown or was ended (status 400).
         """
         # JSON has no NaN, yet that is what a run that diverged has for a metric; the server reads it from text.
-        return ReportResponse.model_validate(self._send("POST", "/report", json=result.model_dump()))
+        return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. One that has a result stays as it is.
@@ -145,8 +155,8 @@ class BatchSizeClient:
         found: list[JobSummary] = []
         while True:
             params = {"after": found[-1].spec.job_id or ""} if found else {}
-            page = self._send("GET", "/state/jobs", params=params)
-            found += [JobSummary.model_validate(each) for each in page]
+            page = self._read(_JOBS, self._send("GET", "/state/jobs", params=params))
+            found += page
             if not page:
                 return found
 
@@ -158,16 +168,14 @@ class BatchSizeClient:
         ServerRequestError
             If the job is unknown (status 404).
         """
-        return JobSummary.model_validate(self._send("GET", "/state/job", params={"job_id": job_id}))
+        return self._read(_JOB, self._send("GET", "/state/job", params={"job_id": job_id}))
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
         """All trials of a job by number."""
         after = 0
-        while page := self._send("GET", "/state/trials", params={"job_id": job_id, "after": after}):
-            for each in page:
-                row = TrialRow.model_validate(each)
-                yield row
-            after = row.trial_number
+        while page := self._read(_ROWS, self._send("GET", "/state/trials", params={"job_id": job_id, "after": after})):
+            yield from page
+            after = page[-1].trial_number
 
     def trial(self, job_id: str) -> Trial:
         """Start a trial that ends with the `with` block."""
@@ -201,12 +209,29 @@ class BatchSizeClient:
                     why = str(error) or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: Expected a batch-size server, got: {why}.") from None
             else:
-                if answer.is_success or (gone_is_done and attempt and answer.status_code == 404):
-                    return answer.json() if answer.is_success else None
+                if answer.is_success:
+                    return self._parsed(answer)
+                if gone_is_done and attempt and answer.status_code == 404:
+                    return None
                 if answer.status_code not in _PASSING or attempt == self.retries:
                     raise self._refused(method, path, answer)
             self._sleep(self.backoff_s * 2**attempt)
         raise AssertionError("unreachable")
+
+    def _parsed(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._other() from None
+
+    def _read(self, kind: TypeAdapter[T], value: object) -> T:
+        try:
+            return kind.validate_python(value)
+        except ValidationError:
+            raise self._other() from None
+
+    def _other(self) -> ServerRequestError:
+        return ServerRequestError(f"{self.server_url}: Expected a batch-size server, got the answer of another one.")
 
     def _refused(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
         try:

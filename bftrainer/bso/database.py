@@ -16,13 +16,13 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool, StaticPool
 
-from bftrainer.errors import SettingsError, StoreUnavailableError
+from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
 
-__all__ = ["DEFAULT_URL", "Database", "ServerDatabase", "SqliteDatabase", "open_database"]
+__all__ = ["DEFAULT_URL", "Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -48,6 +48,7 @@ class Database(Protocol):
     """Where transactions run."""
 
     url: URL
+    in_memory: bool
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = ...) -> T:
         """Run `work` in a transaction of its own, then `committed` on its result."""
@@ -76,7 +77,7 @@ class SqliteDatabase:
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
         self.url, self._read_only = url, read_only
-        in_memory = not url.database or url.database == ":memory:"
+        self.in_memory = in_memory = not url.database or ":memory:" in url.database or url.query.get("mode") == "memory"
         self._writer = self._engine("BEGIN IMMEDIATE", None if not in_memory else StaticPool)
         self._reader = self._writer if in_memory else self._engine("BEGIN", None)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="bso-write")
@@ -144,6 +145,8 @@ class ServerDatabase:
         Connections at most.
     """
 
+    in_memory = False
+
     def __init__(self, url: URL, connections: int = 20) -> None:
         self.url = url
         # What a transaction needs is locked by name, so it may see what was committed since it began.
@@ -155,6 +158,7 @@ class ServerDatabase:
             isolation_level="READ COMMITTED",
             hide_parameters=True,
         )
+        event.listen(self._engine.sync_engine, "do_connect", connect)
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
         """Run `work` in a transaction."""
@@ -176,6 +180,27 @@ class ServerDatabase:
         await self._engine.dispose()
 
 
+def connect(dialect: Any, _: object, words: Any, options: Any) -> Any:
+    """A connection, made as SQLAlchemy asks for it.
+
+    Raises
+    ------
+    SettingsError
+        If the URL has options that the driver does not know.
+    ConnectionError
+        If the server refuses it.
+    """
+    try:
+        return dialect.connect(*words, **options)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"Expected a database URL with options of its driver, got: {error}.") from None
+    except Exception as error:
+        # SQLAlchemy 2.0 lets through what asyncpg is told as it connects, such as that the server is starting up.
+        if type(error).__module__.startswith("asyncpg."):
+            raise ConnectionError(str(error)) from error
+        raise
+
+
 async def _tried(once: Callable[[], Awaitable[T]]) -> T:
     """What a transaction gives, repeated while it loses to others.
 
@@ -183,11 +208,15 @@ async def _tried(once: Callable[[], Awaitable[T]]) -> T:
     ------
     StoreUnavailableError
         If the database cannot be used, or other transactions always came first.
+    UnusableRequestError
+        If it has no room for a value: a name that is too long or has a NUL, a number that is too large.
     """
     for attempt in range(ATTEMPTS):
         try:
             return await once()
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, OverflowError) as error:
+            if _holds_not(error):
+                raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
             if not _contended(error) or attempt == ATTEMPTS - 1:
                 raise StoreUnavailableError(_reason(error)) from error
         # Those who lost to one another don't meet again; this decides when, never what.
@@ -206,6 +235,15 @@ def _contended(error: BaseException) -> bool:
         return original.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     code = getattr(original, "sqlstate", None) or (original.args[0] if original.args else None)
     return code in _CONTENDED
+
+
+def _holds_not(error: BaseException) -> bool:
+    """Whether a value is none of its column's, so that it is in vain to try again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OverflowError)  # of Python's driver of SQLite
+    # PostgreSQL: data exceptions; its driver has values of its own that it cannot send. MySQL: too long, out of range.
+    code, cause = getattr(error.orig, "sqlstate", None), error.orig and error.orig.__cause__
+    return str(code or "").startswith("22") or isinstance(cause, ValueError) or isinstance(error, DataError)
 
 
 def _reason(error: BaseException) -> str:
@@ -233,12 +271,16 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
     try:
         url = make_url(text)
         url.get_backend_name()
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter of a port
         raise SettingsError(
             f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_shown(text)!r}."
         ) from None
     name = url.drivername
     if name == "sqlite+aiosqlite":
+        if url.query and "uri" not in url.query:
+            raise SettingsError(
+                f"{shown(url)}: Expected no options without uri=true, got {', '.join(sorted(url.query))}."
+            )
         return SqliteDatabase(url, read_only=read_only)
     if name in _PLAIN:
         raise SettingsError(
@@ -258,7 +300,12 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
         ) from None
 
 
+def shown(url: URL) -> str:
+    """A URL without what may be a password: options may be one too."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
 def _shown(text: str) -> str:
-    """A URL without what may be a password."""
-    head, at, tail = text.rpartition("@")
+    """What should be a URL, without what may be a password."""
+    head, at, tail = text.partition("?")[0].rpartition("@")
     return f"...@{tail}" if at else head + tail

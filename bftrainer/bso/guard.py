@@ -88,9 +88,10 @@ class Guard:
         headers = dict(scope["headers"])
         if self.hosts and _host(headers.get(b"host", b"")) not in self.hosts:
             return 400, "Expected a request to this machine by its own name."
-        # Another site's page may have a browser ask, which would hand out trials.
+        # Another site's page may have a browser ask, which would hand out trials. A "site" has any number of ports and
+        # of names in its domain.
         followed = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
-        if headers.get(b"sec-fetch-site") == b"cross-site" and not followed:
+        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not followed:
             return 403, "Expected a request that no other site makes."
         if self._digests and scope["path"] not in OPEN and not self._known(headers.get(b"authorization", b"")):
             return 401, "Expected a bearer token."

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class _Jobs(Collector):
+    """Jobs by stage: of the database, not of a worker, so that nothing of them is kept beside what workers count."""
+
+    def __init__(self, jobs: dict[str, int]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauge."""
+        gauge = GaugeMetricFamily("bftrainer_bso_jobs", "Jobs registered.", labels=("stage",))
+        for stage, number in self._jobs.items():
+            gauge.add_metric((stage,), number)
+        yield gauge
 
 
 class Metrics:
@@ -49,11 +66,8 @@ class Metrics:
         jobs : dict of str to int
             Number of jobs by stage.
         """
-        # Of the database, not of a worker: made anew each time.
         now = CollectorRegistry()
-        gauge = Gauge("bftrainer_bso_jobs", "Jobs registered.", ("stage",), registry=now, multiprocess_mode="all")
-        for stage, number in jobs.items():
-            gauge.labels(stage).set(number)
+        now.register(_Jobs(jobs))
         counted = self._registry
         if self._together:
             counted = CollectorRegistry()

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from bftrainer.bso.schemas import LenientJobSpec, LenientTrainingResult, LenientTrialId, ReportResponse, TrialId
+from bftrainer.bso.schemas import (
+    LARGEST_COST_J,
+    LARGEST_MEASURE,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    ReportResponse,
+    TrialId,
+)
 from bftrainer.bso.tuned_job import TrialStatus, TrialType, TunedJob
 from bftrainer.errors import (
     JobMismatchError,
@@ -208,8 +216,8 @@ class ZeusBatchSizeOptimizer:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
                 transaction.hear(job.job_id, number, now)
             return ReportResponse(stop_train=False, converged=False, message=verdict.message)
-        if result.time < 0 or result.energy < 0 or not math.isfinite(verdict.cost_j):
-            raise UnusableRequestError("Expected a finite time and energy of 0 or more.")
+        if result.time < 0 or result.energy < 0 or not verdict.cost_j <= LARGEST_COST_J:
+            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
         transaction.learn(job)
         job.tuned.learn(TrialType(trial.type), trial.batch_size, verdict, published=self.published)
         used = {"time": result.time, "energy": result.energy, "cost": verdict.cost_j}
@@ -267,6 +275,8 @@ def _check_spec(spec: LenientJobSpec) -> None:
     numbers = (spec.max_power, spec.target_metric, spec.mab_prior_mean, spec.mab_prior_precision, spec.beta_knob or 0.0)
     if not all(map(math.isfinite, numbers)):
         raise UnusableRequestError("Expected finite numbers.")
+    if max(map(abs, (spec.max_power, spec.mab_prior_mean, spec.mab_prior_precision))) > LARGEST_MEASURE:
+        raise UnusableRequestError(f"Expected a power and a prior of {LARGEST_MEASURE:g} or less.")
     if len(set(spec.batch_sizes)) < len(spec.batch_sizes):
         raise UnusableRequestError("Expected each batch size once.")
     if spec.mab_seed is not None and not 0 <= spec.mab_seed < 2**63:

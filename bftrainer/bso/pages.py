@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bftrainer.bso.schemas import LARGEST, NAME_LENGTH, TrialRow
 from bftrainer.bso.store import Transaction
+from bftrainer.bso.wording import few
 from bftrainer.errors import UnknownJobError
 
 __all__ = ["Chart", "chart", "pages"]
@@ -106,7 +107,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"si": _si, "moment": _moment}
+    environment.filters |= {"few": few, "si": _si, "moment": _moment}
     environment.globals |= {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM}
     return environment
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from sqlalchemy import Column, Connection, DateTime, Float, MetaData, Row, Table, inspect, select
 
-from bftrainer.bso.database import Database
+from bftrainer.bso.database import Database, shown
 from bftrainer.bso.schemas import LenientJobSpec
 from bftrainer.bso.store import JobStore, Transaction
 from bftrainer.bso.tuned_job import TrialStatus, TrialType, TunedJob
@@ -78,13 +78,13 @@ async def read_published(database: Database) -> list[PublishedJob]:
     SettingsError
         If it cannot be read, or is none.
     """
-    shown = database.url.render_as_string(hide_password=True)
+    name = shown(database.url)
 
     def work(connection: Connection) -> list[PublishedJob]:
         """Read the four tables."""
         missing = [table.name for table in _METADATA.sorted_tables if not inspect(connection).has_table(table.name)]
         if missing:
-            raise SettingsError(f"{shown}: Expected a database of Zeus's server, found no table {missing[0]}.")
+            raise SettingsError(f"{name}: Expected a database of Zeus's server, found no table {missing[0]}.")
         sizes, trials, arms = (
             _by_job(connection.execute(select(table).order_by(*order)).all())
             for table, order in (
@@ -106,7 +106,7 @@ async def read_published(database: Database) -> list[PublishedJob]:
     try:
         return await database.read(work)
     except StoreUnavailableError as error:
-        raise SettingsError(f"{shown}: {error}") from None
+        raise SettingsError(f"{name}: {error}") from None
 
 
 def _by_job(rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:

@@ -46,7 +46,12 @@ JobId = Annotated[str, Query(description="Name of the job.", max_length=NAME_LEN
 AnyJobId = Annotated[str, Query(description="Name of the job.")]
 RequestId = Annotated[
     str | None,
-    Query(max_length=64, description="The same trial is handed out again on the same request."),
+    Query(
+        min_length=1,
+        max_length=64,
+        pattern="^[!-~]+$",
+        description="The same trial is handed out again on the same request.",
+    ),
 ]
 
 

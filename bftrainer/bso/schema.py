@@ -13,7 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-from bftrainer.bso.database import Database
+from bftrainer.bso.database import Database, shown
 from bftrainer.errors import SettingsError, StoreUnavailableError
 
 __all__ = ["latest_revision", "make_ready"]
@@ -49,11 +49,11 @@ async def make_ready(database: Database, *, migrate: bool) -> None:
         If the database cannot be used, its schema is of a later version, or one of an earlier version is not to be
         changed.
     """
-    shown = database.url.render_as_string(hide_password=True)
+    name = shown(database.url)
     try:
-        await database.write(lambda connection: _upgrade(connection, shown, migrate=migrate))
+        await database.write(lambda connection: _upgrade(connection, name, migrate=migrate))
     except StoreUnavailableError as error:
-        raise SettingsError(f"{shown}: {error}") from None
+        raise SettingsError(f"{name}: {error}") from None
 
 
 def _revision(connection: Connection) -> str | None:
@@ -86,29 +86,29 @@ def _alone(connection: Connection) -> Iterator[None]:
         connection.execute(text("SELECT RELEASE_LOCK(:key)"), key)
 
 
-def _upgrade(connection: Connection, shown: str, *, migrate: bool) -> None:
+def _upgrade(connection: Connection, name: str, *, migrate: bool) -> None:
     if _revision(connection) == latest_revision():
         return
     with _alone(connection):
-        _upgrade_alone(connection, shown, migrate=migrate)
+        _upgrade_alone(connection, name, migrate=migrate)
 
 
-def _upgrade_alone(connection: Connection, shown: str, *, migrate: bool) -> None:
+def _upgrade_alone(connection: Connection, name: str, *, migrate: bool) -> None:
     config, scripts = _scripts()
     current, head = _revision(connection), scripts.get_current_head()
     if current == head:
         return
     if current is None and inspect(connection).has_table(PUBLISHED_TABLE):
         raise SettingsError(
-            f"{shown}: Expected a database of this server, found one of Zeus's; "
+            f"{name}: Expected a database of this server, found one of Zeus's; "
             "`bftrainer bso import` moves its jobs to another one."
         )
     if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
         raise SettingsError(
-            f"{shown}: Expected schema {head} or an earlier one, found {current}; a later version of bftrainer made it."
+            f"{name}: Expected schema {head} or an earlier one, found {current}; a later version of bftrainer made it."
         )
     if not migrate:
-        raise SettingsError(f"{shown}: Expected schema {head}, found {current or 'none'}; run without --no-migrate.")
+        raise SettingsError(f"{name}: Expected schema {head}, found {current or 'none'}; run without --no-migrate.")
 
     def steps(revision: Any, _: object) -> Any:
         """The migrations from here on."""

@@ -29,6 +29,8 @@ NAME_LENGTH = 400
 # Whole numbers that every database holds.
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**63 - 1
+# Far beyond what is measured, and far from where the squares of costs are numbers no more.
+LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
 
 
 def _truncated(value: Any) -> Any:
@@ -162,6 +164,7 @@ class JobSpec(LenientJobSpec):
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
 
+    max_power: float = Field(gt=0, le=LARGEST_MEASURE)
     number_of_gpus: Counted
     gpu_model: Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
     job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
@@ -173,7 +176,8 @@ class JobSpec(LenientJobSpec):
     max_epochs: Counted = 100
     num_pruning_rounds: Whole = Field(2, ge=0, le=LARGEST)
     window_size: Whole = Field(0, ge=-LARGEST, le=LARGEST)
-    mab_prior_precision: float = Field(0.0, ge=0)
+    mab_prior_mean: float = Field(0.0, ge=-LARGEST_MEASURE, le=LARGEST_MEASURE)
+    mab_prior_precision: float = Field(0.0, ge=0, le=LARGEST_MEASURE)
     mab_num_explorations: Whole = Field(2, ge=0, le=LARGEST)
     mab_seed: Annotated[Whole, Field(ge=0, le=LARGEST_SEED)] | None = None
 
@@ -216,7 +220,8 @@ class LenientTrainingResult(LenientTrialId):
     time, energy : float
         Seconds and joules since the run began.
     metric : float
-        Validation metric after `current_epoch`; NaN, which a run that diverged has, never converges.
+        Validation metric after `current_epoch`; NaN, which a run that diverged has, never converges. Nor does infinity,
+        but on a server that answers as the published one.
     current_epoch : int
         Epochs done.
     """
@@ -245,8 +250,14 @@ class TrainingResult(LenientTrainingResult):
 
     batch_size: Counted
     trial_number: Counted
-    time: float = Field(ge=0, allow_inf_nan=False)
-    energy: float = Field(ge=0, allow_inf_nan=False)
+    time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+
+    @field_validator("metric")
+    @classmethod
+    def _diverged(cls, metric: float) -> float:
+        # An infinite loss, or what a division by 0 gave: no target was reached.
+        return metric if math.isfinite(metric) else math.nan
 
 
 class ReportResponse(_Model):

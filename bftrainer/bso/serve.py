@@ -112,8 +112,11 @@ async def _prepare(settings: ServerSettings, *, migrate: bool) -> None:
     """Make sure of the database before anybody is told to come."""
     from bftrainer.bso.opening import open_store
 
-    async with open_store(settings.database_url, migrate=migrate):
-        pass
+    async with open_store(settings.database_url, migrate=migrate) as store:
+        if store.database.in_memory:
+            raise SettingsError(
+                "Expected a database that workers share, got one in memory; try sqlite+aiosqlite:///FILE."
+            )
 
 
 def _free_port(host: str, port: int) -> int:

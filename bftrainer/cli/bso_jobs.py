@@ -35,8 +35,11 @@ def jobs(server: str, token_file: str | None, as_json: bool) -> None:
 
 def _row(job: JobSummary) -> tuple[str, ...]:
     cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
-    left = " ".join(map(str, job.remaining))
-    return (job.spec.job_id or "", job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
+    from bftrainer.bso.wording import few
+    from bftrainer.traces.opening import one_line
+
+    left = few(job.remaining, " ")
+    return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
 
 
 @click.command(context_settings=_SETTINGS)
@@ -54,17 +57,19 @@ def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> Non
 
 
 def _print_job(job: JobSummary) -> None:
+    from bftrainer.bso.wording import few
     from bftrainer.cli.tables import print_table
+    from bftrainer.traces.opening import one_line
 
     spec = job.spec
     waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
     beta = "never" if spec.beta_knob is None else f"{spec.beta_knob:g} times the cheapest run"
     side = "at least" if spec.higher_is_better_metric else "at most"
     facts = (
-        ("job", spec.job_id or ""),
+        ("job", one_line(spec.job_id or "")),
         ("stage", f"{job.stage}{waiting}"),
-        ("batch sizes", " ".join(map(str, spec.batch_sizes))),
-        ("left", " ".join(map(str, job.remaining)) or "none"),
+        ("batch sizes", few(spec.batch_sizes, " ")),
+        ("left", few(job.remaining, " ") or "none"),
         ("default", f"{spec.default_batch_size}"),
         ("target", f"{side} {spec.target_metric:g} within {spec.max_epochs} epochs"),
         ("stops at", beta),
@@ -94,9 +99,11 @@ def _print_job(job: JobSummary) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
     """Have a server forget a job with all its trials."""
+    from bftrainer.traces.opening import one_line
+
     with asking(server, token_file) as client:
         job = find_job(client, job_id)
         if not yes:
-            click.confirm(f"Delete {job_id} with its {job.trials:,} trials?", abort=True, err=True)
+            click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
         client.delete_job(job_id)
-    click.echo(f"Deleted {job_id}.")
+    click.echo(f"Deleted {one_line(job_id)}.")

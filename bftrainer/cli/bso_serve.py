@@ -68,6 +68,7 @@ def serve(
     from bftrainer.bso.database import DEFAULT_URL
     from bftrainer.bso.settings import LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
+    host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     check_exposure(host, token_file, insecure=insecure)
     default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
     # Without a token a page of another site, by a name that leads here, could have a browser ask.

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ import httpx
 
 from bftrainer.bso.app import create_app
 from bftrainer.bso.settings import ServerSettings
+from tests.bso.processes import free_port
 
 DATA = Path(__file__).parent / "data"
 SPEC = {
@@ -96,9 +98,29 @@ def called_in_turn(client, exchanges):
 def serving(folder, **settings):
     """A client of a server whose database is in a folder."""
     # The client enters and leaves what carries its requests.
+    folder.mkdir(exist_ok=True)
     within = Within(create_app(in_folder(folder, **settings)))
     with httpx.Client(transport=within, base_url="http://server") as client:
         yield client
+
+
+@contextmanager
+def listening(app):
+    """The address of a server in a thread of this process."""
+    import uvicorn
+
+    port = free_port()
+    running = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        while not running.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(60)
 
 
 async def _called(app, exchange):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from bftrainer.bso import BatchSizeClient, JobSpec, TrialId
+from bftrainer.bso import BatchSizeClient, JobSpec, TrainingResult, TrialId
 from bftrainer.bso.app import create_app
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from tests.bso.support import SPEC, Within, in_folder
@@ -110,6 +110,32 @@ def test_what_the_server_refuses_is_told(tmp_path):
             client.delete_job("x")
 
 
+@pytest.mark.parametrize("body", ["<html>", "", '{"a": 1}', "[5]", "7"])
+def test_other_servers(body):
+    """What another server answers is no answer: it is told in one line, and nothing is asked again."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.path)
+        return httpx.Response(200, text=body)
+
+    trial = TrialId(job_id="t", batch_size=8, trial_number=1)
+    result = TrainingResult(**trial.model_dump(), time=1, energy=1, metric=1, current_epoch=1)
+    client = BatchSizeClient("http://other", transport=httpx.MockTransport(answer))
+    asking = [
+        client.jobs,
+        lambda: client.job("t"),
+        lambda: list(client.trials("t")),
+        lambda: client.predict("t"),
+        lambda: client.report(result),
+        lambda: client.register_job(JobSpec(**SPEC)),
+    ]
+    for ask in asking:
+        with pytest.raises(ServerRequestError, match=r"http://other: Expected a batch-size server, got the"):
+            ask()
+    assert len(asked) == len(asking)
+
+
 def test_nobody_there():
     """Without a server the error names its address, after as many tries as there should be."""
     waits = []
@@ -121,7 +147,7 @@ def test_nobody_there():
     client.close()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:8000", "", "ftp://host"])
+@pytest.mark.parametrize("address", ["127.0.0.1:8000", "", "ftp://host", "http://", "http://[::1", "http://h:port"])
 def test_addresses_that_are_none(address):
     """An address without http is refused before anything is sent."""
     with pytest.raises(SettingsError, match=r"Expected an address such as http://127\.0\.0\.1:8000, got"):

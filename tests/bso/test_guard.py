@@ -33,16 +33,24 @@ ROUTES = [
 ]
 
 
-@pytest.fixture
-def token_file(tmp_path):
-    path = tmp_path / "tokens"
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
     path.write_text(f"# of the cluster\n{TOKENS[0]}\n\n{TOKENS[1]}\n")
     return str(path)
 
 
-@pytest.fixture
-def guarded(tmp_path, token_file):
-    with serving(tmp_path, token_file=token_file) as client:
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory, token_file):
+    """A client of a server that asks for tokens; it has no jobs."""
+    with serving(tmp_path_factory.mktemp("guarded"), token_file=token_file) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A client of a server that has no jobs, and gets none."""
+    with serving(tmp_path_factory.mktemp("plain")) as client:
         yield client
 
 
@@ -156,32 +164,71 @@ def test_long_requests_are_turned_away(tmp_path):
         (json.dumps(SPEC | {"job_id": "t" * 401}), "application/json", 422),
     ],
 )
-def test_bodies_that_are_none(tmp_path, body, kind, status):
+def test_bodies_that_are_none(plain, body, kind, status):
     """What cannot be read is answered in JSON, without what was sent and without what the server is made of."""
-    with serving(tmp_path) as client:
-        answer = client.post("/jobs", content=body, headers={"Content-Type": kind})
-        assert answer.status_code in (status if isinstance(status, tuple) else (status,))
-        assert set(answer.json()) <= {"message", "detail"}
-        for fault in answer.json().get("detail", ()):
-            assert set(fault) == {"loc", "msg", "type"}
-        assert "Traceback" not in answer.text
-        assert client.get("/state/jobs").json() == []
+    answer = plain.post("/jobs", content=body, headers={"Content-Type": kind})
+    assert answer.status_code in (status if isinstance(status, tuple) else (status,))
+    assert set(answer.json()) <= {"message", "detail"}
+    for fault in answer.json().get("detail", ()):
+        assert set(fault) == {"loc", "msg", "type"}
+    assert "Traceback" not in answer.text
+    assert plain.get("/state/jobs").json() == []
 
 
 @pytest.mark.parametrize("name", ["x\0", "x" * 401, "%ud800", "'; DROP TABLE bso_job; --"])
-def test_names_that_no_job_has(tmp_path, name):
+def test_names_that_no_job_has(plain, name):
     """They are unknown, or refused, on every route that takes one."""
+    trial = {"job_id": name, "batch_size": 8, "trial_number": 1}
+    result = trial | {"time": 1, "energy": 1, "metric": 1, "current_epoch": 1}
+    params = {"job_id": name}
+    assert plain.get("/jobs/batch_size", params=params).status_code in (400, 422)
+    assert plain.post("/report", json=result).status_code in (400, 422)
+    assert plain.patch("/trials", json=trial).status_code in (404, 422)
+    assert plain.delete("/jobs", params=params).status_code in (404, 422)
+    assert plain.get("/state/job", params=params).status_code in (404, 422)
+    assert plain.get("/state/trials", params=params).json() == [] or len(name) > 400
+    assert plain.get("/status", params=params).status_code in (404, 422)
+
+
+def test_requests_that_cannot_be_told_apart(tmp_path):
+    """What every database keeps as it is names a request; all else is refused, and nothing handed out."""
     with serving(tmp_path) as client:
-        trial = {"job_id": name, "batch_size": 8, "trial_number": 1}
-        result = trial | {"time": 1, "energy": 1, "metric": 1, "current_epoch": 1}
-        params = {"job_id": name}
-        assert client.get("/jobs/batch_size", params=params).status_code in (400, 422)
-        assert client.post("/report", json=result).status_code in (400, 422)
-        assert client.patch("/trials", json=trial).status_code in (404, 422)
-        assert client.delete("/jobs", params=params).status_code in (404, 422)
-        assert client.get("/state/job", params=params).status_code in (404, 422)
-        assert client.get("/state/trials", params=params).json() == [] or len(name) > 400
-        assert client.get("/status", params=params).status_code in (404, 422)
+        client.post("/jobs", json=SPEC)
+        for request_id in ("", "\0", "a b", "ä", "x" * 65):
+            params = {"job_id": "t-1", "request_id": request_id}
+            assert client.get("/jobs/batch_size", params=params).status_code == 422
+        assert client.get("/state/trials", params={"job_id": "t-1"}).json() == []
+
+
+def test_numbers_beyond_measure(tmp_path):
+    """Costs and beliefs stay numbers: what could make them infinite is refused, and what could not is taken."""
+    with serving(tmp_path) as client:
+        for field in ("max_power", "mab_prior_mean", "mab_prior_precision"):
+            assert client.post("/jobs", json=SPEC | {field: 1.1e50}).status_code == 422
+        largest = {"max_power": 1e50, "mab_prior_mean": 1e50, "mab_prior_precision": 1e50, "beta_knob": 1e308}
+        assert client.post("/jobs", json=SPEC | largest | {"num_pruning_rounds": 0}).status_code == 201
+        for number in range(10):
+            trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+            result = trial | {"time": 1e50, "energy": 1e50 / (1 + number), "metric": 1.0, "current_epoch": 1}
+            assert client.post("/report", json=result | {"time": 1.1e50}).status_code == 422
+            assert client.post("/report", json=result | {"energy": 1.1e50}).status_code == 422
+            assert client.post("/report", json=result).json()["converged"]
+        assert all(arm["mean"] <= 1e50 for arm in client.get("/state/job", params={"job_id": "t-1"}).json()["arms"])
+        assert client.get("/status", params={"job_id": "t-1"}).status_code == 200
+
+
+def test_infinity_is_no_target(tmp_path):
+    """A metric that is no number has not converged; the published server takes infinity for one."""
+    for compat in ("none", "zeus"):
+        with serving(tmp_path / compat, compat=compat) as client:
+            for metric, higher in (("Infinity", True), ("-Infinity", False), ("NaN", True)):
+                job = {"job_id": f"t{metric}", "higher_is_better_metric": higher}
+                client.post("/jobs", json=SPEC | job)
+                trial = client.get("/jobs/batch_size", params={"job_id": job["job_id"]}).json()
+                body = json.dumps(trial | {"time": 1, "energy": 1, "current_epoch": 1})[:-1] + f', "metric": {metric}}}'
+                answer = client.post("/report", content=body, headers={"Content-Type": "application/json"})
+                converges = compat == "zeus" and metric != "NaN"
+                assert (answer.status_code, answer.json()["converged"]) == (200, converges)
 
 
 def test_other_sites_do_not_ask(tmp_path):
@@ -190,20 +237,23 @@ def test_other_sites_do_not_ask(tmp_path):
         home = {"Host": "localhost:8000"}
         assert client.get("/state/jobs", headers=home).status_code == 200
         assert client.get("/state/jobs", headers={"Host": "evil.example"}).status_code == 400
-        crossing = home | {"Sec-Fetch-Site": "cross-site"}
-        assert client.get("/jobs/batch_size?job_id=t", headers=crossing).status_code == 403
-        following = crossing | {"Sec-Fetch-Mode": "navigate"}
-        assert client.get("/", headers=following).status_code == 200
-        assert client.get("/jobs/batch_size?job_id=t", headers=following).status_code == 403
+        # A site is a domain, whatever the port and the first part of the name.
+        for site in ("cross-site", "same-site"):
+            crossing = home | {"Sec-Fetch-Site": site}
+            assert client.get("/jobs/batch_size?job_id=t", headers=crossing).status_code == 403
+            following = crossing | {"Sec-Fetch-Mode": "navigate"}
+            assert client.get("/", headers=following).status_code == 200
+            assert client.get("/jobs/batch_size?job_id=t", headers=following).status_code == 403
+        own = home | {"Sec-Fetch-Site": "same-origin"}
+        assert client.get("/state/jobs", headers=own).status_code == 200
 
 
-def test_unknown_routes_and_methods(tmp_path):
+def test_unknown_routes_and_methods(plain):
     """404 and 405 are JSON too."""
-    with serving(tmp_path) as client:
-        assert (client.get("/nope").status_code, client.get("/nope").json()) == (404, {"message": "Not Found"})
-        answer = client.get("/jobs")
-        assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})
-        assert answer.headers["allow"] == "DELETE, POST"
+    assert (plain.get("/nope").status_code, plain.get("/nope").json()) == (404, {"message": "Not Found"})
+    answer = plain.get("/jobs")
+    assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})
+    assert answer.headers["allow"] == "DELETE, POST"
 
 
 def test_failures_give_nothing_away(tmp_path):

@@ -14,13 +14,21 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from bftrainer.bso.opening import open_store
 from bftrainer.bso.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.bso.schemas import JobSpec, TrainingResult, TrialId
+from bftrainer.bso.schemas import (
+    JobSpec,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    TrainingResult,
+    TrialId,
+)
 from bftrainer.errors import (
     JobMismatchError,
     NothingConvergedError,
     TrialEndedError,
     UnknownJobError,
     UnknownTrialError,
+    UnusableRequestError,
 )
 from tests.bso.support import SPEC
 
@@ -163,6 +171,35 @@ def test_what_is_unknown(database_url):
     asyncio.run(story())
 
 
+def test_what_no_database_holds(database_url):
+    """Numbers beyond a database's are refused for good, where they were read as leniently as they were published."""
+
+    async def story():
+        async with optimizing(database_url, published=True) as optimizer:
+            name = await register(optimizer)
+            trial = LenientTrialId(job_id=name, batch_size=8, trial_number=10**30)
+            used = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
+            # MariaDB compares with what it cannot hold.
+            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+                await optimizer.end_trial(trial)
+            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+                await optimizer.report(LenientTrainingResult(**trial.model_dump(), **used))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("job_id", ["t\0", "t" * 401])
+def test_names_that_postgresql_does_not_hold(postgresql, job_id):
+    """They are refused, not tried again and again."""
+
+    async def story():
+        async with optimizing(postgresql, published=True) as optimizer:
+            with pytest.raises(UnusableRequestError, match="Expected names and numbers that the database can hold"):
+                await optimizer.register_job(LenientJobSpec(**SPEC | {"job_id": job_id}))
+
+    asyncio.run(story())
+
+
 def test_a_job_can_be_replaced(database_url):
     """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
 
@@ -221,7 +258,7 @@ def test_without_a_seed_jobs_differ(database_url):
 
 def test_many_at_once(database_url):
     """Trials that are handed out and reported at once have numbers of their own, and each counts once."""
-    tasks, cycles = 8, 15
+    tasks, cycles = 6, 8
 
     async def story():
         async with optimizing(database_url) as optimizer, optimizing(database_url) as other:

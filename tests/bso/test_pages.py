@@ -10,7 +10,6 @@ import time
 
 import httpx
 import pytest
-from matplotlib.image import imread
 
 from bftrainer.bso.pages import chart
 from bftrainer.bso.schemas import TrialRow
@@ -29,44 +28,48 @@ def fill(client):
     client.get("/jobs/batch_size", params={"job_id": "t-1"})
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A client of a server that has the two jobs."""
+    with serving(tmp_path_factory.mktemp("pages")) as client:
+        assert "No jobs here" in client.get("/").text
+        fill(client)
+        yield client
+
+
 def text_of(html):
     """The words of a page, a space for each tag."""
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)).split())
 
 
-def test_jobs_and_one_of_them(tmp_path):
+def test_jobs_and_one_of_them(filled):
     """The list links to each job, which shows stage, arms, costs and the latest trials."""
-    with serving(tmp_path) as client:
-        assert "No jobs here" in client.get("/").text
-        fill(client)
-        page = client.get("/")
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert "t-1 MAB 121 120" in text_of(page.text)
-        job = client.get("/", params={"job_id": "t-1"}).text
-        assert "Stage MAB" in text_of(job)
-        assert re.search(r"Mean cost believed give or take Results 8 8\d\d(\.\d+)? J \d", text_of(job))
-        assert job.count("<circle") == 120 + 3
-        assert job.count('fill="none"') == 1
-        assert job.count("<tr>") == 1 + 3 + 1 + 100
-        (older,) = re.findall(r'id="older" href="([^"]+)"', job)
-        rest = client.get(older.replace("&amp;", "&")).text
-        assert rest.count("<tr>") == 1 + 3 + 1 + 21
-        assert "Older trials" not in rest
+    page = filled.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "t-1 MAB 121 120" in text_of(page.text)
+    job = filled.get("/", params={"job_id": "t-1"}).text
+    assert "Stage MAB" in text_of(job)
+    assert re.search(r"Mean cost believed give or take Results 8 8\d\d(\.\d+)? J \d", text_of(job))
+    assert job.count("<circle") == 120 + 3
+    assert job.count('fill="none"') == 1
+    assert job.count("<tr>") == 1 + 3 + 1 + 100
+    (older,) = re.findall(r'id="older" href="([^"]+)"', job)
+    rest = filled.get(older.replace("&amp;", "&")).text
+    assert rest.count("<tr>") == 1 + 3 + 1 + 21
+    assert "Older trials" not in rest
 
 
-def test_pages_are_self_contained_and_escaped(tmp_path):
+def test_pages_are_self_contained_and_escaped(filled):
     """No script, nothing from elsewhere, and names are text whatever they look like."""
-    with serving(tmp_path) as client:
-        fill(client)
-        for params in ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}):
-            answer = client.get("/status", params=params)
-            assert answer.status_code == (404 if params.get("job_id", "").endswith("no") else 200)
-            assert "<script" not in answer.text
-            assert "t&lt;script&gt;" in answer.text
-            assert not re.search(r"""(src|href)=["'](https?:)?//|@import|url\(""", answer.text)
-            assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
-        (link,) = re.findall(r'href="([^"]*job_id=t%3C[^"]*)"', client.get("/").text)
-        assert "t&lt;script" in client.get(link).text
+    for params in ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}):
+        answer = filled.get("/status", params=params)
+        assert answer.status_code == (404 if params.get("job_id", "").endswith("no") else 200)
+        assert "<script" not in answer.text
+        assert "t&lt;script&gt;" in answer.text
+        assert not re.search(r"""(src|href)=["'](https?:)?//|@import|url\(""", answer.text)
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    (link,) = re.findall(r'href="([^"]*job_id=t%3C[^"]*)"', filled.get("/").text)
+    assert "t&lt;script" in filled.get(link).text
 
 
 def test_the_front_page_is_not_the_published_servers(tmp_path):
@@ -85,6 +88,14 @@ def test_many_jobs_take_several_pages(tmp_path):
         assert (first.count("job_id="), "t-099" in first, "t-100" in first) == (100, True, False)
         (more,) = re.findall(r'id="more" href="([^"]+)"', first)
         assert client.get(more).text.count("job_id=") == 1
+
+
+def test_many_batch_sizes_take_one_line(tmp_path):
+    """The list shows the first and the last of them."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC | {"batch_sizes": list(range(1, 10_001))})
+        assert "12, 13, 14, ..., 10000 (10,000 in all)" in text_of(client.get("/").text)
+        assert len(client.get("/status", params={"job_id": "t-1"}).text) < 10_000
 
 
 def result(number, cost, size=8, converged=True):
@@ -203,7 +214,18 @@ def test_the_page_in_a_browser(browser, tmp_path):
         assert browser.say("GET", f"{cell}/css/text-align") == "right"
         assert [browser.say("GET", f"{each}/rect")["width"] for each in browser.find("#legend svg")] == [12.0] * 3
         browser.picture(tmp_path / "job.png")
+        # However long the words are, nothing is wider than the window, and names have room.
+        long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
+        assert httpx.post(f"{running.url}/jobs", json=SPEC | long).status_code == 201
+        browser.open(running.url)
+        widths = [browser.say("GET", f"{each}/rect")["width"] for each in browser.find("#jobs td:first-child, #jobs")]
+        assert (max(widths) <= 1000, min(widths) >= 150) == (True, True)
+        browser.open(f"{running.url}/?job_id={long['job_id']}")
+        rects = [browser.say("GET", f"{each}/rect") for each in browser.find("h1, dd")]
+        assert max(each["x"] + each["width"] for each in rects) <= 1000
         asked = [entry for entry in running.entries() if entry.get("message") == "answered"]
+    from matplotlib.image import imread
+
     picture = imread(tmp_path / "job.png")[..., :3]
     assert ((picture.max(axis=2) - picture.min(axis=2)) > 0.3).sum() > 500
     assert {entry["status"] for entry in asked if entry["path"] != "/favicon.ico"} <= {200, 201}

@@ -16,13 +16,13 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from bftrainer.bso.database import open_database
+from bftrainer.bso.database import connect, open_database
 from bftrainer.bso.schema import latest_revision, make_ready
 from bftrainer.bso.serve import check_exposure
 from bftrainer.cli.group import cli, guarded
 from bftrainer.errors import SettingsError
 from tests.bso.processes import server
-from tests.bso.support import SPEC, run
+from tests.bso.support import SPEC, run, serving
 
 PREPARE = """
 import asyncio, sys
@@ -54,6 +54,25 @@ def refusal(tmp_path, monkeypatch, capfd):
     return called
 
 
+LAST = SPEC | {"job_id": "t-last"}
+
+
+def check_last_answer(running):
+    """Told to stop, a server still answers the request that has begun."""
+    body = json.dumps(LAST).encode()
+    with socket.create_connection(("127.0.0.1", running.port)) as line:
+        line.sendall(
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body[:10])
+        )
+        time.sleep(0.3)
+        os.kill(running.process.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        line.sendall(body[10:])
+        assert line.recv(1000).startswith(b"HTTP/1.1 201")
+    assert running.process.wait(20) in (0, -signal.SIGTERM)
+
+
 def test_a_server_from_start_to_end(tmp_path):
     """It answers, logs lines of JSON, ends what it does when it is told to stop, and knows it all when it is back."""
     database = url_of(tmp_path / "bso.db")
@@ -62,32 +81,16 @@ def test_a_server_from_start_to_end(tmp_path):
         trial, verdict = run(client, "t-1", 100.0)
         assert verdict["converged"]
         assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
-        assert running.stop() in (0, -signal.SIGTERM)
+        check_last_answer(running)
         entries = running.entries()
     assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
     (asked,) = [entry for entry in entries if entry.get("path") == "/jobs/batch_size"]
     assert (asked["method"], asked["status"]) == ("GET", 200)
-    with server(tmp_path, database, "--no-migrate") as running, httpx.Client(base_url=running.url) as client:
+    with serving(tmp_path) as client:
         assert client.post("/jobs", json=SPEC).status_code == 200
+        assert client.post("/jobs", json=LAST).status_code == 200
         (row,) = client.get("/state/trials", params={"job_id": "t-1"}).json()
         assert (row["trial_number"], row["cost"]) == (trial["trial_number"], 100.0)
-
-
-def test_requests_in_flight_are_answered_before_the_end(tmp_path):
-    """Told to stop, it still answers the request that has begun."""
-    with server(tmp_path, url_of(tmp_path / "bso.db")) as running:
-        body = json.dumps(SPEC).encode()
-        with socket.create_connection(("127.0.0.1", running.port)) as line:
-            line.sendall(
-                b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body[:10])
-            )
-            time.sleep(0.3)
-            os.kill(running.process.pid, signal.SIGTERM)
-            time.sleep(0.3)
-            line.sendall(body[10:])
-            assert line.recv(1000).startswith(b"HTTP/1.1 201")
-        assert running.process.wait(20) in (0, -signal.SIGTERM)
 
 
 @pytest.mark.slow
@@ -103,11 +106,47 @@ def test_workers_answer_together(tmp_path, monkeypatch):
             assert httpx.get(f"{running.url}/jobs/batch_size", params={"job_id": "t-1"}).status_code == 200
         lines = httpx.get(f"{running.url}/metrics").text.splitlines()
         assert 'bftrainer_bso_requests_total{method="GET",route="/jobs/batch_size",status="200"} 20.0' in lines
-        assert 'bftrainer_bso_jobs{stage="Pruning"} 1.0' in lines
+        assert [line for line in lines if line.startswith("bftrainer_bso_jobs")] == [
+            'bftrainer_bso_jobs{stage="Pruning"} 1.0'
+        ]
         assert httpx.get(f"{running.url}/state/job", params={"job_id": "t-1"}).json()["trials"] == 20
         assert len([*(tmp_path / "temporary").iterdir()]) == 1
         assert running.stop() == 0
         assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_parent(tmp_path):
+    """Killed alone, the process that was started takes its workers with it: the port is free again."""
+    with server(tmp_path, url_of(tmp_path / "bso.db"), "--workers", "2") as running:
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        end = time.monotonic() + 20
+        while True:
+            try:
+                httpx.get(f"{running.url}/healthz")
+            except httpx.ConnectError:
+                break
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+COUNTED = """
+from bftrainer.bso.metrics import Metrics
+metrics = Metrics()
+metrics.page({"Pruning": 1})
+print(metrics.page({"Pruning": 2}).decode())
+"""
+
+
+def test_jobs_are_not_counted_by_workers(tmp_path):
+    """Where workers count together, jobs are told once, as they are now, and by no worker's number."""
+    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    words = [sys.executable, "-c", COUNTED]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if "bso_jobs" in line and line[0] != "#"] == [
+        'bftrainer_bso_jobs{stage="Pruning"} 2.0'
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +156,11 @@ def test_workers_answer_together(tmp_path, monkeypatch):
         (("--database", "postgresql+psycopg2://h/x"), "Expected"),
         (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),
         (("--database", "oracle://h/x"), "Expected a database URL of "),
+        (("--database", "postgresql+asyncpg://u:secret@h:port/x"), "Expected a database URL such as "),
+        (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?password=secret"), "asyncpg://u@127.0.0.1:9/x: Expected"),
+        (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?what=secret"), "with options of its driver, got: "),
+        (("--database", "sqlite+aiosqlite:///x.db?what=secret"), "Expected no options without uri=true, got what."),
+        (("--database", "sqlite+aiosqlite://"), "Expected a database that workers share, got one in memory"),
         (("--database", "what"), "Expected a database URL such as sqlite+aiosqlite:///bftrainer-bso.db"),
         (("--database", "sqlite+aiosqlite:////nowhere/at/all.db"), "got: unable to open database file."),
         (("--database", "postgresql+asyncpg://u:secret@127.0.0.1:9/x"), "postgresql+asyncpg://u:***@127.0.0.1:9/x: "),
@@ -137,14 +181,19 @@ def test_what_is_not_served(refusal, tmp_path, words, message):
     assert not (tmp_path / "x.db").exists()
 
 
-def test_a_port_that_is_taken(refusal):
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "[::1]")])
+def test_a_port_that_is_taken(refusal, family, host):
     """It is named."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    address = host.strip("[]")
+    with socket.socket(family) as taken:
+        try:
+            taken.bind((address, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {address}")
         taken.listen()
         port = taken.getsockname()[1]
-        line = refusal("--port", port)
-    assert line == f"Error: 127.0.0.1:{port}: Expected a free port to listen at, got: Address already in use."
+        line = refusal("--host", host, "--port", port)
+    assert line == f"Error: {address}:{port}: Expected a free port to listen at, got: Address already in use."
 
 
 def ready(url, **options):
@@ -175,6 +224,27 @@ def test_schemas_of_other_versions(tmp_path):
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 20)
     with pytest.raises(SettingsError, match="file is not a database"):
         ready(url_of(tmp_path / "text.db"))
+
+
+def test_a_postgresql_that_has_no_such_database(postgresql):
+    """It is named, and what the server says."""
+    url = f"{postgresql.rpartition('/')[0]}/none"
+    with pytest.raises(SettingsError, match=r'/none: Expected a database that can be used, got: database "none" does'):
+        ready(url)
+
+
+def test_errors_of_the_driver_are_those_of_a_connection():
+    """Whatever SQLAlchemy does with what asyncpg says as it connects, it may pass; other errors stay what they are."""
+    asyncpg = pytest.importorskip("asyncpg")
+
+    class Dialect:
+        def connect(self, error):
+            raise error
+
+    with pytest.raises(ConnectionError, match="the database system is starting up"):
+        connect(Dialect(), None, [asyncpg.CannotConnectNowError("the database system is starting up")], {})
+    with pytest.raises(ZeroDivisionError):
+        connect(Dialect(), None, [ZeroDivisionError()], {})
 
 
 @pytest.mark.slow

@@ -114,7 +114,11 @@ def sample():
 
 @pytest.mark.parametrize(
     ("beta", "corrections"),
-    [(math.inf, Corrections()), (2.0, Corrections(server_costs=True)), (1.2, Corrections(server_costs=True))],
+    [
+        (math.inf, Corrections()),
+        (2.0, Corrections(server_costs=True)),
+        pytest.param(1.2, Corrections(server_costs=True), marks=pytest.mark.slow),
+    ],
 )
 def test_sample_jobs_get_the_simulators_batch_sizes(sample, beta, corrections):
     """100 recurrences of each sample job: without early stopping as published, with it as the server counts costs."""

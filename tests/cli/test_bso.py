@@ -10,8 +10,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tests.bso.processes import server
-from tests.bso.support import DATA, SPEC, run
+from bftrainer.bso.app import create_app
+from tests.bso.support import DATA, SPEC, in_folder, listening, run
 from tests.cli.conftest import assert_matches, check_refusal
 
 TOKEN = "0123456789abcdef"
@@ -22,15 +22,14 @@ def running(tmp_path_factory):
     """A server with two jobs: one whose bandit plays, and one of which nothing is known."""
     folder = tmp_path_factory.mktemp("bso")
     (folder / "tokens").write_text(TOKEN)
-    database = f"sqlite+aiosqlite:///{folder / 'bso.db'}"
-    with server(folder, database, "--token-file", folder / "tokens") as process:
+    with listening(create_app(in_folder(folder, token_file=str(folder / "tokens")))) as url:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=process.url, headers=headers) as client:
+        with httpx.Client(base_url=url, headers=headers) as client:
             for name in ("t-1", "t-2"):
                 assert client.post("/jobs", json=SPEC | {"job_id": name, "beta_knob": None}).status_code == 201
             for number in range(10):
                 run(client, "t-1", lambda size, number=number: 100.0 * size + number)
-        yield process
+        yield url
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def bso(call, running, here):
     (here / "tokens").write_text(TOKEN)
 
     def asked(*words):
-        return call("bso", *words, "--server", running.url, "--token-file", "tokens")
+        return call("bso", *words, "--server", running, "--token-file", "tokens")
 
     return asked
 
@@ -91,11 +90,24 @@ def test_trials_are_exported(bso, here):
 def test_a_job_is_deleted(bso, running):
     """Not without a yes."""
     spec = SPEC | {"job_id": "t-3"}
-    httpx.post(f"{running.url}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
+    httpx.post(f"{running}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
     assert bso("delete", "t-3", "--yes").out == "Deleted t-3.\n"
     done = bso("delete", "t-3", "--yes")
     check_refusal(done)
     assert_matches(r"Expected a registered job, got 't-3'\. Did you mean 't-[12]'\?", done.err)
+
+
+def test_names_cannot_write_to_a_terminal(bso, running):
+    """What a name would have a terminal do is escaped, and a job is a line however many batch sizes it has."""
+    name = "t-\x1b[31m\nred\u202e"
+    sizes = {"batch_sizes": list(range(1, 1001)), "default_batch_size": 16}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    httpx.post(f"{running}/jobs", json=SPEC | {"job_id": name} | sizes, headers=headers)
+    listed, shown, deleted = bso("jobs").out, bso("show", name).out, bso("delete", name, "--yes").out
+    (line,) = [line for line in listed.splitlines() if "red" in line]
+    assert_matches(r"^t-\\x1b\[31m\\nred\\u202e +Pruning .* 13 14 \.\.\. 1000 \(1,000 in all\) +- +-", line)
+    assert shown.splitlines()[0].endswith(r"t-\x1b[31m\nred\u202e")
+    assert deleted == "Deleted t-\\x1b[31m\\nred\\u202e.\n"
 
 
 @pytest.mark.parametrize("words", [("show", "t-11"), ("export", "t-11", "x.json"), ("delete", "t-11", "--yes")])
@@ -111,7 +123,7 @@ def test_servers_that_do_not_answer(call, running):
     done = call("bso", "jobs", "--server", "http://127.0.0.1:9")
     assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
     assert_matches("http://127.0.0.1:9: Expected a batch-size server, got: ", done.err)
-    done = call("bso", "jobs", "--server", running.url)
+    done = call("bso", "jobs", "--server", running)
     assert done.status == 1
     assert_matches("answered 401: Expected a bearer token", done.err)
     check_refusal(call("bso", "jobs", "--server", "localhost:8000"))
