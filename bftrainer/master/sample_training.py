@@ -1,4 +1,4 @@
-"""A small training script that really trains: which arm of a spiral a point lies on, by a perceptron.
+"""A small training script that really trains: which arm of a spiral a point lies on, by scikit-learn's perceptron.
 
 ``python -m bftrainer.master.sample_training --batch-size 32`` is what the tutorial's job runs. Small batches take more
 steps, so an epoch takes longer; large ones make fewer updates, so more epochs are needed.
@@ -7,14 +7,20 @@ steps, so an epoch takes longer; large ones make fewer updates, so more epochs a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import SettingsError
 from bftrainer.master.training import training_run
 
-__all__ = ["Perceptron", "main", "spirals"]
+if TYPE_CHECKING:
+    from sklearn.neural_network import MLPClassifier
+
+__all__ = ["main", "perceptron", "spirals"]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -39,62 +45,39 @@ def spirals(rng: np.random.Generator, points_per_arm: int = POINTS_PER_ARM) -> t
     return np.stack([along * np.cos(angle), along * np.sin(angle)], axis=1), arms
 
 
-class Perceptron:
+def perceptron(batch_size: int, learning_rate: float, seed: int) -> MLPClassifier:
     """A network with one hidden layer, trained by stochastic gradient descent with momentum.
 
-    Parameters
-    ----------
-    rng : Generator
-        Draws the first weights.
-
-    References
-    ----------
-    Goodfellow, Bengio and Courville, "Deep Learning" (2016), chapter 6 (back-propagation) and 8.3.2 (momentum).
+    Raises
+    ------
+    SettingsError
+        If scikit-learn is not installed.
     """
+    if find_spec("sklearn") is None:
+        raise SettingsError("Expected scikit-learn, found none; pip install 'bftrainer[sample]' brings it.")
+    from sklearn.neural_network import MLPClassifier
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.weights = [
-            rng.normal(0.0, 1.0, (2, HIDDEN)),
-            rng.normal(0.0, 1.0, HIDDEN),
-            rng.normal(0.0, HIDDEN**-0.5, (HIDDEN, ARMS)),
-            np.zeros(ARMS),
-        ]
-        self.velocity = [np.zeros_like(each) for each in self.weights]
-
-    def scores(self, points: Floats) -> tuple[Floats, Floats]:
-        """The hidden layer, and how much speaks for each arm."""
-        inner, bias, outer, offset = self.weights
-        hidden = np.maximum(points @ inner + bias, 0.0)
-        return hidden, hidden @ outer + offset
-
-    def step(self, points: Floats, arms: Labels, learning_rate: float) -> None:
-        """One step down the gradient of the cross-entropy of a batch."""
-        hidden, scores = self.scores(points)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        shares[np.arange(arms.size), arms] -= 1.0
-        error = shares / arms.size
-        back = (error @ self.weights[2].T) * (hidden > 0)
-        gradients = [points.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
-        for weight, velocity, gradient in zip(self.weights, self.velocity, gradients, strict=True):
-            velocity *= MOMENTUM
-            velocity -= learning_rate * gradient
-            weight += velocity
-
-    def accuracy(self, points: Floats, arms: Labels) -> float:
-        """Share of points that are put on their arm."""
-        return float((self.scores(points)[1].argmax(axis=1) == arms).mean())
+    return MLPClassifier(
+        (HIDDEN,),
+        solver="sgd",
+        learning_rate_init=learning_rate,
+        momentum=MOMENTUM,
+        batch_size=batch_size,
+        random_state=seed,
+        shuffle=False,
+    )
 
 
 def _batches(rng: np.random.Generator, points: Floats, arms: Labels, size: int) -> Iterator[tuple[Floats, Labels]]:
+    """Batches of one size; what is left of an epoch waits for the next one's order."""
     order = rng.permutation(arms.size)
-    for start in range(0, arms.size, size):
+    for start in range(0, arms.size - size + 1, size):
         chosen = order[start : start + size]
         yield points[chosen], arms[chosen]
 
 
 @click.command()
-@click.option("--batch-size", type=click.IntRange(min=1), required=True)
+@click.option("--batch-size", type=click.IntRange(1, ARMS * POINTS_PER_ARM), required=True)
 @click.option("--learning-rate", type=float, default=0.05, show_default=True)
 @click.option("--epochs", type=click.IntRange(min=1), default=60, show_default=True, help="Give up after so many.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
@@ -103,12 +86,15 @@ def main(batch_size: int, learning_rate: float, epochs: int, seed: int) -> None:
     points, arms = spirals(np.random.default_rng(DATA_SEED))
     unseen = spirals(np.random.default_rng(DATA_SEED + 1))
     rng = np.random.default_rng(seed)
-    network = Perceptron(rng)
+    try:
+        network = perceptron(batch_size, learning_rate, seed)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
     with training_run(batch_size, epochs) as run:
         for epoch in run.epochs():
             for batch in run.steps(_batches(rng, points, arms, batch_size)):
-                network.step(*batch, learning_rate)
-            accuracy = network.accuracy(*unseen)
+                network.partial_fit(*batch, classes=range(ARMS))
+            accuracy = float(network.score(*unseen))
             run.report(accuracy)
             click.echo(f"epoch {epoch + 1:3}: accuracy {accuracy:.4f}")
 

@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
 # Pages whose examples are whole replays, many at once.
-LONG = ("campaigns.md", "report.md", "spot.md", "tutorial-research.md", "tutorial-training.md")
+LONG = ("campaigns.md", "master.md", "report.md", "spot.md", "tutorial-research.md", "tutorial-training.md")
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

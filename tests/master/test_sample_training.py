@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrainer.master.sample_training import ARMS, Perceptron, spirals
-
-
-def loss(network, points, arms):
-    """Cross-entropy of a batch."""
-    scores = network.scores(points)[1]
-    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    return -np.log(shares[np.arange(arms.size), arms]).mean()
+from bftrainer.errors import SettingsError
+from bftrainer.master import sample_training
+from bftrainer.master.sample_training import ARMS, perceptron, spirals
 
 
 def test_spirals_are_what_the_seed_says():
@@ -24,31 +19,34 @@ def test_spirals_are_what_the_seed_says():
     assert np.hypot(*points.T).max() <= 1.0
 
 
-def test_a_step_goes_down_the_gradient():
-    """The first step is the learning rate times the derivative of the loss, taken weight by weight."""
-    points, arms = spirals(np.random.default_rng(1), 5)
-    network, moved = (Perceptron(np.random.default_rng(2)) for _ in range(2))
-    moved.step(points, arms, 0.01)
-    for weight, after in zip(network.weights, moved.weights, strict=True):
-        for place in list(np.ndindex(weight.shape))[:7]:
-            kept, nudge = weight[place], 1e-6
-            weight[place] = kept + nudge
-            above = loss(network, points, arms)
-            weight[place] = kept - nudge
-            slope = (above - loss(network, points, arms)) / (2 * nudge)
-            weight[place] = kept
-            assert kept - after[place] == pytest.approx(0.01 * slope, abs=1e-8)
+def losses(batch_size, seed=2):
+    """Loss after each batch of an epoch."""
+    points, arms = spirals(np.random.default_rng(1), 200)
+    network = perceptron(batch_size, 0.03, seed)
+    found = []
+    for start in range(0, arms.size, batch_size):
+        order = np.random.default_rng(3).permutation(arms.size)[start : start + batch_size]
+        network.partial_fit(points[order], arms[order], classes=range(ARMS))
+        found.append(network.loss_)
+    return network.score(points, arms), found
+
+
+def test_a_batch_is_a_step():
+    """Each call makes one update, so that a run is profiled step by step; equal seeds learn the same."""
+    assert len(losses(60)[1]) == 10
+    assert losses(60) == losses(60)
+    assert losses(60) != losses(60, seed=4)
 
 
 def test_batch_size_matters():
     """At one learning rate, an epoch of smaller batches makes more updates, and learns more."""
-    points, arms = spirals(np.random.default_rng(1), 200)
-    losses = []
-    for size in (600, 60, 10):
-        network = Perceptron(np.random.default_rng(2))
-        order = np.random.default_rng(3).permutation(arms.size)
-        for start in range(0, arms.size, size):
-            chosen = order[start : start + size]
-            network.step(points[chosen], arms[chosen], 0.03)
-        losses.append(loss(network, points, arms))
-    assert losses == sorted(losses, reverse=True)
+    scores = [losses(size)[0] for size in (600, 60, 10)]
+    assert scores == sorted(scores)
+    assert scores[2] > scores[0] + 0.05
+
+
+def test_without_the_library(monkeypatch):
+    """One line says how to get it."""
+    monkeypatch.setattr(sample_training, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[sample\]'"):
+        perceptron(8, 0.1, 1)
