@@ -24,6 +24,8 @@ from solvers.registry import get_solver, solve
 
 __all__ = ["Allocator"]
 
+_Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]
+
 
 class Allocator:
     """Decides, each time nodes or tasks come or go, which task runs on which nodes.
@@ -80,6 +82,7 @@ class Allocator:
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
+        self._held: tuple[Sequence[TaskSpec], list[int], _Held] = ((), [], ((), ()))
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         rules = Rules(
             max_tasks=settings.max_tasks,
@@ -338,16 +341,24 @@ class Allocator:
         cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
         if self._tuned is None:
             return {"cap_w": cap_w}
-        idle_w, specs = settings.idle_node_w, state.specs
-        drawn, sizes, limits = state.pool * idle_w, [], []
-        held = zip(state.active.tolist(), state.counts.tolist(), state.progress.tolist(), strict=True)
-        for number, count, progress in held:
-            run = specs[number].run
-            sizes.append(run and run.batch_size)
-            limits.append(run and run.power_limit_w)
+        idle_w, specs, active = settings.idle_node_w, state.specs, state.active.tolist()
+        drawn = state.pool * idle_w
+        for number, count, progress in zip(active, state.counts.tolist(), state.progress.tolist(), strict=True):
             if count:
-                drawn += max(0.0, drawn_at_most_w(specs[number], progress, count) - count * idle_w)
-        return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": tuple(sizes), "power_limits_w": tuple(limits)}
+                above_w = drawn_at_most_w(specs[number], progress, count) - count * idle_w
+                if above_w > 0.0:
+                    drawn += above_w
+        sizes, limits = self._settings_held(specs, active)
+        return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}
+
+    def _settings_held(self, specs: Sequence[TaskSpec], active: list[int]) -> _Held:
+        """Batch sizes and power limits of active tasks; between most decisions they are what they were."""
+        if self._held[0] is not specs or self._held[1] != active:
+            runs = [specs[number].run for number in active]
+            sizes = tuple(None if run is None else run.batch_size for run in runs)
+            limits = tuple(None if run is None else run.power_limit_w for run in runs)
+            self._held = (specs, active, (sizes, limits))
+        return self._held[2]
 
 
 def _kept(state: ReplayState) -> list[int]:

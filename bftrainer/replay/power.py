@@ -137,7 +137,7 @@ class _Draw:
 
 def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
     """Seconds that tasks which lost nodes rescale for, by task number: the work that it costs over their rate."""
-    slots = np.flatnonzero(effects.preemption_cost).tolist()
+    slots = effects.preemption_cost.nonzero()[0].tolist()
     return {int(before.active[slot]): float(effects.preemption_cost[slot] / before.rate[slot]) for slot in slots}
 
 
@@ -146,7 +146,7 @@ def _rescaling(
 ) -> dict[int, float]:
     """Seconds that active tasks rescale for, by slot: the work that it costs over the rate that it was taken at."""
     found = {}
-    for slot in np.flatnonzero(moves.rescale_cost).tolist():
+    for slot in moves.rescale_cost.nonzero()[0].tolist():
         spec = before.specs[before.active[slot]]
         count = int(before.counts[slot])
         taken_at = spec.rates[count] if count >= spec.min_nodes else after.rate[slot]

@@ -45,8 +45,13 @@ def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
     run = spec.run
     if run is None or not count:
         return 0.0
-    most_w = max(run.power_w.item(count), count * held_idle_w(spec, 0.0))
-    return most_w if progress >= run.profiling_work else max(most_w, run.profiling_power_w.item(count))
+    most_w = run.power_w.item(count)
+    if progress < run.profiling_work:
+        most_w = max(most_w, run.profiling_power_w.item(count))
+    tuning = spec.tuning
+    if tuning is None or tuning.idle_power_w is None:
+        return most_w
+    return max(most_w, count * held_idle_w(spec, 0.0))
 
 
 class TunedTasks:
