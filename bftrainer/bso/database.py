@@ -194,7 +194,7 @@ def connect(dialect: Any, _: object, words: Any, options: Any) -> Any:
         return dialect.connect(*words, **options)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"Expected a database URL with options of its driver, got: {error}.") from None
-    except Exception as error:
+    except Exception as error:  # asyncpg's errors have no root that can be named without importing it
         # SQLAlchemy 2.0 lets through what asyncpg is told as it connects, such as that the server is starting up.
         if type(error).__module__.startswith("asyncpg."):
             raise ConnectionError(str(error)) from error

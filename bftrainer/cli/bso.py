@@ -18,14 +18,6 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LateGroup,
-    late=_COMMANDS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.pass_context
-def bso(ctx: click.Context) -> None:
+@click.group(cls=LateGroup, late=_COMMANDS)
+def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

@@ -39,18 +39,10 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LateGroup,
-    late=_COMMANDS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=LateGroup, late=_COMMANDS)
 @click.version_option(__version__, prog_name="bftrainer")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """What would I get from my idle nodes, and with which settings?"""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 def guarded(command: Callable[..., Any], program: str) -> int:

@@ -15,14 +15,6 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LateGroup,
-    late=_COMMANDS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.pass_context
-def master(ctx: click.Context) -> None:
+@click.group(cls=LateGroup, late=_COMMANDS)
+def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

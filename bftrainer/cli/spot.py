@@ -14,9 +14,6 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS, invoke_without_command=True)
-@click.pass_context
-def spot(ctx: click.Context) -> None:
+@click.group(cls=LateGroup, late=_COMMANDS)
+def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

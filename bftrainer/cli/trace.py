@@ -23,9 +23,6 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS, invoke_without_command=True)
-@click.pass_context
-def trace(ctx: click.Context) -> None:
+@click.group(cls=LateGroup, late=_COMMANDS)
+def trace() -> None:
     """Measure, generate, cut and share traces of nodes."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

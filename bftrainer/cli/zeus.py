@@ -16,17 +16,9 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=LateGroup,
-    late=_COMMANDS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.pass_context
-def zeus(ctx: click.Context) -> None:
+@click.group(cls=LateGroup, late=_COMMANDS)
+def zeus() -> None:
     """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
 
     Without --train and --power, embedded synthetic traces are used.
     """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())

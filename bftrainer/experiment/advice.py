@@ -11,7 +11,8 @@ from typing import Any
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.readers import CachedReaders
-from bftrainer.experiment.run import Inputs, load_inputs, run_replay
+from bftrainer.experiment.run import Inputs, load_inputs, log_start_ns, run_replay
+from bftrainer.model import NS_PER_S
 from bftrainer.report.glossary import GLOSSARY
 
 __all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
@@ -189,7 +190,7 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     split_s = round(plan.train_share * length_s)
     whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
     # From the log's own start, of which the window may be a part.
-    offset_s = (inputs.log.start_ns - load_inputs(replace(whole, since=None, until=None), readers).log.start_ns) / 1e9
+    offset_s = (inputs.log.start_ns - log_start_ns(plan.config, readers)) / NS_PER_S
     training = replace(whole, since=offset_s, until=split_s)
     rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
     seen: dict[Settings, float] = {}

@@ -16,8 +16,8 @@ from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.engines import Engine, Lost
 from bftrainer.experiment.generation import MAX_DAYS
-from bftrainer.experiment.readers import CachedReaders
-from bftrainer.experiment.run import load_inputs, run_replay
+from bftrainer.experiment.readers import shared_readers
+from bftrainer.experiment.run import load_inputs, log_start_ns, run_replay
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.spot.supercomputer import SupercomputerModel
@@ -171,7 +171,7 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
     BftrainerError
         If a replay fails.
     """
-    inputs = load_inputs(replace(plan.config, baseline=False), _readers())
+    inputs = load_inputs(replace(plan.config, baseline=False), shared_readers())
     log = inputs.log
     until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
     items: list[_Stretch]
@@ -186,7 +186,7 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
                 "a shorter --horizon, or --generated, may help."
             )
         starts = np.linspace(0.0, room_s, plan.stretches)
-        base_s = (log.start_ns - _log_start_ns(plan.config)) / NS_PER_S
+        base_s = (log.start_ns - log_start_ns(plan.config, shared_readers())) / NS_PER_S
         items = [_Stretch(plan, since_s=base_s + float(start)) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
@@ -197,11 +197,6 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
         told(outcome)
     ordered = [found[index] for index in range(len(items))]
     return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap)
-
-
-def _log_start_ns(config: ReplayConfig) -> int:
-    """Start of the log without `since`."""
-    return load_inputs(replace(config, since=None, until=None, baseline=False), _readers()).log.start_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +218,7 @@ def _replayed(stretch: _Stretch) -> tuple[float, float] | str:
         else:
             config = replace(config, node_log=_like(plan, stretch.seed), since=None, skip_events=0)
             config = replace(config, first_node=0, node_count=None)
-        inputs = load_inputs(config, _readers())
+        inputs = load_inputs(config, shared_readers())
         tasks = _from_now(inputs.tasks, plan.start_ns)
         records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
     except BftrainerError as error:
@@ -273,12 +268,6 @@ def _fitted(
         solver="dp",
         baseline=False,
     )
-    log = load_inputs(config, _readers()).log
+    log = load_inputs(config, shared_readers()).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)
     return SupercomputerModel.fitted(log.ending(end_ns)), end_ns
-
-
-@cache
-def _readers() -> CachedReaders:
-    """Those of this process."""
-    return CachedReaders()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bftrainer.model import NodeLog
 from bftrainer.traces import TaskSet, read_node_log, read_task_set
 
-__all__ = ["CachedReaders", "Readers", "file_source"]
+__all__ = ["CachedReaders", "Readers", "file_source", "shared_readers"]
 
 T = TypeVar("T")
 _Stamp = tuple[int, int, int] | None
@@ -107,3 +108,9 @@ class CachedReaders(Readers):
         if key not in self._kept or not self._kept[key].is_current:
             self._kept[key] = read()
         return self._kept[key]
+
+
+@cache
+def shared_readers() -> CachedReaders:
+    """Those of this process, for workers that replay one thing after another."""
+    return CachedReaders()

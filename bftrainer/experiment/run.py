@@ -28,7 +28,7 @@ from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
-__all__ = ["Inputs", "load_inputs", "run_replay", "versions"]
+__all__ = ["Inputs", "load_inputs", "log_start_ns", "run_replay", "versions"]
 
 T = TypeVar("T")
 
@@ -116,6 +116,11 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     settings = replace(settings, power_cap_w=power.first_cap_w())
     load_s = time.perf_counter() - began
     return Inputs(config, log, tasks, tuple(notes), sources, assumed_scaling, settings, power, tuning, load_s)
+
+
+def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
+    """Where the log of a configuration begins, whatever part of it is replayed; nanoseconds since the Unix epoch."""
+    return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
 
 
 def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:

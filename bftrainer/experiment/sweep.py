@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, time
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from bftrainer.experiment.engines import Engine, Lost
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_summary
 from bftrainer.experiment.generation import GenerationConfig, generate_trace
-from bftrainer.experiment.readers import CachedReaders, file_source
+from bftrainer.experiment.readers import file_source, shared_readers
 from bftrainer.experiment.run import load_inputs, run_replay
 from bftrainer.experiment.sweep_file import SweepPoint, SweepSpec
 from bftrainer.report.comparison import figures_of
@@ -199,21 +198,17 @@ class _Work:
             finished = _finished(point, self.directory)
             if finished is not None:
                 return finished
-            result = run_replay(inputs=load_inputs(point.config(), _readers()), command=f"bftrainer sweep: {point.key}")
+            result = run_replay(
+                inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
+            )
             # What may be replaced is the empty directory that a worker reserved before it was killed.
             with result_directory([self.directory / _RUNS / point.key], force=True) as place:
                 write_run(result, place.working)
             return PointResult(point, _figures(result.summary()))
         except BftrainerError as error:
             return PointResult(point, {}, str(error))
-        except Exception as error:
+        except Exception as error:  # an objective or a solver of the user's may raise anything
             return PointResult(point, {}, f"{type(error).__name__}: {error}")
-
-
-@cache
-def _readers() -> CachedReaders:
-    """Those of this process."""
-    return CachedReaders()
 
 
 def _finished(point: SweepPoint, directory: Path) -> PointResult | None:

@@ -174,7 +174,7 @@ class _Watched:
                 # Signals from the terminal are for this process; what it started is ended by it.
                 start_new_session=True,
             )
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, an interrupt too, the pipes are closed and it goes on
             os.close(self._cord)
             os.close(self._status)
             if isinstance(error, OSError | ValueError):

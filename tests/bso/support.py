@@ -63,7 +63,7 @@ class Within(httpx.BaseTransport):
     def __enter__(self):
         try:
             self.wait(self.lifespan.__aenter__())
-        except BaseException:
+        except BaseException:  # whatever it is, the loop's thread is ended
             self.stop()
             raise
         return self

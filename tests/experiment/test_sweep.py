@@ -104,12 +104,12 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     """A worker reads a log and a task set once, however many points it replays."""
     from bftrainer.experiment import readers
 
-    module._readers.cache_clear()
+    module.shared_readers.cache_clear()
     read = []
     original = readers.read_node_log
     monkeypatch.setattr(readers, "read_node_log", lambda *given: read.append(given) or original(*given))
     swept(spec, tmp_path / "out")
-    module._readers.cache_clear()
+    module.shared_readers.cache_clear()
     assert len(read) == 1
 
 
