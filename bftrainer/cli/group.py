@@ -10,7 +10,7 @@ import click
 
 from bftrainer import __version__
 from bftrainer.cli.late import LateGroup
-from bftrainer.cli.streams import forget_stdout, ready_streams
+from bftrainer.cli.streams import ready_streams, settle_stdout
 from bftrainer.errors import BftrainerError, InputError
 
 __all__ = ["cli", "guarded", "main", "replay_main"]
@@ -61,10 +61,10 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         click.echo(f"Error: {_one_line(str(error))}", err=True)
         return error.exit_status
     except BrokenPipeError:
-        forget_stdout()
+        settle_stdout()
         return 1
     except OSError as error:
-        forget_stdout()
+        settle_stdout()
         where = "" if error.filename is None else f"{error.filename}: "
         click.echo(f"Error: {where}{_one_line(error.strerror or str(error))}.", err=True)
         return InputError.exit_status

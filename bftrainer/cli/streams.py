@@ -6,7 +6,7 @@ import io
 import os
 import sys
 
-__all__ = ["forget_stdout", "ready_streams"]
+__all__ = ["ready_streams", "settle_stdout"]
 
 
 def ready_streams() -> None:
@@ -26,6 +26,11 @@ def ready_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
 
 
-def forget_stdout() -> None:
-    """Send what is still to be printed nowhere: where it should go takes no more, and exit would complain again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def settle_stdout() -> None:
+    """Print what is still to be printed, or drop it where its place takes no more: exit would complain again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.bso.processes import free_port
+from tests.waiting import until
 
 # The server refuses to run as root; Debian's package makes this user.
 POSTGRES_USER = "postgres"
@@ -105,7 +105,7 @@ def running_mariadb() -> Iterator[str]:
 
 
 def _until_ready(words: list[str], log: Path) -> None:
-    end = time.monotonic() + 60
-    while subprocess.run(words, capture_output=True, check=False).returncode:
-        assert time.monotonic() < end, log.read_text(errors="replace")
-        time.sleep(0.1)
+    try:
+        until(lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0)
+    except AssertionError as error:
+        raise AssertionError(log.read_text(errors="replace")) from error

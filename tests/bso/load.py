@@ -70,9 +70,9 @@ def cycle(client, rng, told, job_id=LOADED["job_id"]):
         told.refused.append(status)
 
 
-def load(url, cycles, seed):
-    """A client's life: so many cycles, or until the server is gone."""
-    told, rng = Told(), np.random.default_rng(seed)
+def load(url, cycles, seed, told=None):
+    """A client's life: so many cycles, or until the server is gone; `told` can be looked at meanwhile."""
+    told, rng = told or Told(), np.random.default_rng(seed)
     try:
         with closing(Client(url)) as client:
             for _ in range(cycles):

@@ -8,12 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 
 import httpx
 
-START_S = 60.0
+from tests.waiting import until
 
 
 def free_port():
@@ -43,16 +42,16 @@ class Server:
 
     def wait(self):
         """Until it answers."""
-        end = time.monotonic() + START_S
+
+        def ready():
+            """Whether it is; a server that has ended never will be."""
+            assert self.process.poll() is None, self.log.read_text()
+            with suppress(httpx.HTTPError):
+                return client.get("/readyz").status_code == 200
+
         # One client: making another takes longer than asking.
         with httpx.Client(base_url=self.url) as client:
-            while time.monotonic() < end:
-                with suppress(httpx.HTTPError):
-                    if client.get("/readyz").status_code == 200:
-                        return
-                assert self.process.poll() is None, self.log.read_text()
-                time.sleep(0.05)
-        raise AssertionError(self.log.read_text())
+            until(ready)
 
     def entries(self):
         """What it has logged."""
@@ -67,7 +66,7 @@ class Server:
     def stop(self):
         """Have it end what it does; gives its exit status."""
         self.process.terminate()
-        return self.process.wait(START_S)
+        return self.process.wait()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -16,6 +15,7 @@ import httpx
 from bftrainer.bso.app import create_app
 from bftrainer.bso.settings import ServerSettings
 from tests.bso.processes import free_port
+from tests.waiting import until
 
 DATA = Path(__file__).parent / "data"
 SPEC = {
@@ -114,9 +114,8 @@ def listening(app):
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        while not running.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+        until(lambda: running.started or not thread.is_alive())
+        assert running.started
         yield f"http://127.0.0.1:{port}"
     finally:
         running.should_exit = True

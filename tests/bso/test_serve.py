@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
@@ -23,6 +22,7 @@ from bftrainer.cli.group import cli, guarded
 from bftrainer.errors import SettingsError
 from tests.bso.processes import server
 from tests.bso.support import SPEC, run, serving
+from tests.waiting import until
 
 PREPARE = """
 import asyncio, sys
@@ -57,20 +57,32 @@ def refusal(tmp_path, monkeypatch, capfd):
 LAST = SPEC | {"job_id": "t-last"}
 
 
+def hung_up(port):
+    """Whether nobody takes connections at a port; while processes end they may take some and reset them."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def check_last_answer(running):
     """Told to stop, a server still answers the request that has begun."""
     body = json.dumps(LAST).encode()
     with socket.create_connection(("127.0.0.1", running.port)) as line:
         line.sendall(
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (len(body), body[:10])
+            b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body)
         )
-        time.sleep(0.3)
+        # It asks for the body: the request has begun.
+        assert line.recv(1000).startswith(b"HTTP/1.1 100")
         os.kill(running.process.pid, signal.SIGTERM)
-        time.sleep(0.3)
-        line.sendall(body[10:])
+        until(lambda: hung_up(running.port))
+        line.sendall(body)
         assert line.recv(1000).startswith(b"HTTP/1.1 201")
-    assert running.process.wait(20) in (0, -signal.SIGTERM)
+    assert running.process.wait() in (0, -signal.SIGTERM)
 
 
 def test_a_server_from_start_to_end(tmp_path):
@@ -121,14 +133,7 @@ def test_workers_end_with_their_parent(tmp_path):
     with server(tmp_path, url_of(tmp_path / "bso.db"), "--workers", "2") as running:
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
-        end = time.monotonic() + 20
-        while True:
-            try:
-                httpx.get(f"{running.url}/healthz")
-            except httpx.ConnectError:
-                break
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: hung_up(running.port))
 
 
 COUNTED = """

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.conftest import assert_matches, check_refusal
+from tests.solvers.support import usable
 from tests.tiny import contents, log_frame, spawn
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ OPTIONS = {
     "--objective energy": "objective energy, task J0: Expected a tuned task",
     "--objective priority:quota:group=50%:energy-delay": "objective energy-delay, task J0: Expected a tuned task",
     "--objective math:": "known objective or module:callable, got 'math:'",
-    "--slover dp": "'--solver'",
+    "--slover dp": "--solver",
     "surplus": "unexpected extra argument",
 }
 
@@ -174,8 +175,8 @@ def test_gurobi_without_a_licence(refused, replay, here, monkeypatch, text):
 
 def test_gurobi_beyond_its_size(refused, replay, here, monkeypatch):
     """A model too large for the licence in the wheel is said to be, with an alternative; a fallback rescues."""
-    pytest.importorskip("gurobipy")
     monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
+    usable("gurobi")  # the wheel's own licence ends too
     size = 128
     frame = pd.DataFrame(
         np.ones((2, size), dtype=np.int8),

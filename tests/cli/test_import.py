@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pyarrow.parquet as pq
 import pytest
@@ -188,9 +188,10 @@ def test_help_is_quick(files):
     for words in (("--help",), ("import", "--help"), ("import", "slurm", "--help")):
         took = []
         for _ in range(3):
-            began = time.perf_counter()
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
             assert spawn("bftrainer", *words, cwd=files).status == 0
-            took.append(time.perf_counter() - began)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took.append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
         assert min(took) < 1.0
 
 

@@ -23,6 +23,7 @@ from bftrainer.zeus import DefaultBatchSize
 from tests.cli.conftest import check_refusal
 from tests.master.driven import FAKE, PYTHON, fake_job
 from tests.tiny import contents, installed
+from tests.waiting import alive, until
 
 JOB = f"""\
 schema = 1
@@ -198,8 +199,9 @@ def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
     while not (here / "script").exists() or not (here / "script").read_text().endswith("\n"):
         assert running.poll() is None
         time.sleep(0.01)
-    os.kill(int((here / "script").read_text()), signal.SIGTERM)
-    time.sleep(0.1)
+    script = int((here / "script").read_text())
+    os.kill(script, signal.SIGTERM)
+    until(lambda: not alive(script))
     running.terminate()
     assert running.wait() == 130
     progress = call("master", "status", logdir(here), "--json").json["progress"]

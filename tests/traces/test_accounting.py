@@ -31,9 +31,9 @@ def test_fields():
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a." * 500_000 + "=", '"' * 1_000_000, "x=" + '"' * 500_000])
 def test_hostile_lines_take_linear_time(text):
     """A word of a megabyte is looked at once, not once a letter."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     entry(text).fields()
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_impossible_dates():

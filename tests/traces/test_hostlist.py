@@ -85,14 +85,14 @@ def test_malformed_lists_are_refused(text):
 )
 def test_huge_lists_are_refused_at_once(text):
     """A list of 10^9 nodes costs neither time nor memory."""
-    began = time.perf_counter()
+    began = time.process_time()
     tracemalloc.start()
     with pytest.raises(HostlistError, match="Expected at most 1,000,000 nodes"):
         expanded(text)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000_000
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_numbers():
@@ -151,10 +151,10 @@ def test_pieces_of_malformed_lists(text):
 @pytest.mark.parametrize("text", ["a1," * 60_000 + "b[1-2]", "[" * 60_000, "a[1," * 60_000, "n[" + "1," * 60_000])
 def test_long_lists_take_linear_time(text):
     """A list of a megabyte is looked at once, not once a comma."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     for tell in (expanded, pieces, located):
         try:
             tell(text)
         except HostlistError as fault:
             assert "\n" not in str(fault)  # noqa: PT017
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
