@@ -27,13 +27,16 @@
     │   ├── TrainingReportError         a training script reported nothing that can be booked (a RuntimeError too)
     │   └── TuningProtocolError         methods called out of order (a RuntimeError too)
     ├── BatchSizeServerError            exit status 1: the batch-size server, or a request to it, failed
-    │   ├── UnknownJobError             no such job is registered
-    │   ├── UnknownTrialError           no such trial was handed out
-    │   ├── TrialEndedError             a result of a trial that was ended without one
-    │   ├── LateTrialError              a result that counts no more, in the manner of the published server
+    │   ├── BadOperationError           what a job or trial cannot do as it stands
+    │   │   ├── NotFoundError           something that is not there
+    │   │   │   ├── UnknownJobError     no such job is registered
+    │   │   │   └── UnknownTrialError   no such trial was handed out
+    │   │   ├── TrialEndedError         a result of a trial that was ended without one
+    │   │   └── LateTrialError          a result that counts no more, in the manner of the published server
     │   ├── JobMismatchError            a job that is registered with other settings
-    │   ├── NothingConvergedError       no batch size of a job reached its target
-    │   ├── UnusableRequestError        a request that the published server breaks on
+    │   ├── UnusableValueError          values that no batch size follows from
+    │   │   ├── NothingConvergedError   no batch size of a job reached its target
+    │   │   └── UnusableRequestError    a request that the published server breaks on
     │   ├── StoreUnavailableError       the database cannot be reached, read or written now
     │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
     │   └── TrainingStoppedError        a trial was told to stop before it converged
@@ -51,6 +54,7 @@ from difflib import get_close_matches
 
 __all__ = [
     "AllPrunedError",
+    "BadOperationError",
     "BatchSizeServerError",
     "BftrainerError",
     "HostlistError",
@@ -63,6 +67,7 @@ __all__ = [
     "MeasurementError",
     "NodeLogError",
     "NotConvergedError",
+    "NotFoundError",
     "NothingConvergedError",
     "ObjectiveError",
     "OutputError",
@@ -88,6 +93,7 @@ __all__ = [
     "UnsupportedProblemError",
     "UnsupportedScalingError",
     "UnusableRequestError",
+    "UnusableValueError",
     "nearest",
     "suggestion",
 ]
@@ -217,19 +223,27 @@ class BatchSizeServerError(BftrainerError):
     """The batch-size server cannot do what it was asked to, or a request did not reach it."""
 
 
-class UnknownJobError(BatchSizeServerError):
+class BadOperationError(BatchSizeServerError):
+    """A job or a trial cannot do, as it stands, what is asked of it."""
+
+
+class NotFoundError(BadOperationError):
+    """What is asked for is not there."""
+
+
+class UnknownJobError(NotFoundError):
     """No job of that name is registered."""
 
 
-class UnknownTrialError(BatchSizeServerError):
+class UnknownTrialError(NotFoundError):
     """No trial of that job, number and batch size was handed out."""
 
 
-class TrialEndedError(BatchSizeServerError):
+class TrialEndedError(BadOperationError):
     """A trial that was ended without a result cannot have one any more."""
 
 
-class LateTrialError(BatchSizeServerError):
+class LateTrialError(BadOperationError):
     """A trial of the pruning was reported after it, which the published server does not take."""
 
 
@@ -237,11 +251,15 @@ class JobMismatchError(BatchSizeServerError):
     """A job of that name is registered with other settings."""
 
 
-class NothingConvergedError(BatchSizeServerError):
+class UnusableValueError(BatchSizeServerError):
+    """No batch size follows from what a job holds, or what a request says."""
+
+
+class NothingConvergedError(UnusableValueError):
     """No batch size of the job reached its target in a round of pruning."""
 
 
-class UnusableRequestError(BatchSizeServerError):
+class UnusableRequestError(UnusableValueError):
     """A request that is well-formed and means nothing."""
 
 

@@ -38,6 +38,7 @@ from bftrainer.errors import (
     UnknownJobError,
     UnknownTrialError,
     UnusableRequestError,
+    UnusableValueError,
 )
 
 __all__ = ["ENVIRONMENT", "create_app", "from_environment"]
@@ -59,7 +60,7 @@ _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     StoreUnavailableError: (503, 503),
 }
 # What the published server breaks on, and answers as such.
-_BREAKS = (NothingConvergedError, UnusableRequestError)
+_BREAKS = UnusableValueError
 # How often trials are looked through for abandoned ones: so many times within the time-out, and at most this often.
 _SWEEPS, _SHORTEST_SWEEP_S, _LONGEST_SWEEP_S = 10, 1.0, 300.0
 

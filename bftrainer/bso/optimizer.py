@@ -19,6 +19,7 @@ from bftrainer.bso.schemas import (
     ReportResponse,
     TrialId,
 )
+from bftrainer.bso.stages import BanditStage, PruningStage
 from bftrainer.bso.tuned_job import TrialStatus, TrialType, TunedJob
 from bftrainer.errors import (
     JobMismatchError,
@@ -39,9 +40,12 @@ __all__ = ["Registration", "ZeusBatchSizeOptimizer"]
 _NOTED = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Registration:
-    """A registered job: true if it is new, false if it was registered with the same settings before.
+    """A registered job, and whether it is new.
+
+    It may be used as the bool that the published method answers: true, and equal to True, if the job is new; false, and
+    equal to False, if it was registered with the same settings before.
 
     Parameters
     ----------
@@ -56,6 +60,14 @@ class Registration:
 
     def __bool__(self) -> bool:
         return self.created
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Registration):
+            return (self.spec, self.created) == (other.spec, other.created)
+        return self.created == other if isinstance(other, bool) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.created)
 
 
 class ZeusBatchSizeOptimizer:
@@ -72,6 +84,13 @@ class ZeusBatchSizeOptimizer:
     clock : callable
         Seconds since 1970.
 
+    Attributes
+    ----------
+    pruning_manager : PruningStage
+        Shows what the pruning of a job has found out.
+    mab : BanditStage
+        Shows what the bandit of a job believes.
+
     References
     ----------
     You et al., "Zeus", NSDI '23, section 4.
@@ -87,9 +106,15 @@ class ZeusBatchSizeOptimizer:
     ) -> None:
         self.service, self.published = service, published
         self.trial_timeout_s, self.clock = trial_timeout_s, clock
+        self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
     async def register_job(self, job: LenientJobSpec) -> Registration:
         """Register a job; one that is registered with the same settings goes on as it was.
+
+        Returns
+        -------
+        Registration
+            The job with its name; as a condition, and compared with a bool, whether it is new.
 
         Raises
         ------

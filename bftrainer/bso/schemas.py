@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 __all__ = [
     "Arm",
+    "Counted",
     "Fault",
+    "GpuConfig",
     "Invalid",
     "JobSpec",
     "JobSummary",
@@ -22,6 +24,7 @@ __all__ = [
     "TrainingResult",
     "TrialId",
     "TrialRow",
+    "TuningParams",
 ]
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
@@ -74,8 +77,31 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
 
-class LenientJobSpec(_Model):
-    """A recurring job and how it is tuned, as the published server takes it.
+class GpuConfig(_Model):
+    """What a job runs on.
+
+    Parameters
+    ----------
+    max_power : float
+        Power limits of all the job's GPUs together, in watts.
+    number_of_gpus, gpu_model : int and str
+        How many, and which.
+    """
+
+    max_power: float = Field(gt=0)
+    number_of_gpus: Whole = Field(gt=0)
+    gpu_model: str
+
+    @field_validator("gpu_model")
+    @classmethod
+    def _named(cls, model: str) -> str:
+        if not model:
+            raise ValueError("Expected the name of a GPU model, got an empty one.")
+        return model
+
+
+class TuningParams(_Model):
+    """How a job is tuned, whatever it runs on.
 
     Parameters
     ----------
@@ -91,15 +117,8 @@ class LenientJobSpec(_Model):
         When a run has converged, and when it has failed.
     num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
         How batch sizes are pruned, and the bandit that plays the others; a window of 0 is all results.
-    max_power : float
-        Power limits of all the job's GPUs together, in watts.
-    number_of_gpus, gpu_model : int and str
-        What it runs on.
     """
 
-    max_power: float = Field(gt=0)
-    number_of_gpus: Whole = Field(gt=0)
-    gpu_model: str
     job_id: str | None = None
     job_id_prefix: str
     batch_sizes: list[Whole]
@@ -137,15 +156,8 @@ class LenientJobSpec(_Model):
             raise ValueError(f"Expected beta_knob above 0, or null to never stop early, got {beta}.")
         return beta
 
-    @field_validator("gpu_model")
-    @classmethod
-    def _named(cls, model: str) -> str:
-        if not model:
-            raise ValueError("Expected the name of a GPU model, got an empty one.")
-        return model
-
     @model_validator(mode="after")
-    def _consistent(self) -> LenientJobSpec:
+    def _consistent(self) -> Self:
         if self.default_batch_size not in self.batch_sizes:
             raise ValueError(
                 f"Expected default_batch_size among batch_sizes {self.batch_sizes}, got {self.default_batch_size}."
@@ -157,10 +169,12 @@ class LenientJobSpec(_Model):
         return self
 
 
-class JobSpec(LenientJobSpec):
-    """A recurring job and how it is tuned; what means nothing is refused."""
+class LenientJobSpec(TuningParams, GpuConfig):
+    """A recurring job, what it runs on and how it is tuned, as the published server takes it."""
 
-    __doc__ = f"{LenientJobSpec.__doc__}"
+
+class JobSpec(LenientJobSpec):
+    """A recurring job: fields as `GpuConfig` and `TuningParams` have them; what means nothing is refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
 

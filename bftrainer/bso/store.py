@@ -66,6 +66,15 @@ _LATEST_RESULTS = (
     .order_by(TRIAL.c.observation.desc())
     .limit(bindparam("limit"))
 )
+_EXPLORATIONS = (
+    select(TRIAL)
+    .where(
+        TRIAL.c.job_id == bindparam("job"),
+        TRIAL.c.type == TrialType.EXPLORATION.value,
+        TRIAL.c.status == TrialStatus.SUCCEEDED.value,
+    )
+    .order_by(TRIAL.c.trial_number)
+)
 _TRIALS_AFTER = (
     select(TRIAL)
     .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number > bindparam("after"))
@@ -214,10 +223,34 @@ class Transaction:
         UnknownJobError
             If there is none.
         """
+        return _summary(self._job(job_id))
+
+    def tuned(self, job_id: str) -> TunedJob:
+        """What is known of a job, to be looked at; the rewards are left out.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is none.
+        """
+        return _tuned(self._job(job_id))
+
+    def _job(self, job_id: str) -> Row[Any]:
         row = self._connection.execute(_FIND_JOB, {"job": _name(job_id)}).first()
         if row is None:
             raise UnknownJobError(f"Unknown job {job_id}")
-        return _summary(row)
+        return row
+
+    def explorations(self, job_id: str) -> list[TrialRow]:
+        """Results that the pruning of a job asked for, in the order of their trials' numbers.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        rows = self._connection.execute(_EXPLORATIONS, {"job": self._job(job_id).job_id})
+        return [TrialRow.model_validate(row._mapping) for row in rows]
 
     def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
         """Trials of a job in the order of their numbers, those beyond `after`."""
@@ -329,12 +362,15 @@ def _name(text: str) -> str | None:
     return None if "\0" in text else text
 
 
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
+
+
 def _summary(row: Row[Any]) -> JobSummary:
-    spec = _spec(row.spec)
-    tuned = TunedJob.from_dict(json.loads(row.state), spec, row.min_cost, row.min_cost_batch_size)
+    tuned = _tuned(row)
     manager = tuned.pruned.manager
     return JobSummary(
-        spec=spec,
+        spec=tuned.spec,
         stage=row.stage,
         registered=row.registered,
         trials=row.trials,

@@ -26,6 +26,8 @@ class Stage(StrEnum):
 
     PRUNING = "Pruning"
     MAB = "MAB"
+    # The published name of the member; those of the other enumerations likewise.
+    Pruning = PRUNING
 
 
 class TrialType(StrEnum):
@@ -34,6 +36,8 @@ class TrialType(StrEnum):
     EXPLORATION = "Exploration"
     CONCURRENT = "Concurrent"
     MAB = "MAB"
+    Exploration = EXPLORATION
+    Concurrent = CONCURRENT
 
 
 class TrialStatus(StrEnum):
@@ -42,6 +46,9 @@ class TrialStatus(StrEnum):
     DISPATCHED = "Dispatched"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    Dispatched = DISPATCHED
+    Succeeded = SUCCEEDED
+    Failed = FAILED
 
 
 @dataclass(frozen=True, slots=True)

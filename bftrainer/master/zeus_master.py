@@ -67,6 +67,16 @@ class ZeusMaster:
     find : callable
         Finds GPUs.
 
+    Attributes
+    ----------
+    bso : BatchSizeOptimizer
+        The policy.
+    settings : RunSettings
+        How runs are made; `max_pl`, `monitor_path`, `observer_mode`, `profile_warmup_iters` and `profile_measure_iters`
+        are of it, and none can be changed once the master is made.
+    hardware : Hardware
+        What runs train on.
+
     Raises
     ------
     TuningInputError
@@ -104,7 +114,7 @@ class ZeusMaster:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
-        self.batch_size_optimizer, self.log_base, self.seed = batch_size_optimizer, Path(log_base), seed
+        self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers, self.find = observers, find
         self.hardware = hardware = find_hardware(max_power_w, gpus, allow_mixed=allow_mixed, find=find)
         if set_power_limits:
@@ -121,7 +131,33 @@ class ZeusMaster:
             timeout_s=timeout_s,
             grace_s=grace_s,
         )
-        make_directory(self.log_base, exist_ok=True)
+        make_directory(Path(self.log_base), exist_ok=True)
+
+    @property
+    def max_pl(self) -> float:
+        """Highest power of one GPU in watts."""
+        watts = float(self.settings.max_power_w)
+        return int(watts) if watts.is_integer() else watts
+
+    @property
+    def monitor_path(self) -> str:
+        """The monitoring program."""
+        return self.settings.monitor_path
+
+    @property
+    def observer_mode(self) -> bool:
+        """Whether runs train at the highest power."""
+        return self.settings.observer_mode
+
+    @property
+    def profile_warmup_iters(self) -> int:
+        """Iterations before the measurement of each power limit."""
+        return self.settings.profile_warmup_iters
+
+    @property
+    def profile_measure_iters(self) -> int:
+        """Iterations of each measurement."""
+        return self.settings.profile_measure_iters
 
     def build_logdir(
         self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True
@@ -263,9 +299,9 @@ class ZeusMaster:
 
     def _decisions(self, plan: Plan, client: BatchSizeClient | None) -> Decisions:
         if client is not None:
-            return ServerDecisions(client, job_spec(plan, self.batch_size_optimizer, self.hardware))
-        self.batch_size_optimizer.register_job(plan.job, list(plan.batch_sizes))
-        return LocalDecisions(self.batch_size_optimizer, plan.job)
+            return ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
+        self.bso.register_job(plan.job, list(plan.batch_sizes))
+        return LocalDecisions(self.bso, plan.job)
 
     def _new_logdir(self, *named: Any) -> Path:
         """A directory that no other run logs to, also if one starts in the same second."""
@@ -280,7 +316,7 @@ class ZeusMaster:
         now = time.strftime("%Y%m%d%H%M%S")
         name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
         # Names of data sets and networks may hold anything; the directory is to lie in `log_base`.
-        return self.log_base / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
+        return Path(self.log_base) / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
 
 
 def _workdir(job: Job) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.checks import check_seed
 from bftrainer.zeus.rewards import Statistics, statistics
+from bftrainer.zeus.verbosity import say
 
 __all__ = [
     "Belief",
@@ -150,7 +152,12 @@ class GaussianTS:
     seed : int
         Seed of the bandit's own generator.
     verbose : bool
-        Log choices at level INFO, rather than DEBUG.
+        Print choices.
+
+    Attributes
+    ----------
+    beliefs : dict of int to Belief
+        What is believed of each arm; what `arm_param_mean` and its kin show.
 
     Raises
     ------
@@ -163,6 +170,8 @@ class GaussianTS:
     Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling", AISTATS 2013, algorithm 2;
     You et al., "Zeus", NSDI '23, algorithms 1 and 2.
     """
+
+    name = "GaussianTS"
 
     def __init__(
         self,
@@ -179,15 +188,15 @@ class GaussianTS:
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
         precisions = _each(reward_precision, len(self.arms))
         check_prior(prior_mean, prior_precision)
-        self.prior_mean, self.prior_precision = float(prior_mean), float(prior_precision)
+        self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
         check_exploration(num_exploration)
         self.num_exploration = int(num_exploration)
-        self.level = logging.INFO if verbose else logging.DEBUG
-        self._seed = check_seed(seed)
+        self.verbose = verbose
+        self.seed = check_seed(seed)
         self._rng: np.random.Generator | None = None
         self._rng_state: dict[str, Any] | None = None
         self.beliefs = {
-            arm: Belief(self.prior_mean, self.prior_precision, precision, 0)
+            arm: Belief(self.prior_mean, self.prior_prec, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
         }
 
@@ -195,10 +204,30 @@ class GaussianTS:
     def rng(self) -> np.random.Generator:
         """The bandit's own generator; made when something is drawn, as a bandit that only learns needs none."""
         if self._rng is None:
-            self._rng = np.random.default_rng(self._seed)
+            self._rng = np.random.default_rng(self.seed)
             if self._rng_state is not None:
                 self._rng.bit_generator.state = self._rng_state
         return self._rng
+
+    @property
+    def arm_param_mean(self) -> Mapping[int, float]:
+        """Expected mean reward by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.mean for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_param_prec(self) -> Mapping[int, float]:
+        """Precision of that belief by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.precision for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_reward_prec(self) -> Mapping[int, float]:
+        """Precision of single rewards by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.reward_precision for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_num_observations(self) -> Mapping[int, int]:
+        """Rewards that each arm's belief rests on, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.observations for arm, belief in self.beliefs.items()})
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
         """Learn from rewards.
@@ -227,7 +256,7 @@ class GaussianTS:
             self._check_rewards(arm, own)
         if reset:
             for arm, belief in self.beliefs.items():
-                self.beliefs[arm] = Belief(self.prior_mean, self.prior_precision, belief.reward_precision, 0)
+                self.beliefs[arm] = Belief(self.prior_mean, self.prior_prec, belief.reward_precision, 0)
         for arm, own in by_arm.items():
             self.fit_arm(arm, own, reset=False)
 
@@ -235,7 +264,7 @@ class GaussianTS:
         """Learn from rewards of one arm, at least one, starting at its belief or, with `reset`, at the prior."""
         self._check_rewards(arm, rewards)
         old = self.beliefs[arm]
-        start = (self.prior_mean, self.prior_precision, 0) if reset else (old.mean, old.precision, old.observations)
+        start = (self.prior_mean, self.prior_prec, 0) if reset else (old.mean, old.precision, old.observations)
         summed = statistics(rewards)
         mean, precision = posterior(start[0], start[1], old.reward_precision, summed)
         self.beliefs[arm] = Belief(mean, precision, old.reward_precision, start[2] + summed.number)
@@ -252,7 +281,7 @@ class GaussianTS:
         An arm that is not played may be observed too: it has a belief then, and is still not played.
         """
         precision = reward_precision_of(rewards)
-        mean, certainty = posterior(self.prior_mean, self.prior_precision, precision, rewards)
+        mean, certainty = posterior(self.prior_mean, self.prior_prec, precision, rewards)
         self.beliefs[arm] = Belief(mean, certainty, precision, rewards.number)
 
     def predict(self) -> int:
@@ -261,7 +290,7 @@ class GaussianTS:
         order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
         for arm in [self.arms[index] for index in order]:
             if self.beliefs[arm].observations < self.num_exploration:
-                self._log("explore arm %s", arm)
+                say(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
         return self._sample()
 
@@ -273,7 +302,7 @@ class GaussianTS:
             draw = belief.mean + (math.sqrt(1.0 / precision) if precision else math.inf) * normal
             if draw > most:
                 best, most = arm, draw
-        self._log("draw is best for arm %s", best)
+        say(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
         return best
 
     def predict_expectations(self) -> dict[int, float]:
@@ -281,7 +310,7 @@ class GaussianTS:
         expectations = {}
         for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
             belief = self.beliefs[arm]
-            if belief.precision == self.prior_precision:
+            if belief.precision == self.prior_prec:
                 logger.warning("predict_expectations called when arm '%s' is cold.", arm)
             scale = math.sqrt(1.0 / belief.precision) if belief.precision else math.inf
             expectations[arm] = belief.mean + scale * normal
@@ -292,8 +321,9 @@ class GaussianTS:
         return {
             "arms": list(self.arms),
             "prior_mean": self.prior_mean,
-            "prior_precision": self.prior_precision,
+            "prior_precision": self.prior_prec,
             "num_exploration": self.num_exploration,
+            "seed": self.seed,
             "beliefs": [[arm, *belief.to_list()] for arm, belief in self.beliefs.items()],
             "rng": self._rng_state if self._rng is None and self._rng_state else self.rng.bit_generator.state,
         }
@@ -302,14 +332,11 @@ class GaussianTS:
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GaussianTS:
         """The bandit whose `to_dict` gave `state`."""
         prior = (state["prior_mean"], state["prior_precision"])
-        bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], 0, verbose)
+        # States that were kept before seeds were have the generator's state alone.
+        bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], state.get("seed", 0), verbose)
         bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
         bandit._rng_state = state["rng"]
         return bandit
-
-    def _log(self, message: str, *values: object) -> None:
-        if logger.isEnabledFor(self.level):
-            logger.log(self.level, message, *values)
 
 
 def _each(precision: float | Sequence[float], count: int) -> list[float]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bftrainer.zeus.job import Job
+from bftrainer.zeus.verbosity import say
 
 __all__ = ["BatchSizeOptimizer", "PowerLimitOptimizer"]
+
+logger = logging.getLogger(__name__)
 
 
 class BatchSizeOptimizer(ABC):
@@ -33,6 +37,10 @@ class BatchSizeOptimizer(ABC):
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         """Learn what a run with `batch_size` cost, and whether it reached its target (None: unknown)."""
 
+    def _log(self, message: str) -> None:
+        """Print what an own policy has to say, after its name."""
+        say(logger, True, self.name, "%s", message)
+
 
 class PowerLimitOptimizer(ABC):
     """Chooses the GPU power limit for a job and batch size, once it was told what each limit costs."""
@@ -49,3 +57,7 @@ class PowerLimitOptimizer(ABC):
     @abstractmethod
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
         """Learn what an epoch at `power_limit` cost; called for each limit, from the highest down."""
+
+    def _log(self, message: str) -> None:
+        """Print what an own policy has to say, after its name."""
+        say(logger, True, self.name, "%s", message)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, TypeVar
 
 from bftrainer.errors import TuningInputError, UnsupportedScalingError
 
@@ -12,6 +14,11 @@ __all__ = ["Job"]
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
+# What a row of a trace is about.
+_IDENTITY = ("dataset", "network", "optimizer", "target_metric")
+
+# A data frame. pandas is its user's: nothing here imports it.
+Frame = TypeVar("Frame", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,26 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, fit for JSON; ``Job(**values)`` takes them back."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def filter_df(self, df: Frame) -> Frame:
+        """The rows of a table that are about this job and its target.
+
+        Parameters
+        ----------
+        df : DataFrame
+            With columns dataset, network, optimizer and target_metric.
+
+        Raises
+        ------
+        TuningInputError
+            If a column is missing.
+        """
+        missing = [name for name in _IDENTITY if name not in df.columns]
+        if missing:
+            raise TuningInputError(f"{self}: Expected columns {', '.join(_IDENTITY)}, found no {', '.join(missing)}.")
+        # By the frame's own operators: what it is made of is the caller's business.
+        rows: Frame = df[reduce(and_, (df[name] == getattr(self, name) for name in _IDENTITY))]
+        return rows
 
     def to_logdir(self) -> str:
         """Name of a directory for this job's logs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bftrainer.errors import TuningInputError, nearest
@@ -11,7 +12,7 @@ from bftrainer.zeus.bandit import GaussianTS, check_exploration, check_prior, ch
 from bftrainer.zeus.checks import check_batch_sizes, check_cost, check_seed, registered
 from bftrainer.zeus.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.job import Job
-from bftrainer.zeus.pruned_bandit import BanditSettings, PrunedBandit
+from bftrainer.zeus.pruned_bandit import NAME, BanditSettings, PrunedBandit
 from bftrainer.zeus.pruning import PruningExploreManager
 from bftrainer.zeus.rewards import RewardLog
 
@@ -36,7 +37,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     seed : int
         Seed of each job's bandit.
     verbose : bool
-        Log choices at level INFO, rather than DEBUG.
+        Print choices.
     explorations_alone : bool
         Make the arms of what the explorations cost alone, whatever the window, as the batch-size server does.
 
@@ -73,7 +74,22 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     @property
     def name(self) -> str:
         """Name of the policy."""
-        return "Pruning GTS BSO"
+        return NAME
+
+    @property
+    def exp_manager(self) -> Mapping[Job, PruningExploreManager]:
+        """What explores the batch sizes of each job."""
+        return MappingProxyType({job: tuned.manager for job, tuned in self._jobs.items()})
+
+    @property
+    def mabs(self) -> Mapping[Job, GaussianTS]:
+        """The bandit of each job whose pruning is over."""
+        return MappingProxyType({job: tuned.bandit for job, tuned in self._jobs.items() if tuned.bandit is not None})
+
+    @property
+    def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
+        """Rewards (negative costs) of each job by batch size, oldest first, as they are now; to be looked at."""
+        return MappingProxyType({job: _rewards(tuned.rewards) for job, tuned in self._jobs.items()})
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Start pruning at the job's default batch size; a job that is known goes on as it was.
@@ -194,13 +210,23 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.num_exploration, self.seed, self.verbose = num_exploration, check_seed(seed), verbose
-        self._bandits: dict[Job, GaussianTS] = {}
+        self.mabs: dict[Job, GaussianTS] = {}
         self._rewards: dict[Job, dict[int, RewardLog]] = {}
 
     @property
     def name(self) -> str:
         """Name of the policy."""
         return "GaussianTS BSO"
+
+    @property
+    def batch_sizes(self) -> Mapping[Job, list[int]]:
+        """Batch sizes of each job, in the order given."""
+        return MappingProxyType({job: list(rewards) for job, rewards in self._rewards.items()})
+
+    @property
+    def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
+        """Rewards (negative costs) of each job by batch size, oldest first, as they are now; to be looked at."""
+        return MappingProxyType({job: _rewards(rewards) for job, rewards in self._rewards.items()})
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Make the job's bandit, one arm a batch size in the order given; a job that is known goes on as it was.
@@ -210,18 +236,18 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningInputError
             If there are no batch sizes.
         """
-        if job in self._bandits:
+        if job in self.mabs:
             return
         check_batch_sizes(job, batch_sizes)
         prior = (self.prior_mean, self.prior_precision)
-        self._bandits[job] = GaussianTS(
+        self.mabs[job] = GaussianTS(
             batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose
         )
         self._rewards[job] = {int(size): RewardLog() for size in batch_sizes}
 
     def predict(self, job: Job) -> int:
         """The bandit's choice."""
-        return registered(self._bandits, job).predict()
+        return registered(self.mabs, job).predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
         """Learn from a run, converged or not.
@@ -231,7 +257,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         TuningInputError
             If the batch size is not one of the job's, or the cost is not finite.
         """
-        bandit = registered(self._bandits, job)
+        bandit = registered(self.mabs, job)
         check_cost(job, batch_size, cost)
         rewards = self._rewards[job].get(batch_size)
         if rewards is None:
@@ -245,7 +271,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def bandit(self, job: Job) -> GaussianTS:
         """The bandit that plays for a job."""
-        return registered(self._bandits, job)
+        return registered(self.mabs, job)
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
@@ -260,7 +286,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
                     "rewards": [[size, log.tolist()] for size, log in self._rewards[job].items()],
                     "bandit": bandit.to_dict(),
                 }
-                for job, bandit in self._bandits.items()
+                for job, bandit in self.mabs.items()
             ],
         }
 
@@ -273,6 +299,10 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         optimizer = cls(**options, verbose=verbose)
         for entry in state["jobs"]:
             job = Job(**entry["job"])
-            optimizer._bandits[job] = GaussianTS.from_dict(entry["bandit"], verbose)
+            optimizer.mabs[job] = GaussianTS.from_dict(entry["bandit"], verbose)
             optimizer._rewards[job] = {size: RewardLog(rewards) for size, rewards in entry["rewards"]}
         return optimizer
+
+
+def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
+    return MappingProxyType({size: log.tolist() for size, log in logs.items()})

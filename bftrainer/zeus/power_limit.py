@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from bftrainer.zeus.interfaces import PowerLimitOptimizer
 from bftrainer.zeus.job import Job
+from bftrainer.zeus.verbosity import say
 
 __all__ = ["JITPowerLimitOptimizer"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class JITPowerLimitOptimizer(PowerLimitOptimizer):
@@ -20,7 +24,7 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
     Parameters
     ----------
     verbose : bool
-        Log choices at level INFO, rather than DEBUG.
+        Print choices.
 
     References
     ----------
@@ -28,13 +32,29 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
     """
 
     def __init__(self, verbose: bool = True) -> None:
-        self.level = logging.INFO if verbose else logging.DEBUG
+        self.verbose = verbose
         self._best: dict[tuple[Job, int], tuple[int, float]] = {}
 
     @property
     def name(self) -> str:
         """Name of the policy."""
         return "JITPLO"
+
+    @property
+    def best_pl(self) -> Mapping[Job, Mapping[int, int]]:
+        """The cheapest power limit (W) of each job by batch size, as it is now; to be looked at."""
+        return self._by_job(lambda best: best[0])
+
+    @property
+    def best_cost(self) -> Mapping[Job, Mapping[int, float]]:
+        """What an epoch cost at that limit."""
+        return self._by_job(lambda best: best[1])
+
+    def _by_job(self, part: Callable[[tuple[int, float]], T]) -> Mapping[Job, Mapping[int, T]]:
+        jobs: dict[Job, dict[int, T]] = {}
+        for (job, size), best in self._best.items():
+            jobs.setdefault(job, {})[size] = part(best)
+        return MappingProxyType({job: MappingProxyType(sizes) for job, sizes in jobs.items()})
 
     def predict(self, job: Job, batch_size: int) -> int | None:
         """The cheapest limit observed, None before any."""
@@ -47,7 +67,8 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
         if best is None or cost < best[1]:
             # NumPy's numbers don't fit into JSON.
             self._best[job, int(batch_size)] = (int(power_limit), float(cost))
-            logger.log(self.level, "%s: power limit %s W is best for batch size %s.", job, power_limit, batch_size)
+            message = "%s: power limit %s W is best so far for batch size %s."
+            say(logger, self.verbose, self.name, message, job, power_limit, batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""

@@ -12,10 +12,14 @@ from bftrainer.zeus.bandit import GaussianTS
 from bftrainer.zeus.checks import check_told
 from bftrainer.zeus.pruning import PruningExploreManager
 from bftrainer.zeus.rewards import RewardLog, statistics
+from bftrainer.zeus.verbosity import say
 
-__all__ = ["BanditSettings", "PrunedBandit"]
+__all__ = ["NAME", "BanditSettings", "PrunedBandit"]
 
 logger = logging.getLogger(__name__)
+
+# What the policy is called.
+NAME = "Pruning GTS BSO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,6 @@ class BanditSettings:
     seed: int = 123456
     verbose: bool = True
     explorations_alone: bool = False
-
-    @property
-    def level(self) -> int:
-        """Logging level of single choices."""
-        return logging.INFO if self.verbose else logging.DEBUG
 
 
 class PrunedBandit:
@@ -127,9 +126,8 @@ class PrunedBandit:
             if exploration:
                 self.manager.report_batch_size_result(batch_size, cost, told)
                 self.explored.setdefault(int(batch_size), []).append(-cost)
-                logger.log(
-                    self.settings.level, "%s: batch size %s %s.", self.job, batch_size, "reached" if told else "pruned"
-                )
+                verdict = "reached the target" if told else "is pruned"
+                say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
         rewards = self.rewards.get(batch_size)
         if rewards is None:
             batch_size = int(batch_size)
@@ -159,7 +157,7 @@ class PrunedBandit:
             elif size in self.explored:  # without rounds of pruning nothing was explored
                 bandit.learn(size, statistics(self.explored[size]))
         self.explored, self.bandit = {}, bandit
-        logger.log(settings.level, "%s: batch sizes %s survived the pruning.", self.job, survivors)
+        say(logger, settings.verbose, NAME, "%s: batch sizes %s survived the pruning.", self.job, survivors)
         return bandit
 
     def to_dict(self) -> dict[str, Any]:

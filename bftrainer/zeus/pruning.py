@@ -26,6 +26,17 @@ class PruningExploreManager:
     num_pruning_rounds : int
         Rounds to go; with 0 all batch sizes survive.
 
+    Attributes
+    ----------
+    batch_sizes : list of int
+        Those that have survived so far, in increasing order.
+    default : int
+        Where this round starts, or the next one does.
+    expecting : int or None
+        The batch size that was asked for and is not reported yet.
+    rounds_left : int
+        Rounds that are not over.
+
     Raises
     ------
     TuningInputError
@@ -44,7 +55,7 @@ class PruningExploreManager:
         if num_pruning_rounds < 0:
             raise TuningInputError(f"Expected 0 or more rounds of pruning, got {num_pruning_rounds}.")
         self.default = int(default)
-        self.rounds_left = num_pruning_rounds
+        self.num_pruning_rounds = self.rounds_left = num_pruning_rounds
         self.expecting: int | None = None
         self._reached: dict[int, float] = {}
         self._ahead: list[int] = []
@@ -124,6 +135,7 @@ class PruningExploreManager:
         return {
             "batch_sizes": list(self.batch_sizes),
             "default": self.default,
+            "num_pruning_rounds": self.num_pruning_rounds,
             "rounds_left": self.rounds_left,
             "expecting": self.expecting,
             "reached": [[size, cost] for size, cost in self._reached.items()],
@@ -138,6 +150,8 @@ class PruningExploreManager:
         manager.batch_sizes = list(state["batch_sizes"])
         manager.default = state["default"]
         manager.rounds_left = state["rounds_left"]
+        # States that were kept before this was know only what is left.
+        manager.num_pruning_rounds = state.get("num_pruning_rounds", manager.rounds_left)
         manager.expecting = state["expecting"]
         manager._reached = dict(state["reached"])
         manager._ahead, manager._upwards = list(state["ahead"]), list(state["upwards"])

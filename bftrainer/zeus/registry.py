@@ -46,7 +46,7 @@ class PolicyContext:
     seed : int
         For policies that draw.
     verbose : bool
-        Log choices at level INFO, rather than DEBUG.
+        Have it print its choices.
     concurrency : bool
         Whether runs of the job may overlap.
 

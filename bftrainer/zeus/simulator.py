@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,20 @@ class Simulator:
     seed : int
         Seed of the draws of training paths.
     verbose : bool
-        Log runs at level INFO, rather than DEBUG.
+        Print each run.
     corrections : Corrections
         Departures from the published behaviour.
     observers : sequence of SimulationObserver
         Told of each run.
     max_group_retries : int
         Times that a job of a group is run again before its simulation gives up.
+
+    Attributes
+    ----------
+    bso, plo : BatchSizeOptimizer and PowerLimitOptimizer
+        The policies, as they were passed in.
+    trace : TrainingTrace
+        What runs are taken from.
 
     Raises
     ------
@@ -73,13 +80,18 @@ class Simulator:
     ) -> None:
         shared = isinstance(summary_train, TrainingTrace) and summary_power is None
         self.trace: TrainingTrace = summary_train if shared else TrainingTrace(summary_train, summary_power)
-        self.batch_size_optimizer, self.power_limit_optimizer = batch_size_optimizer, power_limit_optimizer
+        self.bso, self.plo = batch_size_optimizer, power_limit_optimizer
         self.seed = check_seed(seed)
-        self.level = logging.INFO if verbose else logging.DEBUG
+        self.verbose = verbose
         self.corrections, self.observers = corrections or Corrections(), tuple(observers)
         if max_group_retries < 0:
             raise TuningInputError(f"Expected 0 or more retries of a group's job, got {max_group_retries}.")
         self.max_group_retries = max_group_retries
+
+    @cached_property
+    def df(self) -> Any:
+        """The joined traces as a DataFrame, as `TrainingTrace.frame` gives them; no run is taken from it."""
+        return self.trace.frame()
 
     def simulate_one_job(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[HistoryEntry]:
         """Simulate recurrences of a job, one after the other.
@@ -171,13 +183,13 @@ class Simulator:
         trace = self.trace.of(job)
         _check_default(job, trace)
         # In one copy, so that a policy that is both optimizers stays one.
-        sizes, limits = deepcopy((self.batch_size_optimizer, self.power_limit_optimizer))
+        sizes, limits = deepcopy((self.bso, self.plo))
         if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
             sizes.explorations_alone = True
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
         costs = self.corrections.server_costs
-        return Tuning(training, sizes, limits, beta_knob, self.observers, self.level, server_costs=costs)
+        return Tuning(training, sizes, limits, beta_knob, self.observers, self.verbose, server_costs=costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 from bftrainer.errors import TrainingTraceError, suggestion
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "cell_number", "read_table"]
 
 _OPENERS: dict[bytes, Callable[..., IO[str]]] = {
     b"\x1f\x8b": cast(Callable[..., IO[str]], gzip.open),
@@ -88,7 +88,7 @@ class Table:
         """
         numbers = []
         for row, cell in enumerate(self.columns[column]):
-            number = _number(cell)
+            number = cell_number(cell)
             if not (number is not None and (missing if math.isnan(number) else fits(number))):
                 found = "nothing" if str(cell).strip() == "" else repr(str(cell)[:80])
                 raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected {expected}, got {found}.")
@@ -100,7 +100,7 @@ class Table:
         return [int(number) for number in self.numbers(column, expected, lambda x: x > 0 and x.is_integer())]
 
 
-def _number(cell: object) -> float | None:
+def cell_number(cell: object) -> float | None:
     """A cell's number, NaN if it is missing, None if it is neither."""
     if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
         # Python takes True and 1_000 for numbers; tables don't.

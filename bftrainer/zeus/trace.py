@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
+from bftrainer.zeus.frames import joined_frame
 from bftrainer.zeus.job import Job
 from bftrainer.zeus.tables import Table, read_table
 
@@ -178,6 +179,11 @@ class TrainingTrace:
         every = (point for sizes in self._points.values() for points in sizes.values() for point in points)
         self.max_power_w = max(point.limit_w for point in every)
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
+        self._tables = train, power
+
+    def frame(self) -> Any:
+        """The joined tables as a DataFrame, a row each run and power limit, with `energy_per_epoch` (J)."""
+        return joined_frame(*self._tables)
 
     @property
     def jobs(self) -> list[tuple[str, str, str]]:

@@ -247,7 +247,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str],
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
     sizes.register_job(job, list(trace.batch_sizes))
     training = Training(job, trace, section.eta, np.random.default_rng(own))
-    return Tuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), 0)
+    return Tuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:

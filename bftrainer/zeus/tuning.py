@@ -12,6 +12,7 @@ from bftrainer.errors import NotConvergedError
 from bftrainer.zeus.history import HistoryEntry
 from bftrainer.zeus.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.training import Outcome, Training
+from bftrainer.zeus.verbosity import say
 
 __all__ = ["MAX_GROUP_RETRIES", "MAX_TRIES", "NEVER_RAN_FACTOR", "Corrections", "Run", "SimulationObserver", "Tuning"]
 
@@ -37,6 +38,11 @@ class Corrections:
     group_min_cost_accumulates : bool
         In groups, the cost that later bounds are taken from adds up over the retries of a job, as it does for
         recurrences of one job; as published it is the last retry's.
+    server_costs : bool
+        Count costs as the batch-size server does: the lowest cost, which later bounds are taken from, is that of the
+        cheapest run that converged, a run that cost more than its bound has not converged, and arms start from what the
+        explorations cost. As published, the lowest cost adds up over the tries of a recurrence, a run that profiled may
+        cost more than its bound, and arms are made of all runs in the window.
     """
 
     group_never_ran_cost: bool = False
@@ -72,6 +78,18 @@ class Run(NamedTuple):
     cost_j: float
     runtime_ratio: float = 1.0
 
+    def __str__(self) -> str:
+        profiled = ", profiling" if self.profiled else ""
+        about = f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: batch size {self.batch_size}"
+        if not self.outcome.started:
+            return f"{about}, {self.power_limit_w} W: cannot run even one epoch within the bound on its cost."
+        entry = self.entry()
+        verdict = "reached the target" if entry.reached else "missed the target"
+        return (
+            f"{about}, {self.power_limit_w} W{profiled}: {verdict} after {self.outcome.epochs:g} epochs, "
+            f"{entry.energy:.6g} J in {entry.time:.6g} s, cost {self.cost_j:.6g} J."
+        )
+
     def entry(self) -> HistoryEntry:
         """The run as histories hold it."""
         outcome, ratio = self.outcome, self.runtime_ratio
@@ -99,8 +117,8 @@ class Tuning:
         Multiple of the lowest cost at which a run stops.
     observers : sequence of SimulationObserver
         Told of each run.
-    level : int
-        Logging level of single runs.
+    verbose : bool
+        Print single runs.
     server_costs : bool
         See `Corrections`.
     """
@@ -112,14 +130,14 @@ class Tuning:
         power_limits: PowerLimitOptimizer,
         beta_knob: float,
         observers: Sequence[SimulationObserver],
-        level: int,
+        verbose: bool,
         *,
         server_costs: bool = False,
     ) -> None:
         self.training, self.job = training, training.job
         self.batch_sizes, self.power_limits = batch_sizes, power_limits
         self.beta_knob = beta_knob
-        self.observers, self.level = observers, level
+        self.observers, self.verbose = observers, verbose
         self.server_costs = server_costs
         self.min_cost = math.inf
         self.runs: list[Run] = []
@@ -162,7 +180,6 @@ class Tuning:
     def ended(self, run: Run) -> None:
         """Book a run."""
         self.runs.append(run)
-        if logger.isEnabledFor(self.level):
-            logger.log(self.level, "%s: %s", self.job, run)
+        say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)

@@ -116,15 +116,6 @@ def test_cold_arms_are_logged(caplog):
     assert caplog.messages == ["predict_expectations called when arm '16' is cold."]
 
 
-def test_verbose_is_a_log_level(caplog, capsys):
-    """`verbose` decides between INFO and DEBUG; nothing is ever printed."""
-    with caplog.at_level(logging.DEBUG, "bftrainer.zeus"):
-        for verbose in (True, False):
-            GaussianTS([8], 1.0, verbose=verbose).predict()
-    assert [record.levelname for record in caplog.records] == ["INFO", "DEBUG"]
-    assert capsys.readouterr() == ("", "")
-
-
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30), st.randoms(use_true_random=False))
 def test_order_of_rewards_does_not_matter(rewards, random):
     """All rewards of an arm at once: the belief is that of any other order, up to the rounding of sums."""

@@ -52,7 +52,7 @@ def cost_in_turn(trace, each, eta):
     paths = trace.batch_sizes[each.batch_size].target_epochs
     reaching = [number for number, epochs in enumerate(paths) if epochs <= JOB.max_epochs]
     policy = fixed(each)
-    tuning = Tuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), 0)
+    tuning = Tuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
     for recurrence in range(len(reaching)):
         tuning.recur(recurrence + 1)
     assert len(tuning.runs) == len(paths)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 
 import numpy as np
@@ -164,7 +163,7 @@ def test_sampling_explores_first():
     """Each batch size as often as asked for, in any order; the default one counts for nothing."""
     policy = GTSBatchSizeOptimizer(True, num_exploration=2, seed=4, verbose=False)
     policy.register_job(Job("d", "n", "sgd", 0.9, 12), SIZES)
-    job = next(iter(policy._bandits))
+    job = next(iter(policy.mabs))
     asked = []
     for _ in range(8):
         asked.append(policy.predict(job))
@@ -224,15 +223,3 @@ def test_a_default_that_cannot_be():
         policy.register_job(Job("d", "n", "sgd", 0.9, 12), SIZES)
     with pytest.raises(TuningInputError, match=r"got 17. Closest: 8, 16, 32\."):
         policy.register_job(Job("d", "n", "sgd", 0.9, 12, 17), SIZES)
-
-
-def test_verbose_is_a_log_level(caplog, capsys):
-    """`verbose` decides between INFO and DEBUG; nothing is printed."""
-    with caplog.at_level(logging.DEBUG, "bftrainer.zeus"):
-        for verbose in (True, False):
-            policy = PruningGTSBatchSizeOptimizer(verbose=verbose)
-            policy.register_job(JOB, SIZES)
-            policy.observe(JOB, policy.predict(JOB), 1.0, True)
-    assert [record.levelname for record in caplog.records] == ["INFO", "DEBUG"]
-    assert "batch size 16 reached" in caplog.text
-    assert capsys.readouterr() == ("", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import replace
 
@@ -303,17 +302,9 @@ def test_a_group_without_concurrency():
     assert [entry.bs for entry in failed.value.history] == [8]
 
 
-def test_observers_and_logs(caplog, capsys):
-    """Observers see each run as it ends, those that never started too; `verbose` is a level; nothing is printed."""
+def test_observers():
+    """Observers see each run as it ends."""
     made = world({8: [4.0], 16: [4.0]})
-    for verbose, level in ((True, "INFO"), (False, "DEBUG")):
-        caplog.clear()
-        runs = Runs()
-        simulated = Simulator(
-            made.trace(), None, Scripted(8), JITPowerLimitOptimizer(False), verbose=verbose, observers=[runs]
-        )
-        with caplog.at_level(logging.DEBUG, "bftrainer.zeus.tuning"):
-            history = simulated.simulate_one_job(made.job, 3, 2.0, 0.5)
-        assert [run.entry() for run in runs.runs] == history
-        assert [record.levelname for record in caplog.records if record.name.endswith("tuning")] == [level] * 3
-    assert capsys.readouterr() == ("", "")
+    runs = Runs()
+    history = simulator(made, Scripted(8), observers=[runs]).simulate_one_job(made.job, 3, 2.0, 0.5)
+    assert [run.entry() for run in runs.runs] == history

@@ -1,0 +1,115 @@
+"""Code written with the published classes finds them here under their names, with their parameters and attributes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+from bftrainer.bso import ZeusBatchSizeOptimizer
+from bftrainer.master import ZeusMaster
+from bftrainer.zeus import (
+    GaussianTS,
+    GTSBatchSizeOptimizer,
+    JITPowerLimitOptimizer,
+    Job,
+    PruningExploreManager,
+    PruningGTSBatchSizeOptimizer,
+    Simulator,
+)
+from tests.published_names import DIFFERENT, PUBLISHED
+
+DOCS = Path(__file__).parents[1] / "docs"
+TRAIN = pd.DataFrame(
+    [["d", "n", "sgd", 8, 0.9, 4.0]],
+    columns=["dataset", "network", "optimizer", "batch_size", "target_metric", "target_epoch"],
+)
+POWER = pd.DataFrame(
+    [["d", "n", "sgd", 8, 200, 10.0, 150.0]],
+    columns=["dataset", "network", "optimizer", "batch_size", "power_limit", "time_per_epoch", "average_power"],
+)
+
+
+def found(dotted):
+    """What a dotted name stands for."""
+    module, name = dotted.rsplit(".", 1)
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An instance of each class whose attributes are those of instances."""
+    policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
+    return {
+        Simulator: Simulator(TRAIN, POWER, *policies, verbose=False),
+        Job: Job("d", "n", "sgd", 0.9, 12),
+        GaussianTS: GaussianTS([8], 1.0, verbose=False),
+        GTSBatchSizeOptimizer: GTSBatchSizeOptimizer(True, verbose=False),
+        PruningGTSBatchSizeOptimizer: policies[0],
+        JITPowerLimitOptimizer: policies[1],
+        PruningExploreManager: PruningExploreManager([8, 16], 8),
+        ZeusMaster: ZeusMaster(policies[0], str(tmp_path), "/opt/monitor", max_power_w=250, find=lambda: None),
+        ZeusBatchSizeOptimizer: ZeusBatchSizeOptimizer(None),
+    }
+
+
+def positional(function):
+    """Parameters that are taken by place, as they are written."""
+    return [
+        str(parameter.replace(annotation=inspect.Parameter.empty)).replace(" ", "")
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
+    ]
+
+
+def check_call(function, wanted):
+    """The published parameters come first, in their order and with their defaults; others have defaults."""
+    wanted = [one.replace(" ", "") for one in wanted.split(", ") if one]
+    ours = positional(function)
+    assert ours[: len(wanted)] == wanted
+    assert all("=" in one for one in ours[len(wanted) :])
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each.name)
+def test_it_is_there_with_all_that_it_shows(published, made):
+    """The class, its constructor's parameters, its attributes and its methods' parameters are as published."""
+    ours = found(published.ours)
+    shown = made.get(ours, ours) if isinstance(ours, type) else ours
+    fields = ours.model_fields if isinstance(ours, type) and issubclass(ours, BaseModel) else {}
+    missing = [name for name in published.attributes if name not in fields and not hasattr(shown, name)]
+    assert missing == []
+    if published.call is not None:
+        check_call(ours, published.call)
+    for name, call in published.methods.items():
+        check_call(getattr(ours, name), call)
+
+
+def test_each_is_exported_by_its_package():
+    """Names lead to the packages' `__all__`: nobody has to know our modules."""
+    missing = []
+    for published in PUBLISHED:
+        package, name = published.ours.rsplit(".", 1)
+        if name not in importlib.import_module(package).__all__:
+            missing.append(published.ours)
+    assert missing == []
+
+
+def test_the_page_maps_each_name():
+    """docs/published.md has each name with where it is here, and one table of those that differ, with all of them."""
+    page = (DOCS / "published.md").read_text(encoding="utf-8")
+    mapped, differing = page.split("## What differs")
+    short = {published.name.rsplit(".", 1)[-1] for published in PUBLISHED}
+    assert sorted(name for name in short if f"`{name}`" not in mapped) == []
+    rows = [line.split("|")[1] for line in differing.splitlines() if line.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall(r"`(zeus\.[^`]+)`", row)) == sorted(DIFFERENT)
+
+
+@pytest.mark.parametrize("page", ["zeus.md", "server.md", "master.md"])
+def test_pages_refer_to_it(page):
+    """Whoever comes from the published code is led to the page of its names."""
+    assert "(published.md" in (DOCS / page).read_text(encoding="utf-8")
