@@ -15,13 +15,14 @@ from bftrainer import __version__
 from bftrainer.errors import BftrainerError, OutputError, RunDirectoryError, SweepError
 from bftrainer.experiment.columns import integers, known_integers, reals, texts
 from bftrainer.experiment.directory import result_directory
-from bftrainer.experiment.engines import Engine, Lost
+from bftrainer.experiment.engines import Engine
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_summary
 from bftrainer.experiment.generation import GenerationConfig, generate_trace
 from bftrainer.experiment.readers import file_source, shared_readers
 from bftrainer.experiment.run import load_inputs, run_replay
 from bftrainer.experiment.sweep_file import SweepPoint, SweepSpec
+from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.traces import write_node_log
 from bftrainer.traces.writing import replacing
