@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,14 +63,20 @@ class DaskEngine:
     jobqueue : Path, optional
         TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
         what that class takes.
+    job_logs : Path, optional
+        Directory for what jobs print, unless the file or Dask's configuration names a `log_directory`.
 
     Raises
     ------
     SettingsError
         If neither or both are given, or Dask is not installed.
+    SweepError
+        If the file cannot be used.
     """
 
-    def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
+    def __init__(
+        self, scheduler: str | None = None, jobqueue: Path | None = None, job_logs: Path | None = None
+    ) -> None:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
         missing = [
@@ -77,9 +84,9 @@ class DaskEngine:
         ]
         if missing:
             raise SettingsError(f"Expected {missing[0]}, found none; pip install 'bftrainer[dask]' brings it.")
-        self._scheduler, self._jobqueue = scheduler, jobqueue
+        self._scheduler, self._jobqueue = scheduler, None if jobqueue is None else _jobqueue(jobqueue, job_logs)
 
-    def run(self, work: Work, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Results in the order in which they are ready; Dask repeats what a lost worker was at.
 
         Raises
@@ -125,13 +132,12 @@ class DaskEngine:
         if self._jobqueue is None:
             yield self._scheduler
             return
-        kind, jobs, options = _jobqueue(self._jobqueue)
         try:
-            cluster = kind(**options)
+            cluster = self._jobqueue.kind(**self._jobqueue.options)
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._jobqueue}: {str(error).splitlines()[0]}") from None
+            raise SweepError(f"{self._jobqueue.path}: {str(error).splitlines()[0]}") from None
         try:
-            cluster.scale(jobs=jobs)
+            cluster.scale(jobs=self._jobqueue.jobs)
             yield cluster
         finally:
             cluster.close()
@@ -144,8 +150,17 @@ async def _reach(address: str) -> None:
     await comm.close()
 
 
-def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:
-    """The class of a batch system's clusters, how many jobs, and what the class takes."""
+@dataclass(frozen=True, slots=True)
+class _JobQueue:
+    """A batch system's jobs, as a file describes them: the class of the cluster, how many, and what the class takes."""
+
+    path: Path
+    kind: Callable[..., Any]
+    jobs: int
+    options: dict[str, Any]
+
+
+def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
     import tomllib
 
     import dask_jobqueue
@@ -164,4 +179,24 @@ def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:
         )
     if not isinstance(jobs, int) or jobs < 1:
         raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
-    return getattr(dask_jobqueue, kinds[system]), jobs, table
+    if job_logs is not None and not _names_logs(table, system):
+        table["log_directory"] = _for_job_script(path, job_logs)
+    return _JobQueue(path, getattr(dask_jobqueue, kinds[system]), jobs, table)
+
+
+def _names_logs(options: dict[str, Any], system: str) -> bool:
+    """Whether the user says where jobs' logs go, in the file or for all that uses dask-jobqueue."""
+    import dask
+
+    place = f"jobqueue.{options.get('config_name', system)}.log-directory"
+    return "log_directory" in options or dask.config.get(place, None) is not None
+
+
+def _for_job_script(path: Path, directory: Path) -> str:
+    """A directory as a job's script names it; dask-jobqueue puts it there without quotes."""
+    place = str(directory.resolve())
+    if any(each.isspace() for each in place):
+        raise SweepError(
+            f"{path}: Expected a log_directory, as jobs cannot log to one with blanks in its path, {place}."
+        )
+    return place

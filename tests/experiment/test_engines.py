@@ -166,7 +166,7 @@ def test_bad_batch_systems(tmp_path, text, said):
     path = tmp_path / "jobqueue.toml"
     path.write_text(text)
     with pytest.raises(SweepError) as caught:
-        list(DaskEngine(jobqueue=path).run(doubled, [1]))
+        DaskEngine(jobqueue=path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
