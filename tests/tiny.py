@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 START = pd.Timestamp("2021-02-10T00:00:00")
-RESULTS = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
+RESULTS = {".bftrainer", "step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
 
 
 @dataclass(frozen=True)

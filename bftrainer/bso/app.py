@@ -7,10 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -40,6 +37,7 @@ from bftrainer.errors import (
     UnusableRequestError,
     UnusableValueError,
 )
+from bftrainer.parallel import end_with_parent
 
 __all__ = ["ENVIRONMENT", "create_app", "from_environment"]
 
@@ -125,15 +123,9 @@ def from_environment() -> FastAPI:
     from bftrainer.bso.logs import configure
 
     configure()
-    if (parent := parent_process()) is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    # As after a signal: while a worker is left, the port stays taken.
+    end_with_parent(signal.SIGTERM)
     return create_app(ServerSettings.from_json(os.environ[ENVIRONMENT]), migrate=False)
-
-
-def _end_with(sentinel: int) -> None:
-    """Stop as after a signal when the process that started this worker is gone: the port would stay taken."""
-    wait([sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _lifespan(

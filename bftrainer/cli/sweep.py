@@ -32,7 +32,7 @@ MOST_ROWS = 50
 )
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Go on in an existing directory: finished points are not run again.")
-@click.option("--force", is_flag=True, help="Delete an existing sweep and start anew.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 def sweep(
@@ -45,18 +45,20 @@ def sweep(
     not end the others; the exit status is 1 then.
     """
     from bftrainer.cli.counting import counting
-    from bftrainer.experiment.sweep import prepare_directory, run_sweep
+    from bftrainer.experiment.sweep import run_sweep
     from bftrainer.experiment.sweep_file import read_sweep
 
+    if resume and force:
+        raise click.UsageError("Expected either --resume or --force, got both.")
     spec = read_sweep(file)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
-    chosen = _engine(engine, workers, scheduler, jobqueue)
-    prepare_directory(place, spec, resume=resume, force=force)
+    chosen = _engine(engine, workers, scheduler, jobqueue, place)
     try:
         with counting("Replaying", len(spec.points)) as count:
-            result = run_sweep(spec, place, chosen, count)
+            result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
-        click.echo(f"Finished points are kept; --resume goes on in {place}.", err=True)
+        if place.is_dir():
+            click.echo(f"Finished points are kept; --resume goes on in {place}.", err=True)
         raise
     if as_json:
         click.echo(json.dumps([_as_json(point) for point in result.points], indent=2, allow_nan=False))
@@ -68,14 +70,15 @@ def sweep(
     ctx.exit(1 if result.failed else 0)
 
 
-def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None) -> Engine:
+def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
     from bftrainer.experiment.engines import DaskEngine, LocalEngine
+    from bftrainer.experiment.sweep_directory import JOB_LOGS
 
     on_dask = scheduler is not None or jobqueue is not None
     if name == "dask" or (name is None and on_dask):
         if workers is not None:
             raise click.UsageError("Expected --workers with the engine local only; a Dask cluster has its own.")
-        return DaskEngine(scheduler, jobqueue)
+        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
     if on_dask:
         raise click.UsageError("Expected --scheduler and --dask-jobqueue with the engine dask only.")
     return LocalEngine(workers)

@@ -9,8 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+import solvers
 from bftrainer.errors import SettingsError
-from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
+from bftrainer.model import NS_PER_S, NodeLog, Objective, TaskSpec, instant_ns
+from bftrainer.replay.settings import Settings
 
 __all__ = ["ReplayConfig"]
 
@@ -130,6 +132,29 @@ class ReplayConfig:
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 <= value < math.inf:
                 raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
+
+    def settings(self, objective: Objective, solver: str | solvers.Solver) -> Settings:
+        """How decisions are made, by that objective and solver.
+
+        Raises
+        ------
+        SettingsError
+            If a number is out of range or a choice unknown.
+        """
+        return Settings(
+            objective=objective,
+            solver=solver,
+            forward_time_s=self.forward_time_s,
+            max_tasks=self.max_tasks,
+            limits=solvers.Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
+            startup_cost=self.startup_cost,
+            initial=self.initial,
+            completions="reported" if self.decide_on == "all" else "noticed",
+            fallback=self.fallback,
+            seed=self.seed,
+            idle_node_w=self.idle_power_w,
+            pue=self.pue,
+        )
 
     def start_ns(self, log: NodeLog) -> int:
         """Where the replay of a log begins, in nanoseconds since the Unix epoch.

@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
 
-__all__ = ["DaskEngine", "Engine", "LocalEngine", "Lost"]
+__all__ = ["DaskEngine", "Engine", "LocalEngine"]
 
-Work = Callable[[Any], Any]
-MOST_TRIES = 3
-"""Times that an item is computed whose worker ends abruptly."""
 CONNECT_S = 10.0
-# Workers share the processors among themselves: each computes with one thread.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What stands for the result of an item that could not be computed."""
-
-    reason: str
 
 
 class Engine(Protocol):
     """Computes a function of many items."""
 
-    def run(self, work: Work, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Yield the index of each item and its result, or a `Lost`, in whatever order they come.
 
         `work` is a function of a module, and raises nothing.
@@ -63,93 +44,13 @@ class LocalEngine:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        self.workers = usable_processors() if workers is None else workers
         if self.workers < 1:
             raise SettingsError(f"Expected at least one worker, got {self.workers}.")
 
-    def run(self, work: Work, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Results in the order in which they are ready; when a process ends abruptly, others start in its place."""
-        if self.workers == 1 or len(items) == 1:
-            yield from ((index, work(item)) for index, item in enumerate(items))
-            return
-        left = deque(range(len(items)))
-        while left:
-            at_work: dict[int, Future[Any]] = {}
-            try:
-                yield from self._together(work, items, left, at_work)
-            except BrokenProcessPool:
-                # One of them ended its process: alone, each answers for itself.
-                for index in sorted(at_work):
-                    yield index, _alone(work, items[index])
-
-    def _together(
-        self, work: Work, items: Sequence[Any], left: deque[int], at_work: dict[int, Future[Any]]
-    ) -> Iterator[tuple[int, Any]]:
-        """Results of what is `left`; what is begun moves to `at_work` until it is done."""
-        with _one_thread_each(), _pool(min(self.workers, len(left))) as pool:
-            while left or at_work:
-                while left and len(at_work) < 2 * self.workers:
-                    # Refused where a process has just ended; what is still `left` then is not forgotten.
-                    at_work[left[0]] = pool.submit(work, items[left[0]])
-                    left.popleft()
-                wait(at_work.values(), return_when=FIRST_COMPLETED)
-                for index in [index for index, future in at_work.items() if future.done()]:
-                    result = at_work[index].result()
-                    del at_work[index]
-                    yield index, result
-
-
-def _alone(work: Work, item: Any) -> Any:
-    """The result of an item in a process of its own, tried again if that ends abruptly."""
-    for _ in range(MOST_TRIES - 1):
-        with _one_thread_each(), _pool(1) as pool:
-            try:
-                return pool.submit(work, item).result()
-            except BrokenProcessPool:
-                continue
-    return Lost(f"its process ended abruptly, {MOST_TRIES} times")
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang."""
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _follow_parent)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _follow_parent() -> None:
-    """An interrupt is the parent's to hear; its processes end when it says so, or is no more.
-
-    Without that, the processes of a parent that was killed would go on with what was handed out, beside those of the
-    next one that resumes, and then wait for ever.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Have processes that start meanwhile use one thread for linear algebra."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        return as_ready(work, items, self.workers)
 
 
 class DaskEngine:
@@ -162,14 +63,20 @@ class DaskEngine:
     jobqueue : Path, optional
         TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
         what that class takes.
+    job_logs : Path, optional
+        Directory for what jobs print, unless the file or Dask's configuration names a `log_directory`.
 
     Raises
     ------
     SettingsError
         If neither or both are given, or Dask is not installed.
+    SweepError
+        If the file cannot be used.
     """
 
-    def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
+    def __init__(
+        self, scheduler: str | None = None, jobqueue: Path | None = None, job_logs: Path | None = None
+    ) -> None:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
         missing = [
@@ -177,9 +84,9 @@ class DaskEngine:
         ]
         if missing:
             raise SettingsError(f"Expected {missing[0]}, found none; pip install 'bftrainer[dask]' brings it.")
-        self._scheduler, self._jobqueue = scheduler, jobqueue
+        self._scheduler, self._jobqueue = scheduler, None if jobqueue is None else _jobqueue(jobqueue, job_logs)
 
-    def run(self, work: Work, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Results in the order in which they are ready; Dask repeats what a lost worker was at.
 
         Raises
@@ -225,13 +132,12 @@ class DaskEngine:
         if self._jobqueue is None:
             yield self._scheduler
             return
-        kind, jobs, options = _jobqueue(self._jobqueue)
         try:
-            cluster = kind(**options)
+            cluster = self._jobqueue.kind(**self._jobqueue.options)
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._jobqueue}: {str(error).splitlines()[0]}") from None
+            raise SweepError(f"{self._jobqueue.path}: {str(error).splitlines()[0]}") from None
         try:
-            cluster.scale(jobs=jobs)
+            cluster.scale(jobs=self._jobqueue.jobs)
             yield cluster
         finally:
             cluster.close()
@@ -244,8 +150,17 @@ async def _reach(address: str) -> None:
     await comm.close()
 
 
-def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:
-    """The class of a batch system's clusters, how many jobs, and what the class takes."""
+@dataclass(frozen=True, slots=True)
+class _JobQueue:
+    """A batch system's jobs, as a file describes them: the class of the cluster, how many, and what the class takes."""
+
+    path: Path
+    kind: Callable[..., Any]
+    jobs: int
+    options: dict[str, Any]
+
+
+def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
     import tomllib
 
     import dask_jobqueue
@@ -264,4 +179,24 @@ def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:
         )
     if not isinstance(jobs, int) or jobs < 1:
         raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
-    return getattr(dask_jobqueue, kinds[system]), jobs, table
+    if job_logs is not None and not _names_logs(table, system):
+        table["log_directory"] = _for_job_script(path, job_logs)
+    return _JobQueue(path, getattr(dask_jobqueue, kinds[system]), jobs, table)
+
+
+def _names_logs(options: dict[str, Any], system: str) -> bool:
+    """Whether the user says where jobs' logs go, in the file or for all that uses dask-jobqueue."""
+    import dask
+
+    place = f"jobqueue.{options.get('config_name', system)}.log-directory"
+    return "log_directory" in options or dask.config.get(place, None) is not None
+
+
+def _for_job_script(path: Path, directory: Path) -> str:
+    """A directory as a job's script names it; dask-jobqueue puts it there without quotes."""
+    place = str(directory.resolve())
+    if any(each.isspace() for each in place):
+        raise SweepError(
+            f"{path}: Expected a log_directory, as jobs cannot log to one with blanks in its path, {place}."
+        )
+    return place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -14,11 +15,12 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.experiment.config import ReplayConfig
-from bftrainer.experiment.engines import Engine, Lost
+from bftrainer.experiment.engines import Engine
 from bftrainer.experiment.generation import MAX_DAYS
 from bftrainer.experiment.readers import shared_readers
 from bftrainer.experiment.run import load_inputs, log_start_ns, run_replay
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
+from bftrainer.parallel import Lost
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.spot.supercomputer import SupercomputerModel
 
@@ -190,11 +192,12 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
         items = [_Stretch(plan, since_s=base_s + float(start)) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
-    for index, outcome in engine.run(_replayed, items):
-        if isinstance(outcome, Lost | str):
-            raise BftrainerError(f"Stretch {index}: {outcome.reason if isinstance(outcome, Lost) else outcome}")
-        found[index] = outcome
-        told(outcome)
+    with closing(engine.run(_replayed, items)) as outcomes:
+        for index, outcome in outcomes:
+            if isinstance(outcome, Lost | str):
+                raise BftrainerError(f"Stretch {index}: {outcome.reason if isinstance(outcome, Lost) else outcome}")
+            found[index] = outcome
+            told(outcome)
     ordered = [found[index] for index in range(len(items))]
     return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap)
 

@@ -156,20 +156,7 @@ def _settings(config: ReplayConfig) -> Settings:
         solver = EqualShare(strict_published=True)
     else:
         _check_solvers(config)
-    return Settings(
-        objective=get_objective(config.objective),
-        solver=solver,
-        forward_time_s=config.forward_time_s,
-        max_tasks=config.max_tasks,
-        limits=solvers.Limits(config.time_limit_s, config.mip_gap, config.threads, config.prune),
-        startup_cost=config.startup_cost,
-        initial=config.initial,
-        completions="reported" if config.decide_on == "all" else "noticed",
-        fallback=config.fallback,
-        seed=config.seed,
-        idle_node_w=config.idle_power_w,
-        pue=config.pue,
-    )
+    return config.settings(get_objective(config.objective), solver)
 
 
 def _check_solvers(config: ReplayConfig) -> None:

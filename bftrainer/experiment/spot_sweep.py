@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import csv
-import multiprocessing
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +13,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.experiment.spot import SCHEMA, settings_summary, write_summary
+from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate
 from bftrainer.spot.accounts import TIME_ACCOUNTS, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
@@ -156,31 +152,14 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SweepResult:
     SettingsError
         If `jobs` is below 1.
     """
-    usable = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    usable = usable_processors() if jobs is None else jobs
     if usable < 1:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")
     points = list(product(sweep.levels, range(sweep.repeats)))
-    with _pool(usable if len(points) > _FEW else 1) as pool:
-        chunk = max(1, len(points) // (4 * usable))
-        answers = map(sweep.run, points) if pool is None else pool.map(partial(_run, sweep), points, chunksize=chunk)
-        found = list(answers)
+    chunk = max(1, len(points) // (4 * usable))
+    found = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
     each = [found[at : at + sweep.repeats] for at in range(0, len(found), sweep.repeats)]
     return SweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
-
-
-def _run(sweep: SpotSweep, point: tuple[tuple[float, float], int]) -> dict[str, Any]:
-    """What a process is sent."""
-    return sweep.run(point)
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[Executor | None]:
-    """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang."""
-    if jobs == 1:
-        yield None
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield pool
 
 
 def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer import __version__
-from bftrainer.errors import BftrainerError, OutputError, RunDirectoryError, SweepError
+from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.experiment.columns import integers, known_integers, reals, texts
+from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.directory import result_directory
-from bftrainer.experiment.engines import Engine, Lost
+from bftrainer.experiment.engines import Engine
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_summary
 from bftrainer.experiment.generation import GenerationConfig, generate_trace
-from bftrainer.experiment.readers import file_source, shared_readers
+from bftrainer.experiment.readers import Readers, file_source, shared_readers
 from bftrainer.experiment.run import load_inputs, run_replay
+from bftrainer.experiment.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.experiment.sweep_file import SweepPoint, SweepSpec
+from bftrainer.experiment.sweep_options import PATHS
+from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.traces import write_node_log
 from bftrainer.traces.writing import replacing
@@ -29,10 +33,8 @@ from bftrainer.traces.writing import replacing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE", "PointResult", "SweepResult", "prepare_directory", "run_sweep", "told_value"]
+__all__ = ["TABLE", "PointResult", "SweepResult", "run_sweep", "told_value"]
 
-TABLE = "sweep.parquet"
-_RUNS, _TRACES, _FILE = "runs", "traces", "sweep.toml"
 # What the clock says differs between two equal runs, so the table has none of it; summaries have all.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share"})
 
@@ -76,7 +78,7 @@ class SweepResult:
         points = self.points
         columns: dict[str, Any] = {
             "point": integers([each.point.number for each in points]),
-            "run": texts([f"{_RUNS}/{each.point.key}" for each in points]),
+            "run": texts([f"{RUNS}/{each.point.key}" for each in points]),
         }
         for place, (name, _) in enumerate(points[0].point.varied if points else ()):
             columns[name] = _column([each.point.varied[place][1] for each in points])
@@ -114,70 +116,120 @@ def _text(value: Any) -> str:
     return str(told_value(value))
 
 
-def prepare_directory(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> None:
-    """Make the directory of a sweep, or find the one to go on in; its description is kept there.
-
-    Raises
-    ------
-    OutputError
-        If there is one already and it is neither to be resumed nor replaced, or what is there is no sweep.
-    """
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if path.is_dir() and any(path.iterdir()):
-        if not (path / _FILE).is_file():
-            raise OutputError(f"{path}: Expected a sweep's directory (with a {_FILE}), found other files.")
-        if not resume and not force:
-            raise OutputError(f"{path}: Expected no such directory yet; --resume goes on in it, --force starts anew.")
-        if force and not resume:
-            shutil.rmtree(path)
-    try:
-        (path / _RUNS).mkdir(parents=True, exist_ok=True)
-        for unfinished in (path / _RUNS).glob(".*"):
-            shutil.rmtree(unfinished)
-        with replacing(path / _FILE) as stream:
-            stream.write(spec.path.read_bytes())
-    except OSError as error:
-        raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from None
-
-
 def run_sweep(
-    spec: SweepSpec, directory: Path, engine: Engine, told: Callable[[PointResult], None] = lambda _: None
+    spec: SweepSpec,
+    directory: Path,
+    engine: Engine,
+    told: Callable[[PointResult], None] = lambda _: None,
+    *,
+    resume: bool = False,
+    force: bool = False,
 ) -> SweepResult:
-    """Replay all points that are not finished yet, and write the table of all.
+    """Replay all points, and write the table of all.
 
     Parameters
     ----------
     spec : SweepSpec
     directory : Path
-        Of `prepare_directory`. Runs are kept in it by their keys, so that none is computed twice.
+        Runs are kept in it by their keys, so that none is computed twice.
     engine : Engine
         A Dask cluster must see the directory and the inputs under the same paths.
     told : callable
         Told of each point that is done, in whatever order.
+    resume : bool
+        Go on in a sweep's directory: runs that are there are not computed again.
+    force : bool
+        Compute all anew: a run is replaced once the new one is there, and what the sweep has no more goes at the end.
 
     Raises
     ------
     InputError
-        If the sweep names what is not there.
+        If the sweep names what is not there, or nothing of it could begin; what is in the directory is as it was then.
+    OutputError
+        If there is a sweep already and it is neither to be resumed nor replaced, or other files are.
+    BftrainerError
+        If all points fail that are to replace others.
     """
-    points = spec.resolved(_generated(spec, directory))
+    place = SweepDirectory(directory, resume=resume, force=force)
+    points = _checked(spec)
+    with place.begun(spec.text):
+        if spec.trace_seeds:
+            points = spec.resolved(_generated(spec, place), shared_readers())
+        result = _computed(points, place, engine, told, anew=force)
+        if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
+            raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
+        place.describe(spec.text)
+        _write_table(result, directory / TABLE)
+    if force:
+        done = {each.point.key for each in result.points if each.error is None}
+        place.drop_others(done, {Path(value) for point in points for name, value in point.options if name in PATHS})
+    return result
+
+
+def _checked(spec: SweepSpec) -> list[SweepPoint]:
+    """The points, those of generated traces without them, once it is sure that something can be computed."""
+    readers = shared_readers()
+    if spec.trace_seeds:
+        _origin(spec)
+    points = spec.resolved({}, readers)
+    if not spec.trace_seeds:
+        _refuse_futile(points, readers)
+    return points
+
+
+# What a point names, and cannot begin without; a sweep's file has been looked through for everything else.
+_NAMED = ("node_log", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+
+
+def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
+    """Refuse points of which each names something that cannot be read, or is not known.
+
+    Raises
+    ------
+    InputError
+        What is wrong with the first of them.
+    """
+    refusals: dict[tuple[tuple[str, Any], ...], InputError] = {}
+    for point in points:
+        named = tuple((name, value) for name, value in point.options if name in _NAMED)
+        if named in refusals:
+            continue
+        try:
+            load_inputs(ReplayConfig(**dict(named), baseline=False), readers)
+        except InputError as error:
+            refusals[named] = error
+            continue
+        except Exception:  # A solver may be licensed where the point is computed; an objective of the user's may raise.
+            return
+        return
+    for refusal in refusals.values():
+        raise refusal
+
+
+def _computed(
+    points: Sequence[SweepPoint],
+    place: SweepDirectory,
+    engine: Engine,
+    told: Callable[[PointResult], None],
+    *,
+    anew: bool,
+) -> SweepResult:
+    """Results of all points; those that are there already are not computed, unless `anew`."""
     results: dict[int, PointResult] = {}
     for point in points:
-        finished = _finished(point, directory)
+        finished = None if anew else _finished(point, place.path)
         if finished is not None:
             results[point.number] = finished
             told(finished)
     # Points that are the same replay are computed once.
     left = list({point.key: point for point in points if point.number not in results}.values())
-    for index, outcome in engine.run(_Work(directory.resolve()), left):
-        for point in points:
-            if point.key == left[index].key:
-                results[point.number] = _result(point, outcome)
-                told(results[point.number])
-    result = SweepResult(tuple(results[point.number] for point in points))
-    _write_table(result, directory / TABLE)
-    return result
+    with closing(engine.run(_Work(place.path.resolve(), anew), left)) as outcomes:
+        for index, outcome in outcomes:
+            for point in points:
+                if point.key == left[index].key:
+                    results[point.number] = _result(point, outcome)
+                    told(results[point.number])
+    return SweepResult(tuple(results[point.number] for point in points))
 
 
 def _result(point: SweepPoint, outcome: PointResult | Lost) -> PointResult:
@@ -191,18 +243,19 @@ class _Work:
     """What workers are sent: replays a point, unless it has been, and keeps the run."""
 
     directory: Path
+    anew: bool
 
     def __call__(self, point: SweepPoint) -> PointResult:
         """Whatever goes wrong is the point's, and does not end the sweep."""
         try:
-            finished = _finished(point, self.directory)
+            finished = None if self.anew else _finished(point, self.directory)
             if finished is not None:
                 return finished
             result = run_replay(
                 inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
             )
-            # What may be replaced is the empty directory that a worker reserved before it was killed.
-            with result_directory([self.directory / _RUNS / point.key], force=True) as place:
+            # Replaced is the run of an earlier sweep, or the empty directory of a worker that was killed.
+            with result_directory([self.directory / RUNS / point.key], force=True) as place:
                 write_run(result, place.working)
             return PointResult(point, _figures(result.summary()))
         except BftrainerError as error:
@@ -213,7 +266,7 @@ class _Work:
 
 def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
     """The result of a point whose run is there, whole."""
-    path = directory / _RUNS / point.key
+    path = directory / RUNS / point.key
     if not (path / "summary.json").is_file():
         return None
     try:
@@ -227,33 +280,31 @@ def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: value for name, value in figures.items() if name not in _WALL and not name.startswith("solve_s_")}
 
 
-def _generated(spec: SweepSpec, directory: Path) -> dict[int, Path]:
+def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
     """Files of the traces that points ask for, by seed; those that are there already stay.
 
     Their names tell what they were generated from: after a change of that others are made.
     """
-    if not spec.trace_seeds:
-        return {}
-    if spec.generate is None:
-        raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
-    origin, found = _origin(spec.path, spec.generate), {}
+    generate, origin = _origin(spec)
+    found = {}
     for seed in spec.trace_seeds:
-        path = directory.resolve() / _TRACES / f"seed-{seed}-{origin}.parquet"
-        if not path.is_file():
-            path.parent.mkdir(exist_ok=True)
-            write_node_log(path, generate_trace(replace(spec.generate, seed=seed)).log)
-        found[seed] = path
+        found[seed] = place.trace(f"seed-{seed}-{origin}.parquet")
+        if not found[seed].is_file():
+            write_node_log(found[seed], generate_trace(replace(generate, seed=seed)).log)
     return found
 
 
-def _origin(file: Path, generate: GenerationConfig) -> str:
-    """A checksum of what traces are generated from: options, and the trace that they are to be like."""
+def _origin(spec: SweepSpec) -> tuple[GenerationConfig, str]:
+    """What traces are generated from, and a checksum of that: options, and the trace that they are to be like."""
+    generate = spec.generate
+    if generate is None:
+        raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
     try:
         content = None if generate.like is None else file_source(generate.like)["sha256"]
     except OSError as error:
-        raise SweepError(f"{file}: like: {generate.like}: {error.strerror}.") from None
+        raise SweepError(f"{spec.path}: like: {generate.like}: {error.strerror}.") from None
     options = asdict(replace(generate, like=None))
-    return hashlib.sha256(json.dumps([options, content], sort_keys=True).encode()).hexdigest()[:8]
+    return generate, hashlib.sha256(json.dumps([options, content], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _write_table(result: SweepResult, path: Path) -> None:

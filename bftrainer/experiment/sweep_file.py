@@ -59,6 +59,8 @@ class SweepSpec:
     Parameters
     ----------
     path : Path
+    text : bytes
+        What it holds.
     base : mapping
         Options of all points.
     points : tuple of mapping
@@ -68,6 +70,7 @@ class SweepSpec:
     """
 
     path: Path
+    text: bytes
     base: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
     generate: GenerationConfig | None
@@ -83,15 +86,21 @@ class SweepSpec:
         given = (merged(self.base, point) for point in self.points)
         return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
 
-    def resolved(self, traces: Mapping[int, Path]) -> list[SweepPoint]:
-        """The points, with paths as they are and keys; `traces` has the files of generated logs by their seeds.
+    def resolved(self, traces: Mapping[int, Path], readers: CachedReaders | None = None) -> list[SweepPoint]:
+        """The points, with paths as they are and keys.
+
+        Parameters
+        ----------
+        traces : mapping
+            Files of generated logs by their seeds; points whose log is not among them have none yet.
+        readers : CachedReaders, optional
 
         Raises
         ------
         SweepError
             If a file that is named is not there.
         """
-        readers = CachedReaders()
+        readers = CachedReaders() if readers is None else readers
         return [self._resolved(number, point, traces, readers) for number, point in enumerate(self.points)]
 
     def _resolved(
@@ -99,7 +108,7 @@ class SweepSpec:
     ) -> SweepPoint:
         options = merged(self.base, point)
         seed, window = options.pop(TRACE_SEED, None), options.pop(WINDOW, None)
-        if seed is not None:
+        if seed in traces:
             options["node_log"] = str(traces[seed])
         if window is not None:
             begin, end = window
@@ -156,7 +165,8 @@ def read_sweep(path: Path) -> SweepSpec:
 
     try:
         with translated(path, SweepError), open_plain(path) as stream:
-            text = stream.read().decode("utf-8")
+            content = stream.read()
+        text = content.decode("utf-8")
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
         raise SweepError(f"{path}: Expected TOML, got something else ({fault}).") from None
@@ -179,7 +189,7 @@ def read_sweep(path: Path) -> SweepSpec:
         raise SweepError(f"{reader.at(TRACE_SEED)}: Expected a section [generate] for {TRACE_SEED}, found none.")
     for point in points:
         reader.check(base, point)
-    return SweepSpec(path, base, tuple(points), generate)
+    return SweepSpec(path, content, base, tuple(points), generate)
 
 
 def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

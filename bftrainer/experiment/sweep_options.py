@@ -14,6 +14,7 @@ from bftrainer.errors import BftrainerError, SweepError, suggestion
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.generation import GenerationConfig, HoleOptions, MinuteOptions, ModelName
 from bftrainer.model import instant_ns
+from bftrainer.objectives.as_given import as_given
 
 __all__ = ["PATHS", "TRACE_SEED", "WINDOW", "OptionReader", "merged"]
 
@@ -138,7 +139,8 @@ class OptionReader:
         """Refuse values out of range."""
         options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
         try:
-            ReplayConfig(**options)
+            # What is named, objective and solver, is looked for when the point is replayed.
+            ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if name in str(error)), "")
             raise SweepError(f"{self.at(named) if named else self._path}: {error}") from None

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from bftrainer.errors import BftrainerError, InputError, SettingsError
+from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.cost import check_knobs
 from bftrainer.zeus.groups import Group
 from bftrainer.zeus.history import HistoryEntry
@@ -231,12 +227,12 @@ def simulate_all(
     SettingsError
         If `workers` is below 1.
     BftrainerError
-        If a process dies.
+        If a process dies over the same simulations each time.
     """
     wanted = list(simulations)
     number = _workers(wanted, workers)
-    with _mapping(trace, wanted, number) as results:
-        done = []
+    done = []
+    with closing(_in_order(trace, wanted, number)) as results:
         for result in results:
             done.append(result)
             progress(result)
@@ -248,29 +244,19 @@ def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
         raise SettingsError(f"Expected at least one worker, got {workers}.")
     if workers is None:
         recurrences = sum(simulation.length for simulation in simulations)
-        workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), len(os.sched_getaffinity(0)))
+        workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
     return max(1, min(workers, len(simulations)))
 
 
-@contextmanager
-def _mapping(
+def _in_order(
     trace: TrainingTrace, simulations: Sequence[Simulation], workers: int
-) -> Iterator[Iterable[SimulationResult]]:
+) -> Generator[SimulationResult, None, None]:
     """The results as they come, in order."""
     if workers == 1:
-        yield map(partial(simulate, trace), simulations)
+        yield from map(partial(simulate, trace), simulations)
         return
-    # Forked processes would inherit locks that other threads hold. An interrupt is this process's to handle.
-    pool = ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
-    try:
-        packed = pool.map(partial(_packed, trace), simulations, chunksize=_chunk(simulations, workers))
-        yield map(_unpacked, simulations, packed)
-    except BrokenProcessPool:
-        raise BftrainerError("Expected every worker process to live, but one was ended from outside.") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with closing(in_order(partial(_packed, trace), simulations, workers, _chunk(simulations, workers))) as packed:
+        yield from map(_unpacked, simulations, packed)
 
 
 def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:

@@ -28,6 +28,7 @@ from bftrainer.master.observers import MasterObserver
 from bftrainer.master.plan import Plan, RunSettings
 from bftrainer.master.recurrences import Launch, Recurrences
 from bftrainer.master.report import TrainingReport, read_report
+from bftrainer.traces.writing import leftovers
 from bftrainer.zeus.history import HistoryEntry
 
 __all__ = ["HISTORY", "Driver", "make_run"]
@@ -150,7 +151,7 @@ class Driver:
     def _tidy(self) -> None:
         """Mend what a master or script that was killed left: files half written, and a history behind its journal."""
         for name in _REPLACED:
-            for left in self.logdir.glob(f".{name}.*"):
+            for left in leftovers(self.logdir, name):
                 left.unlink()
         if self.journal.progress.booked:
             write_history(self.logdir / HISTORY, self.journal.progress.history)

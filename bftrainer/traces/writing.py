@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 
-__all__ = ["refuse_existing", "replacing", "usual_mode"]
+__all__ = ["leftovers", "refuse_existing", "replacing", "usual_mode"]
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -59,6 +59,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if temporary is not None:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
+
+
+def leftovers(directory: Path, name: str) -> list[Path]:
+    """Files of `replacing` that whoever was killed has left; `name` is that of what they were to replace, or a pattern.
+
+    Only names as they are made here: others may have hidden files of their own beside it, an editor for one.
+    """
+    return sorted(path for path in directory.glob(f".{name}.{8 * '[a-z0-9_]'}") if path.is_file())
 
 
 def usual_mode(wanted: int) -> int:

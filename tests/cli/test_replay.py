@@ -58,15 +58,17 @@ def test_both_programs_run_the_sample_by_default(here):
 
 
 def test_named_runs(replay, here):
-    """Given inputs or a name, results go to NAME-itrOut as published; --output-dir overrides; --force replaces."""
+    """Given inputs or a name, results go to NAME-itrOut as published; --output-dir overrides; --force spares others."""
     replay("--no-baseline")
     replay("--no-baseline", "-name", "mine")
     replay("--no-baseline", "-name", "mine", "--output-dir", "deep/er")
     for place in ("debug-itrOut", "mine-itrOut", "deep/er"):
         assert names(here / place) == RESULTS
-    (here / "debug-itrOut" / "old").touch()
+    assert replay("--print", "false", "--force").status == 0
+    assert names(here / "debug-itrOut") == RESULTS | {"iter-prints.log"}
+    (here / "debug-itrOut" / "mine").touch()
     assert replay("--no-baseline", "--force").status == 0
-    assert names(here / "debug-itrOut") == RESULTS
+    assert names(here / "debug-itrOut") == RESULTS | {"mine"}
 
 
 def test_dry_run_writes_nothing(replay, here):

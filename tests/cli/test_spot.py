@@ -69,7 +69,7 @@ def test_simulate_writes_results(spot, here):
     words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
     done = spot(*words)
     assert (done.status, done.err) == (0, "Results: out\nFigure: f.svg\n")
-    assert {path.name for path in (here / "out").iterdir()} == {"events.csv", "summary.json"}
+    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "events.csv", "summary.json"}
     assert (here / "f.svg").read_text().startswith("<?xml")
     summary = json.loads((here / "out" / "summary.json").read_text())
     assert summary["inputs"]["trace"]["path"] == "s.csv"
@@ -95,7 +95,7 @@ def test_sweep(spot, here):
     assert done.status == 0
     assert len(done.out.splitlines()) == 5
     assert " +- " in done.out
-    assert {path.name for path in (here / "out").iterdir()} == {"sweep.csv", "summary.json"}
+    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "sweep.csv", "summary.json"}
     found = spot(*words, "--json").json
     assert found == json.loads((here / "out" / "summary.json").read_text())
     assert [row["repeats"] for row in found["levels"]] == [3] * 4

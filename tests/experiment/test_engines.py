@@ -17,7 +17,8 @@ import pytest
 
 from bftrainer.errors import SettingsError, SweepError
 from bftrainer.experiment import engines
-from bftrainer.experiment.engines import DaskEngine, LocalEngine, Lost
+from bftrainer.experiment.engines import DaskEngine, LocalEngine
+from bftrainer.parallel import Lost
 
 
 def doubled(item):
@@ -39,26 +40,6 @@ def fragile(item):
     if number == 5 or (number == 3 and first):
         os.kill(os.getpid(), signal.SIGKILL)
     return number
-
-
-def lasting(folder):
-    """Tell that it has begun, and go on for longer than a test does."""
-    (Path(folder) / str(os.getpid())).touch()
-    time.sleep(60.0)
-
-
-def is_alive(pid):
-    """Whether a process runs; one that has ended may still be listed, without a parent that asks for its status."""
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(true):
-    """Wait, at most 20 s, until that is so."""
-    deadline = time.monotonic() + 20.0
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -102,28 +83,6 @@ def test_items_are_not_forgotten_when_all_processes_end():
                 time.sleep(0.01)
             time.sleep(0.2)
     assert sorted(found) == list(range(6))
-
-
-def test_processes_end_with_their_parent(tmp_path):
-    """Those of a parent that was killed do not go on: whoever resumes would have them beside its own."""
-    script = tmp_path / "parent.py"
-    script.write_text(
-        "from bftrainer.experiment.engines import LocalEngine\n"
-        "from tests.experiment.test_engines import lasting\n"
-        "if __name__ == '__main__':\n"
-        f"    list(LocalEngine(2).run(lasting, [{str(tmp_path / 'pids')!r}] * 4))\n"
-    )
-    pids = tmp_path / "pids"
-    pids.mkdir()
-    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    parent = subprocess.Popen([sys.executable, script], env=place)
-    try:
-        wait_until(lambda: len(list(pids.iterdir())) == 2)
-        workers = [int(path.name) for path in pids.iterdir()]
-    finally:
-        parent.kill()
-        parent.wait()
-    wait_until(lambda: not any(is_alive(worker) for worker in workers))
 
 
 def test_no_workers():
@@ -207,7 +166,7 @@ def test_bad_batch_systems(tmp_path, text, said):
     path = tmp_path / "jobqueue.toml"
     path.write_text(text)
     with pytest.raises(SweepError) as caught:
-        list(DaskEngine(jobqueue=path).run(doubled, [1]))
+        DaskEngine(jobqueue=path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 

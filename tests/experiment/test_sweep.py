@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.errors import OutputError, SweepError
+from bftrainer.errors import SweepError
 from bftrainer.experiment import sweep as module
 from bftrainer.experiment.engines import DaskEngine, LocalEngine
 from bftrainer.experiment.finished import read_summary
 from bftrainer.experiment.generation import GenerationConfig, HoleOptions, generate_trace
-from bftrainer.experiment.sweep import prepare_directory, run_sweep
+from bftrainer.experiment.sweep import run_sweep
 from bftrainer.experiment.sweep_file import read_sweep
 from bftrainer.traces import write_node_log
 
@@ -45,8 +45,7 @@ def spec(tmp_path):
 
 def swept(spec, directory, engine=None, **how):
     """Run a sweep in a directory of its own."""
-    prepare_directory(directory, spec, **{"resume": False, "force": False} | how)
-    return run_sweep(spec, directory, engine or LocalEngine(1))
+    return run_sweep(spec, directory, engine or LocalEngine(1), **how)
 
 
 def test_the_table_holds_what_runs_found(spec, tmp_path):
@@ -170,22 +169,6 @@ def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
     assert [point.error is None for point in result.points] == [False, True]
 
 
-def test_places(spec, tmp_path):
-    """An existing sweep is neither mixed up nor replaced unasked; other files are never deleted."""
-    swept(spec, tmp_path / "out")
-    with pytest.raises(OutputError, match="--resume goes on in it, --force starts anew"):
-        swept(spec, tmp_path / "out")
-    assert not swept(spec, tmp_path / "out", force=True).points[0].was_done
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").touch()
-    for how in ({"force": True}, {"resume": True}):
-        with pytest.raises(OutputError, match="found other files"):
-            swept(spec, tmp_path / "mine", **how)
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="found a file"):
-        swept(spec, tmp_path / "file")
-
-
 def test_a_broken_run_is_not_passed_over(spec, tmp_path):
     """A summary that cannot be read stops the sweep, and says what to do."""
     result = swept(spec, tmp_path / "out")
@@ -216,7 +199,6 @@ def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path, kind):
     path.write_text(TEXT.split("[grid]")[0] + "[grid]\nseed = [0, 1, 2, 3, 4, 5, 6, 7]\n")
     spec = read_sweep(path)
     whole = swept(spec, tmp_path / "whole")
-    prepare_directory(tmp_path / "out", spec, resume=False, force=False)
     finished = {}
 
     def kill(workers):

@@ -172,12 +172,14 @@ def test_a_finished_job_has_nothing_left(tmp_path):
     history = driver.drive()
     before = (driver.logdir / JOURNAL).read_bytes()
     (driver.logdir / "history.json").unlink()
-    for name in (".master.json.half", ".rec01+try01+bs32.train.json.half", ".bs32.power.json.half"):
+    for name in (".master.json.half_0ne", ".rec01+try01+bs32.train.json.half_0ne", ".bs32.power.json.half_0ne"):
         (driver.logdir / name).write_text("{")
+    (driver.logdir / ".master.json.swp").touch()
     assert Driver.resumed(driver.logdir).drive() == history
     assert (driver.logdir / JOURNAL).read_bytes() == before
     assert read_history(driver.logdir / "history.json") == history
-    assert not list(driver.logdir.glob(".*"))
+    # What an editor has hidden there is not ours.
+    assert [path.name for path in driver.logdir.glob(".*")] == [".master.json.swp"]
     hopeless = master(tmp_path / "more").start(fake_job(tmp_path, "never"), 2, BATCH_SIZES, 2.0, 0.5)
     for again in (hopeless, Driver.resumed(hopeless.logdir)):
         with pytest.raises(NotConvergedError, match="The default batch size 32 did not converge") as caught:

@@ -1,0 +1,158 @@
+"""Whatever a command is told to write to or to replace, nothing but results of ours is ever deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import check_refusal
+from tests.tiny import contents
+
+SWEEP = """schema = 1
+[base]
+node_log = "evt.pkl"
+tasks = "tasks.toml"
+solver = "dp"
+[grid]
+Tfwd = [5, 20]
+"""
+SPOT_CSV = "500,add,n1\n1000,add,n2\n61000,remove,n1\n"
+REPLAY = ("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp")
+SIMULATE = ("spot", "simulate", "--trace", "trace.csv")
+SPOT_SWEEP = ("spot", "sweep", "--repeats", 2, "--days", 0.1, "--jobs", 1)
+SWEEPING = ("sweep", "sweep.toml", "--workers", 1)
+COMMANDS = [REPLAY, SIMULATE, SPOT_SWEEP, SWEEPING]
+
+
+@pytest.fixture
+def here(here):
+    """The small world within a repository, with a trace, and a sweep whose file has the name that a copy of it gets."""
+    (here / "sweep.toml").write_text(SWEEP)
+    (here / "trace.csv").write_text(SPOT_CSV)
+    (here / ".git").mkdir()
+    (here / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (here / "summary.json").write_text("{}")
+    (here / "runs").mkdir()
+    (here / "runs" / "diary.txt").write_text("Up the hill.")
+    (here / "link").symlink_to(here)
+    (here / "mine").mkdir()
+    (here / "mine" / "sweep.toml").write_text("mine")
+    return here
+
+
+def named(words):
+    return " ".join(map(str, words[:2]))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=named)
+@pytest.mark.parametrize("place", [".", "..", "link", "mine", "runs", "../here", ".git", "evt.pkl"])
+def test_other_directories_are_refused(call, here, words, place):
+    """The current one, a repository, one with the inputs or above them, one of the user's: also where it is forced."""
+    for more in ((), ("--force",), *((("--resume",),) if words is SWEEPING else ())):
+        before = contents(here.parent)
+        done = call(*words, "-o" if words is not REPLAY else "--output-dir", place, *more)
+        check_refusal(done)
+        assert place in done.err
+        assert contents(here.parent) == before
+
+
+def into(words, place="out"):
+    """A command with a directory for its results."""
+    return (*words, "-o" if words is not REPLAY else "--output-dir", place)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=named)
+def test_what_is_put_beside_results_is_kept(call, here, words):
+    """A note in a result directory outlives all that is forced upon that; so do inputs that lie in it."""
+    assert call(*into(words)).status == 0
+    results = set(contents(here / "out"))
+    (here / "out" / "notes.txt").write_text("The one with the large tasks.")
+    (here / "out" / ".git").mkdir()
+    for name in ("evt.pkl", "tasks.toml", "trace.csv"):
+        (here / name).rename(here / "out" / name)
+        (here / name).symlink_to(here / "out" / name)
+    kept = set(contents(here / "out")) - results
+    before = contents(here / "out")
+    assert call(*into(words), "--force").status == 0
+    after = contents(here / "out")
+    assert after.keys() == before.keys()
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert call(*into(words, "link/out"), "--force").status == 0
+    assert contents(here / "out").keys() == before.keys()
+
+
+WRONG = {
+    "replay": [("-ndmap", "evt.pk"), ("-bdfn", "task.toml"), ("--objective", "nonsense"), ("-Tfwd", "-1")],
+    "spot simulate": [("--trace", "trce.csv"), ("--profile", "absent.toml"), ("--depth", "0")],
+    "spot sweep": [("--like", "trce.csv"), ("--repeats", "0"), ("--preemption-scale", "-1"), ("--jobs", "0")],
+}
+CASES = [(words, wrong) for words in COMMANDS[:3] for wrong in WRONG[named(words) if words[0] == "spot" else "replay"]]
+
+
+@pytest.mark.parametrize(("words", "wrong"), CASES)
+def test_a_refused_call_changes_nothing(call, here, words, wrong):
+    """A mistyped input or option leaves old results as they were, and makes no new directory."""
+    assert call(*into(words)).status == 0
+    before = contents(here)
+    for more in (("--force",), into((), "new/results") if words is not REPLAY else ("--output-dir", "new/results")):
+        check_refusal(call(*into(words), *wrong, *more))
+        assert contents(here) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"evt.pkl"', '"evt.pk"', "evt.pk"),
+        ('"evt.pkl"', '"trace.csv"', "trace.csv"),
+        ('"tasks.toml"', '"task.toml"', "task.toml"),
+        ('"tasks.toml"', '"sweep.toml"', "sweep.toml"),
+        ('"dp"', '"dq"', "dq"),
+        ('"dp"', '"dp"\nobjective = "nonsense"', "nonsense"),
+        ('"dp"', '"dp"\ncarbon = "absent.csv"', "absent.csv"),
+        ("[5, 20]", "[5, -20]", "line 7"),
+        ("[5, 20]", '[5, "x"]', "line 7"),
+        ("Tfwd", "Tfw", "line 7"),
+        ("[grid]", "[grid", "TOML"),
+        ('node_log = "evt.pkl"', "trace_seed = 1", "generate"),
+        ('node_log = "evt.pkl"', 'trace_seed = 1\n[generate]\ndays = 1\nlike = "absent.csv"\n[base.x]', "base"),
+    ],
+)
+@pytest.mark.parametrize("more", [("--force",), ("--resume",), ("-o", "new/sweep")], ids=" ".join)
+def test_a_refused_sweep_changes_nothing(call, here, old, new, named, more):
+    """Whatever the file says wrong, an earlier sweep stays as it was, and no new directory is made."""
+    assert call(*into(SWEEPING)).status == 0
+    (here / "sweep.toml").write_text(SWEEP.replace(old, new))
+    before = contents(here)
+    done = call(*into(SWEEPING), *more)
+    check_refusal(done)
+    assert named in done.err
+    assert contents(here) == before
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ("--scheduler", "nonsense"),
+        ("--dask-jobqueue", "absent.toml"),
+        ("--dask-jobqueue", "evt.pkl"),
+        ("--dask-jobqueue", "queue.toml"),
+    ],
+    ids=" ".join,
+)
+def test_a_cluster_out_of_reach_changes_nothing(call, here, engine):
+    """Nor does a cluster that cannot be had."""
+    (here / "queue.toml").write_text('system = "slurm"\njobs = 2\ncores = 4\n')
+    before = contents(here)
+    check_refusal(call("sweep", "sweep.toml", *engine))
+    assert contents(here) == before
+    assert call(*SWEEPING).status == 0
+    before = contents(here)
+    check_refusal(call("sweep", "sweep.toml", *engine, "--force"))
+    assert contents(here) == before
+
+
+def test_resume_and_force_contradict_each_other(call, here):
+    """Neither is chosen in silence."""
+    before = contents(here)
+    check_refusal(call(*SWEEPING, "--resume", "--force"))
+    assert contents(here) == before
