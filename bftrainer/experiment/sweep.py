@@ -34,7 +34,7 @@ __all__ = ["TABLE", "PointResult", "SweepResult", "prepare_directory", "run_swee
 TABLE = "sweep.parquet"
 _RUNS, _TRACES, _FILE = "runs", "traces", "sweep.toml"
 # What the clock says differs between two equal runs, so the table has none of it; summaries have all.
-_WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share"})
+_WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 
 
 @dataclass(frozen=True, slots=True)
