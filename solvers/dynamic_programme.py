@@ -258,10 +258,8 @@ def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> 
             # The last task alone: the best of the counts up to each state.
             np.maximum.accumulate(values[j], out=row[pad : pad + sizes[j]])
         else:
-            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work)
+            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work, deadline)
         row[stop : stop + pad - 1] = row[stop - 1]
-        if perf_counter() > deadline:
-            raise OutOfTime
     return rows, pad
 
 
@@ -272,10 +270,13 @@ def _convolve(
     start: int,
     stop: int,
     work: NDArray[np.float64],
+    deadline: float,
 ) -> None:
     """``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``."""
     size = len(column)
     for first in range(start, stop, BLOCK):
+        if perf_counter() > deadline:
+            raise OutOfTime
         last = min(stop, first + BLOCK)
         # Entry (n, s) is below[s - n]; the constructor is much cheaper than `as_strided`.
         shifted: NDArray[np.float64] = np.ndarray((size, last - first), np.float64, below, first * 8, (-8, 8))

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from time import perf_counter
 from typing import Any
 
@@ -90,8 +90,9 @@ class _Child:
         self.socket, theirs = socket.socketpair()
         # What it says is of interest only if it ends by itself; a pipe that nobody reads would fill.
         self.said = os.memfd_create("stderr")
-        with theirs:
-            places = json.dumps([str(place) for place in sys.path])
+        places = json.dumps([str(place) for place in sys.path])
+        with theirs, ExitStack() as unstarted:
+            unstarted.callback(self.forget)
             self.process = subprocess.Popen(
                 [get_executable(), "-P", "-c", _BOOT, str(theirs.fileno()), places],
                 stdin=subprocess.DEVNULL,
@@ -102,6 +103,7 @@ class _Child:
                 start_new_session=True,
                 env={**os.environ, **_ONE_THREAD},
             )
+            unstarted.pop_all()
         _children.add(self)
 
     def ask(self, request: Any, deadline: float) -> Any:

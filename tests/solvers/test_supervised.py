@@ -163,3 +163,19 @@ def test_nothing_is_started_before_a_backend_is_asked() -> None:
     code += "; list(catalogue()); print(len(supervised._children))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout == "0\n"
+
+
+def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no process can be started, each call says so, and none leaves a file open."""
+    supervised._end_all()
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(supervised.subprocess, "Popen", refused)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(BlockingIOError, match="no more processes"):
+            run_apart("x", abs, -1, deadline=later())
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert not supervised._children
