@@ -7,6 +7,7 @@ that importing `solvers` imports no solver library.
 from solvers.evaluation import check, objective
 from solvers.problem import (
     AllocationProblem,
+    DecidedBy,
     Floor,
     Held,
     Limits,
@@ -20,6 +21,7 @@ from solvers.problem import (
 
 __all__ = [
     "AllocationProblem",
+    "DecidedBy",
     "Floor",
     "Held",
     "Limits",

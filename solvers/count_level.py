@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason
-from solvers.pruning import prune, unpruned
+from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
+from solvers.pruning import Pruned, prune, searched_on, unpruned
 from solvers.segments import CountModel, formulate
+from solvers.supervised import run_apart
 
-__all__ = ["NO_SOLUTION", "Outcome", "judge", "solve_count_model"]
+__all__ = ["NO_SOLUTION", "OUT_OF_TIME", "Outcome", "Run", "apart", "judge", "solve_count_model"]
 
+# Nearly all models are solved within as many nodes of the tree, in some 50 ms by CBC; the others may take it for ever.
+FIRST_BRANCHES = 100
+# To write a model of so many options takes longer than to search them.
+LARGE = 4_000
 UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
 BACKEND_TOLERANCE = 1e-3
@@ -44,15 +50,24 @@ class Outcome:
 NO_SOLUTION = Outcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = Outcome(StopReason.TIME_LIMIT, None, math.inf)
 
-Run = Callable[[CountModel, Limits], Outcome]
 Part = Sequence[NDArray[np.int64]]
+
+
+class Run(Protocol):
+    """What a backend does with a model."""
+
+    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+        """Solve `model` within `limits` and, unless None, so many nodes of the branch-and-bound tree."""
+        ...
 
 
 def solve_count_model(
     name: str, run: Run, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
 ) -> SolveResult:
-    """Solve `problem` by the backend `run`; pruning and writing the model count towards the time limit.
+    """Solve `problem` by the backend `run`; all that goes before it counts towards the time limit.
 
+    Where pruning leaves a choice, the backend is asked, first for no more than a small tree. If that is no proof, or if
+    the model would be large, this package's own search goes on, and the backend is asked again if it proves nothing.
     `order_equals` helps a backend that would try all permutations of equal tasks.
 
     Raises
@@ -60,49 +75,128 @@ def solve_count_model(
     SolverError
         If there is no allocation, or the backend returns one that breaks the problem's limits.
     """
-    deadline = perf_counter() + limits.time_s
+    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals)
     if not problem.tasks:
-        return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name)
-    options = prune(problem, deadline) if limits.prune else unpruned(problem)
-    found: list[tuple[int, ...]] = []
-    reason, bound = StopReason.OPTIMAL, -math.inf
-    parts: list[Part] = [options.choices]
-    while parts:
-        part = parts.pop()
-        if all(left.size == 1 for left in part):
-            # The only allocation that is left needs no backend.
-            choices, why, worth = _decided(problem, part)
-        else:
-            model = formulate(part, problem, order_equals=order_equals)
-            outcome = _run(run, model, limits, deadline)
-            choices, why, worth = _decoded(name, model, outcome), outcome.stop_reason, _worth(model, outcome)
-        if choices is not None and _hardly_fits(problem, choices):
-            parts += _without(part, choices)
-            continue
-        found += [] if choices is None else [choices]
-        reason = reason if why is StopReason.OPTIMAL else why
-        bound = max(bound, worth)
-    if bound == -math.inf:
-        raise SolverError(f"{name}: no allocation satisfies the extra rows.")
-    if options.incumbent is not None and (reason is not StopReason.OPTIMAL or not found):
-        found.append(options.incumbent)
-    best = max(found, key=lambda choices: objective(problem, choices=choices), default=None)
-    return judge(name, problem, best, reason, min(bound, options.bound))
+        return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
+    options = prune(problem, backend.deadline) if limits.prune else unpruned(problem)
+    if options.searchable and not options.decided:
+        if options.size <= LARGE:
+            reason, bound = backend.ask(options.choices, FIRST_BRANCHES)
+            if reason is StopReason.OPTIMAL:
+                return backend.result(options, reason, bound)
+        options = searched_on(problem, options, backend.deadline)
+    return backend.result(options, *backend.ask(options.choices, None))
 
 
-def _run(run: Run, model: CountModel, limits: Limits, deadline: float) -> Outcome:
+@dataclass(slots=True, eq=False)
+class _Backend:
+    """A backend that is asked about one problem: how, what it found, and what that took."""
+
+    name: str
+    run: Run
+    problem: AllocationProblem
+    limits: Limits
+    deadline: float
+    order_equals: bool
+    found: list[tuple[int, ...]] = field(default_factory=list)
+    rows: int | None = None
+    columns: int | None = None
+    spent_s: float | None = None
+
+    def ask(self, choices: Part, branches: int | None) -> tuple[StopReason, float]:
+        """Have the best of these options found; why that ended, and a bound on what they are worth."""
+        reason, bound = StopReason.OPTIMAL, -math.inf
+        parts = [choices]
+        while parts:
+            part = parts.pop()
+            if all(left.size == 1 for left in part):
+                # The only allocation that is left needs no backend.
+                found, why, worth = _decided(self.problem, part)
+            else:
+                found, why, worth = self._answer(part, branches)
+            if found is not None and _hardly_fits(self.problem, found):
+                parts += _without(part, found)
+                continue
+            self.found += [] if found is None else [found]
+            reason = reason if why is StopReason.OPTIMAL else why
+            bound = max(bound, worth)
+        if bound == -math.inf:
+            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+        return reason, bound
+
+    def _answer(self, part: Part, branches: int | None) -> tuple[tuple[int, ...] | None, StopReason, float]:
+        try:
+            model = formulate(part, self.problem, order_equals=self.order_equals, deadline=self.deadline)
+            outcome = self._run(model, branches)
+        except OutOfTime:
+            return None, StopReason.TIME_LIMIT, math.inf
+        return _decoded(self.name, model, outcome), outcome.stop_reason, _worth(model, outcome)
+
+    def _run(self, model: CountModel, branches: int | None) -> Outcome:
+        began = perf_counter()
+        left_s = self.deadline - began
+        if left_s <= 0:
+            raise OutOfTime
+        self.rows = max(self.rows or 0, model.row_lower.size)
+        self.columns = max(self.columns or 0, model.objective.size)
+        # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
+        asked = self.limits.gap
+        gap = asked / 10 if asked <= PROVEN_GAP else 0.99 * asked / (1.0 + asked)
+        try:
+            return self.run(model, replace(self.limits, time_s=left_s, gap=gap), branches)
+        finally:
+            self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
+
+    def result(self, options: Pruned, reason: StopReason, bound: float) -> SolveResult:
+        """The best that was found, by whom, and what it took."""
+        found, by = self.found, DecidedBy.BACKEND
+        if options.decided:
+            # What was found before that is worth no more.
+            found, by = found[-1:], options.decided_by
+        best = max(found, key=self._value, default=None)
+        known = options.incumbent
+        if known is not None and (best is None or (reason is not StopReason.OPTIMAL and self._is_better(known, best))):
+            best, by = known, DecidedBy.SEARCH
+        held = judge(self.name, self.problem, best, reason, min(bound, options.bound))
+        return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
+
+    def _is_better(self, choices: tuple[int, ...], than: tuple[int, ...]) -> bool:
+        return self._value(choices) > self._value(than)
+
+    def _value(self, choices: tuple[int, ...]) -> float:
+        return objective(self.problem, choices=choices)
+
+
+def apart(name: str, run: Run, columns: int = 0) -> Run:
+    """`run` in a process of its own, which is ended soon after its time limit if the backend does not keep that.
+
+    Models of fewer than so many `columns`, with which it does, stay in this process: that saves a message each way.
+    """
+
+    def asked(model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+        if model.objective.size < columns:
+            return run(model, limits, branches)
+        deadline = perf_counter() + limits.time_s
+        # Backends mostly end near their own limit, with what they found; half of what may be added is left for others.
+        latest = deadline + max(0.1 * limits.time_s, 0.2) / 2
+        # Only who asks has to know which options are meant.
+        bare = replace(model, order=())
+        outcome: Outcome = run_apart(name, _in_time, run, bare, limits, branches, deadline, deadline=latest)
+        return outcome
+
+    return asked
+
+
+def _in_time(run: Run, model: CountModel, limits: Limits, branches: int | None, deadline: float) -> Outcome:
+    """`run` with what is left until the deadline: the process may just have started."""
     left_s = deadline - perf_counter()
-    if left_s <= 0:
-        return OUT_OF_TIME
-    # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
-    gap = limits.gap / 10 if limits.gap <= PROVEN_GAP else 0.99 * limits.gap / (1.0 + limits.gap)
-    return run(model, replace(limits, time_s=left_s, gap=gap))
+    return OUT_OF_TIME if left_s <= 0 else run(model, replace(limits, time_s=left_s), branches)
 
 
 def _worth(model: CountModel, outcome: Outcome) -> float:
     """The bound on what allocations are worth."""
-    if outcome is NO_SOLUTION:
-        return outcome.bound
+    if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
+        return -math.inf
     # Backends that know no bound say so by some huge number of either sign.
     return model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
 

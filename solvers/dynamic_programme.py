@@ -18,8 +18,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import counts_of, objective, overdrawn
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
+from solvers.evaluation import counts_of, objective, overdrawn, proves
+from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason, TaskOptions
 from solvers.pruning import searched, unpruned
 from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
@@ -36,10 +36,6 @@ FIRST_BUDGET, GROWTH = 0.15, 4.0
 BLOCK = 256
 
 
-class OutOfTime(Exception):  # noqa: N818 - a signal inside this module, not an error
-    """The deadline passed between two tasks."""
-
-
 class DynamicProgramme:
     """Exact max-plus dynamic programme; among equal optima the one with the fewest rescaled tasks.
 
@@ -47,6 +43,9 @@ class DynamicProgramme:
     broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
     Where capacities bind, only the first rule holds. If the proof then exceeds what fits into memory, the answer is the
     best allocation found, with a bound.
+
+    With a gap above 1e-9, the first allocation that the Lagrangian bound shows to be within it is the answer, whatever
+    its ties. Without pruning there is no bound before there is the optimum.
     """
 
     name = "dp"
@@ -59,14 +58,18 @@ class DynamicProgramme:
         """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""
         deadline = perf_counter() + limits.time_s
         if not problem.tasks:
-            return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+            done = StopReason.OPTIMAL, Held.OPTIMAL
+            return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
         if problem.capacities:
             return self._under_capacities(problem, limits, deadline)
         try:
-            counts, value, bound = _Programme(problem, limits.prune, deadline).answer()
+            programme = _Programme(problem, limits, deadline)
+            counts, value, bound = programme.answer()
         except OutOfTime:
             return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-        return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name)
+        held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
+        by = programme.decided_by
+        return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, self.name, decided_by=by)
 
     def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
         left = unpruned(problem).choices
@@ -79,7 +82,7 @@ class DynamicProgramme:
             places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
             if overdrawn(problem, places) is None:
                 return replace(found, choices=tuple(places))
-        return _searched(self.name, problem, limits.prune, deadline)
+        return _searched(self.name, problem, limits, deadline)
 
 
 def _best_of_counts(task: TaskOptions, offered: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,52 +94,58 @@ def _best_of_counts(task: TaskOptions, offered: NDArray[np.int64]) -> NDArray[np
     return offered[order[first]]
 
 
-def _searched(name: str, problem: AllocationProblem, prune: bool, deadline: float) -> SolveResult:
+def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
     """Search all options, with a bonus for those that keep a task's count unless that costs value."""
+    gap = max(CERTIFIED_GAP, limits.gap)
     table = option_table(problem)
     bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
-    choices, value, bound, proven = _favouring(bonus, problem, table, prune, deadline)
-    if proven and bound - value > CERTIFIED_GAP * abs(value):
+    choices, value, bound, proven = _favouring(bonus, problem, table, limits, deadline)
+    if proven and bound - value > gap * abs(value):
         # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-        choices, value, bound, proven = _favouring(0.0, problem, table, prune, deadline)
+        choices, value, bound, proven = _favouring(0.0, problem, table, limits, deadline)
     counts = counts_of(problem, choices)
     if proven:
-        return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, name, choices=choices)
+        held = Held.OPTIMAL if proves(problem, bound, value) or limits.gap <= CERTIFIED_GAP else Held.INCUMBENT
+        return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, name, choices=choices)
     late = perf_counter() > deadline
     reason = StopReason.TIME_LIMIT if late else StopReason.HEURISTIC
     return SolveResult(counts, value, bound, reason, Held.INCUMBENT, name, choices=choices)
 
 
 def _favouring(
-    bonus: float, problem: AllocationProblem, table: OptionTable, prune: bool, deadline: float
+    bonus: float, problem: AllocationProblem, table: OptionTable, limits: Limits, deadline: float
 ) -> tuple[tuple[int, ...], float, float, bool]:
-    """Choices, their value, a bound on all values, and whether none are better once the bonus is added."""
+    """Choices, their value, a bound on all values, and whether none are better (by the gap) once the bonus is added."""
     values = table.values.copy()
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
     favoured = replace(table, values=values)
     relaxed = relax_all(favoured)
-    found = searched(favoured, relaxed, deadline, narrow=prune)
+    gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
+    found = searched(favoured, relaxed, deadline, narrow=limits.prune, gap=gap)
     choices = tuple(found.choices.tolist())
     value = objective(problem, choices=choices)
-    return choices, value, max(value, relaxed.bound - found.least), found.proven
+    return choices, value, max(value, relaxed.bound - found.least), found.within(gap, relaxed.bound)
 
 
 class _Programme:
     """One problem's value table, solved as often as its ties need: mostly once."""
 
-    def __init__(self, problem: AllocationProblem, prune: bool, deadline: float) -> None:
-        self.problem, self.prune, self.deadline = problem, prune, deadline
+    def __init__(self, problem: AllocationProblem, limits: Limits, deadline: float) -> None:
+        self.problem, self.prune, self.deadline = problem, limits.prune, deadline
+        # Up to this gap all is proven anyway.
+        self.gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
+        self.decided_by = DecidedBy.BACKEND
         self.table = value_table(problem.tasks, problem.nodes)
         # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
         most = self.table.item(int(self.table.argmax()))
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
 
     def answer(self) -> tuple[tuple[int, ...], float, float]:
-        """Counts, their value, and a bound no more than `CERTIFIED_GAP` above it."""
+        """Counts, their value, and a bound no more than `CERTIFIED_GAP`, or the gap asked for, above it."""
         counts, bound = self.best(self.scale)
         value = self.worth(counts)
-        if bound - value <= CERTIFIED_GAP * abs(value):
+        if bound - value <= max(CERTIFIED_GAP, self.gap) * abs(value):
             return counts, value, max(bound, value)
         # The optimum is much smaller than the scale was taken to be, so the bonus may have outweighed values.
         exact, bound = self.best(0.0)
@@ -168,6 +177,11 @@ class _Programme:
     def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
         """`best` among counts whose loss against the Lagrangian bound is small, widened until that proves enough."""
         relaxed = relax(favoured, self.problem.nodes)
+        if self.gap:
+            known = tuple(relaxed.choices.tolist())
+            if self._is_enough(known, relaxed.bound):
+                self.decided_by = DecidedBy.SEARCH
+                return known, relaxed.bound
         # What ties within the slack, or are told apart by rounding alone, must be inside as well.
         margin = bonus + ROUNDING * self.scale
         # A window as wide as the gap to a known allocation always proves enough; without a gap it is narrow.
@@ -183,9 +197,16 @@ class _Programme:
                 missing = relaxed.bound - found[1] + margin
                 if missing <= budget:
                     return found
+                if self.gap and self._is_enough(found[0], relaxed.bound):
+                    return found[0], relaxed.bound
             if perf_counter() > self.deadline:
                 raise OutOfTime
             budget = min(missing * (1.0 + ROUNDING), GROWTH * budget)
+
+    def _is_enough(self, counts: tuple[int, ...], bound: float) -> bool:
+        """Whether counts are within the gap asked for of a bound."""
+        value = self.worth(counts)
+        return bound - value <= self.gap * abs(value)
 
 
 def _last_offered(table: NDArray[np.float64]) -> list[int]:
@@ -237,10 +258,8 @@ def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> 
             # The last task alone: the best of the counts up to each state.
             np.maximum.accumulate(values[j], out=row[pad : pad + sizes[j]])
         else:
-            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work)
+            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work, deadline)
         row[stop : stop + pad - 1] = row[stop - 1]
-        if perf_counter() > deadline:
-            raise OutOfTime
     return rows, pad
 
 
@@ -251,10 +270,13 @@ def _convolve(
     start: int,
     stop: int,
     work: NDArray[np.float64],
+    deadline: float,
 ) -> None:
     """``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``."""
     size = len(column)
     for first in range(start, stop, BLOCK):
+        if perf_counter() > deadline:
+            raise OutOfTime
         last = min(stop, first + BLOCK)
         # Entry (n, s) is below[s - n]; the constructor is much cheaper than `as_strided`.
         shifted: NDArray[np.float64] = np.ndarray((size, last - first), np.float64, below, first * 8, (-8, 8))

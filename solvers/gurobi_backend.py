@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.count_level import NO_SOLUTION, Outcome, solve_count_model
-from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
+from solvers.problem import AllocationProblem, Limits, OutOfTime, SolveResult, StopReason
 from solvers.segments import CountModel
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class GurobiSolver:
     _STATUS = {  # noqa: RUF012 - class data, never changed
         "OPTIMAL": StopReason.OPTIMAL,
         "TIME_LIMIT": StopReason.TIME_LIMIT,
+        "NODE_LIMIT": StopReason.TIME_LIMIT,
     }
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -69,13 +71,16 @@ class GurobiSolver:
             return str(error)
         return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"
 
-    def _run(self, model: CountModel, limits: Limits) -> Outcome:
+    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
         import gurobipy
 
+        deadline = perf_counter() + limits.time_s
         try:
             with gurobipy.Model(env=environment(self.name)) as target:
-                self._write(target, model)
-                target.Params.TimeLimit = limits.time_s
+                self._write(target, model, deadline)
+                target.Params.TimeLimit = max(0.0, deadline - perf_counter())
+                if branches is not None:
+                    target.Params.NodeLimit = branches
                 target.Params.MIPGap = limits.gap
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads
@@ -88,7 +93,7 @@ class GurobiSolver:
             raise unavailable(self.name, error.errno, str(error), model.objective.size) from error
 
     @staticmethod
-    def _write(target: gurobipy.Model, model: CountModel) -> None:
+    def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
         import gurobipy
 
         target.ModelSense = gurobipy.GRB.MAXIMIZE
@@ -98,6 +103,8 @@ class GurobiSolver:
         ).tolist()
         starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
         for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):
+            if perf_counter() > deadline:
+                raise OutOfTime
             entries = slice(starts[row], starts[row + 1])
             total = gurobipy.LinExpr(coefficients[entries], [columns[index] for index in indices[entries]])
             if np.isfinite(lower):

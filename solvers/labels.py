@@ -67,9 +67,19 @@ class Found:
         """Whether there is no better allocation."""
         return self.least >= self.shortfall
 
+    def within(self, gap: float, bound: float) -> bool:
+        """Whether there is none that is better by more than a relative `gap`, if `bound` is the Lagrangian one."""
+        return self.shortfall - self.least <= gap * abs(bound - self.shortfall)
+
 
 def search(
-    table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf, narrow: bool = True
+    table: OptionTable,
+    relaxed: Relaxation,
+    deadline: float,
+    *,
+    effort: float = math.inf,
+    narrow: bool = True,
+    gap: float = 0.0,
 ) -> Found:
     """Best allocation, proven unless that takes too long.
 
@@ -84,6 +94,8 @@ def search(
         Most candidates that a pass may look at.
     narrow : bool
         Whether budgets are used. Without them limits and dominance alone drop labels.
+    gap : float
+        An allocation than which none is better by more than this share is as good as the best.
 
     Returns
     -------
@@ -92,7 +104,7 @@ def search(
     found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
     offered = np.isfinite(relaxed.losses)
     size = float(np.abs(np.where(offered, table.values, 0.0)).max(axis=1).sum())
-    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort)
+    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap)
     if not narrow:
         return labels.tried(math.inf, found, few=False)[0]
     losses = np.sort(relaxed.losses[offered])
@@ -124,15 +136,16 @@ class _Labels:
     margin: float
     deadline: float
     effort: float
+    gap: float
 
     def deepened(self, budget: float, found: Found, *, few: bool) -> Found:
         """Passes within budgets that grow, until one proves the best of them, or with `few` labels might have."""
         budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
-        done = found.proven
+        done = found.within(self.gap, self.relaxed.bound)
         while not done:
             enough = budget >= found.shortfall
             found, given_up = self.tried(min(budget, found.shortfall), found, few=few)
-            done = found.proven or given_up or (few and enough)
+            done = found.within(self.gap, self.relaxed.bound) or given_up or (few and enough)
             budget *= GROWTH
         return found
 

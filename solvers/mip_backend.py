@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import SolverUnavailableError
-from solvers.count_level import Outcome, solve_count_model
+from solvers.count_level import Outcome, apart, solve_count_model
 from solvers.highs_backend import claim_threads
 from solvers.problem import AllocationProblem, Limits, SolveResult
-from solvers.python_mip import quiet_model, run, write
+from solvers.python_mip import quiet_model, solve_written
 from solvers.segments import CountModel
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ class _PythonMip:
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        return solve_count_model(self.name, self._run, problem, limits, order_equals=self._engine == "CBC")
+        run = apart(self.name, self._run)
+        return solve_count_model(self.name, run, problem, limits, order_equals=self._engine == "CBC")
 
-    def _run(self, model: CountModel, limits: Limits) -> Outcome:
-        target = write(self._empty(), model)
+    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+        target = self._empty()
         self._set_threads(target, limits.threads)
-        return run(target, self.name, limits)
+        return solve_written(target, model, self.name, limits, branches)
 
     def _empty(self) -> mip.Model:
         return quiet_model(self._engine)

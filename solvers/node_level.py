@@ -17,15 +17,17 @@ Liu et al., arXiv:2106.12091, section 3.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import UnsupportedProblemError
-from solvers.count_level import solve_count_model
+from solvers.count_level import Outcome, apart, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult
-from solvers.python_mip import quiet_model, run, write
+from solvers.python_mip import quiet_model, solve_written
 from solvers.segments import CountModel
 
 __all__ = ["NodeLevelSolver", "with_nodes"]
@@ -57,23 +59,41 @@ class NodeLevelSolver:
             raise UnsupportedProblemError(
                 f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {sum(held)}."
             )
-        return solve_count_model(
-            self.name,
-            lambda model, left: run(write(quiet_model("CBC"), with_nodes(model, held, problem.nodes)), self.name, left),
-            problem,
-            replace(limits, prune=False),
-            order_equals=True,
-        )
+        held_nodes = _HeldNodes(self.name, tuple(held), problem.nodes)
+        run = apart(self.name, held_nodes.run)
+        found = solve_count_model(self.name, run, problem, replace(limits, prune=False), order_equals=True)
+        if found.model_rows is None or found.model_columns is None:
+            return found
+        # What `with_nodes` adds.
+        tasks, nodes = len(held), problem.nodes
+        rows, columns = found.model_rows + nodes + 3 * tasks, found.model_columns + tasks * nodes + tasks
+        return replace(found, model_rows=rows, model_columns=columns)
 
 
-def with_nodes(model: CountModel, held: list[int], nodes: int) -> CountModel:
+@dataclass(frozen=True, slots=True)
+class _HeldNodes:
+    """What the process that solves has to know beside the count-level model."""
+
+    name: str
+    held: tuple[int, ...]
+    nodes: int
+
+    def run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+        """Solve `model` with the nodes written out."""
+        deadline = perf_counter() + limits.time_s
+        whole = with_nodes(model, self.held, self.nodes)
+        left = replace(limits, time_s=max(0.0, deadline - perf_counter()))
+        return solve_written(quiet_model("CBC"), whole, self.name, left, branches)
+
+
+def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:
     """Extend the count-level `model` by who gets which node.
 
     Parameters
     ----------
     model : CountModel
         It says what a count is worth; its columns come first.
-    held : list of int, length J
+    held : sequence of int, length J
         Nodes each task holds now: the first `held[0]` nodes are task 0's, and so on; those left over are free.
     nodes : int
         Idle nodes N.

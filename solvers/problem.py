@@ -20,16 +20,22 @@ from numpy.typing import NDArray
 
 __all__ = [
     "AllocationProblem",
+    "DecidedBy",
     "Floor",
     "Held",
     "Limits",
     "LinearRow",
+    "OutOfTime",
     "SolveResult",
     "Solver",
     "StopReason",
     "TaskOptions",
     "counts_on_offer",
 ]
+
+
+class OutOfTime(Exception):  # noqa: N818 - a signal between modules of this package, not an error
+    """A deadline has passed."""
 
 
 class StopReason(StrEnum):
@@ -46,6 +52,22 @@ class Held(StrEnum):
     OPTIMAL = "optimal"
     INCUMBENT = "incumbent"
     NOTHING = "nothing"
+
+
+class DecidedBy(StrEnum):
+    """What found the allocation that is held: the backend of that name, or what went before it.
+
+    ``TRIVIAL``: there was nothing to choose, as each task had one option, or nothing to share, as there was enough for
+    the best of each. ``DOMINANCE``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy,
+    exchanges, labels) proved it, or knew none worse when the backend ran out of time. ``BACKEND``: the solver itself.
+    ``KEPT``: nothing was found, so that things stay as they are.
+    """
+
+    TRIVIAL = "trivial"
+    DOMINANCE = "dominance"
+    SEARCH = "search"
+    BACKEND = "backend"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +246,7 @@ class Limits:
     Parameters
     ----------
     time_s : float
-        Wall-clock seconds of one solve.
+        Wall-clock seconds of one solve, which ends by then, or a tenth of that (at least 0.2 s) later.
     gap : float
         Relative gap between bound and incumbent at which an exact solver may stop.
     threads : int
@@ -260,6 +282,13 @@ class SolveResult:
     choices : tuple of int, length J, or None
         The option each task gets, by its place among the task's own. A solver of problems with capacities gives these,
         others may; the registry's wrapper fills in choices from counts and counts from choices.
+    decided_by : DecidedBy
+        What found it; the registry's wrapper says `KEPT` where nothing is held.
+    model_rows, model_columns : int or None
+        Size of the model that a backend was given, the largest if there were several; None if it was given none.
+    backend_s : float or None
+        Wall-clock seconds of `solve_s` within the backend; None where it was not asked. Of a solver that says nothing
+        and decided by itself the registry's wrapper takes them to be all.
     """
 
     counts: tuple[int, ...] | None
@@ -270,6 +299,10 @@ class SolveResult:
     solver: str
     solve_s: float = 0.0
     choices: tuple[int, ...] | None = None
+    decided_by: DecidedBy = DecidedBy.BACKEND
+    model_rows: int | None = None
+    model_columns: int | None = None
+    backend_s: float | None = None
 
     @property
     def gap(self) -> float:

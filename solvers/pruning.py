@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
 from solvers.labels import Found, search
-from solvers.problem import AllocationProblem
+from solvers.problem import AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
-__all__ = ["Pruned", "dominated", "prune", "searched", "unpruned"]
+__all__ = ["Pruned", "dominated", "prune", "searched", "searched_on", "unpruned"]
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
@@ -29,6 +30,8 @@ EFFORT = 2**21
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
 MOST_EXCHANGES = 10
+# Options are compared with each other for dominance, which for so many takes some 50 ms a task.
+MOST_COMPARED = 2_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +46,27 @@ class Pruned:
         Choices of a feasible allocation; None if nothing was pruned.
     bound : float
         No allocation of the whole problem is worth more; infinity if nothing was pruned.
+    decided_by : DecidedBy
+        What left one option a task, where that is so.
+    searchable : bool
+        Whether `searched_on` may leave fewer.
     """
 
     choices: tuple[NDArray[np.int64], ...]
     incumbent: tuple[int, ...] | None = None
     bound: float = math.inf
+    decided_by: DecidedBy = DecidedBy.TRIVIAL
+    searchable: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether one allocation is left."""
+        return all(left.size == 1 for left in self.choices)
+
+    @property
+    def size(self) -> int:
+        """Options of all tasks."""
+        return sum([left.size for left in self.choices])
 
 
 def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
@@ -60,14 +79,46 @@ def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
         return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
     if problem.capacities:
         return _prune_under_capacities(problem, deadline)
+    table, relaxed = _relaxed(problem)
+    choices = _improve(table, relaxed, deadline)
+    value = float(table.values[np.arange(choices.size), choices].sum())
+    by = DecidedBy.DOMINANCE if any(relaxed.multipliers) else DecidedBy.TRIVIAL
+    return _pruned(problem, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
+
+
+def _relaxed(problem: AllocationProblem) -> tuple[OptionTable, Relaxation]:
+    """All counts of a problem without capacities, each option in the place that is its count."""
     values = value_table(problem.tasks, problem.nodes)
     counts = np.tile(np.arange(values.shape[1], dtype=np.float64), (len(values), 1))
-    table, relaxed = OptionTable(values, (counts,), (problem.nodes,)), relax(values, problem.nodes)
-    choices = _improve(table, relaxed)
-    value = float(values[np.arange(choices.size), choices].sum())
-    left = _within(relaxed, relaxed.bound - value, value)
+    return OptionTable(values, (counts,), (float(problem.nodes),)), relax(values, problem.nodes)
+
+
+def _pruned(
+    problem: AllocationProblem,
+    relaxed: Relaxation,
+    counts: NDArray[np.int64],
+    shortfall: float,
+    bound: float,
+    by: DecidedBy,
+) -> Pruned:
+    """Options that may be better than the allocation of these counts, which falls so short of the relaxation."""
+    left = _within(relaxed, shortfall, relaxed.bound - shortfall)
     kept = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
-    return Pruned(tuple(kept), choices_of(problem, choices.tolist()), relaxed.bound)
+    known = choices_of(problem, counts.tolist())
+    return Pruned(tuple(kept), known, bound, by, searchable=by is not DecidedBy.SEARCH)
+
+
+def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
+    """Go on by `solvers.labels` where pruning without capacities left a choice, for no more than some 0.1 s."""
+    if perf_counter() > deadline:
+        return pruned
+    table, relaxed = _relaxed(problem)
+    found = searched(table, relaxed, deadline, effort=EFFORT)
+    bound = relaxed.bound - found.least
+    if not found.proven:
+        return _pruned(problem, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
+    best = choices_of(problem, found.choices.tolist())
+    return Pruned(tuple([np.array([choice]) for choice in best]), best, bound, DecidedBy.SEARCH)
 
 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
@@ -76,18 +127,27 @@ def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Prun
     found = searched(table, relaxed, deadline, effort=EFFORT)
     incumbent, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
     if found.proven:
-        return Pruned(tuple(found.choices[:, None]), incumbent, bound)
+        by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
+        return Pruned(tuple(found.choices[:, None]), incumbent, bound, by)
     kept = _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)
     return _undominated(problem, Pruned(tuple(kept), incumbent, bound))
 
 
 def searched(
-    table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf, narrow: bool = True
+    table: OptionTable,
+    relaxed: Relaxation,
+    deadline: float,
+    *,
+    effort: float = math.inf,
+    narrow: bool = True,
+    gap: float = 0.0,
 ) -> Found:
     """`solvers.labels.search` from a greedy allocation."""
-    choices = _improve(table, relaxed)
+    choices = _improve(table, relaxed, deadline)
     value = math.fsum(table.values[np.arange(choices.size), choices])
-    return search(table, replace(relaxed, choices=choices, value=value), deadline, effort=effort, narrow=narrow)
+    return search(
+        table, replace(relaxed, choices=choices, value=value), deadline, effort=effort, narrow=narrow, gap=gap
+    )
 
 
 def _within(relaxed: Relaxation, loss: float, value: float) -> list[NDArray[np.int64]]:
@@ -109,9 +169,12 @@ def unpruned(problem: AllocationProblem) -> Pruned:
 
 
 def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
-    """Without options that another one of the task matches in all that counts."""
+    """Without options that another one of the task matches in all that counts, but of too many options."""
     kept = []
     for number, left in enumerate(options.choices):
+        if left.size > MOST_COMPARED:
+            kept.append(left)
+            continue
         task = problem.tasks[number]
         # Rows may want nodes as well as limit them: only options of one count can then stand in for one another.
         wanted = [task.counts[left]] if problem.rows else []
@@ -119,7 +182,8 @@ def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
         uses: Sequence[NDArray[np.float64]] = [] if task.uses is None else list(task.uses[:, left])
         good, bad = (task.values[left], *wanted, *earned), (task.counts[left], *uses)
         kept.append(left[~dominated(np.array(good), np.array(bad))])
-    return replace(options, choices=tuple(kept))
+    by = options.decided_by if options.decided else DecidedBy.DOMINANCE
+    return replace(options, choices=tuple(kept), decided_by=by)
 
 
 def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -140,8 +204,8 @@ def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np
     return np.asarray((no_worse & (~no_worse.T | earlier)).any(axis=0))
 
 
-def _improve(table: OptionTable, relaxed: Relaxation) -> NDArray[np.int64]:
-    """Best choices reached from the relaxation's by changing one task, or two at once, while that gains."""
+def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArray[np.int64]:
+    """Best choices reached from the relaxation's by changing one task, or two at once, while that gains in time."""
     values, losses = table.values, relaxed.losses
     chosen = relaxed.choices.copy()
     rows = np.arange(len(values))
@@ -149,7 +213,7 @@ def _improve(table: OptionTable, relaxed: Relaxation) -> NDArray[np.int64]:
     for _ in range(len(values) + MOST_EXCHANGES):
         now = values[rows, chosen]
         gap = relaxed.bound - float(now.sum())
-        if gap <= tolerance:
+        if gap <= tolerance or perf_counter() > deadline:
             break
         tasks, choices = np.nonzero(losses <= gap)
         gains = values[tasks, choices] - now[tasks]

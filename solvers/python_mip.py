@@ -6,12 +6,14 @@ Models hold no special ordered sets: CBC crashes the process on them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, Outcome
+from solvers.count_level import NO_SOLUTION, OUT_OF_TIME, Outcome
 from solvers.gurobi_backend import NO_LICENCE, SIZE_LIMIT_EXCEEDED, unavailable
 from solvers.problem import Limits, StopReason
 from solvers.segments import CountModel
@@ -19,7 +21,7 @@ from solvers.segments import CountModel
 if TYPE_CHECKING:
     import mip
 
-__all__ = ["STATUS", "quiet_model", "run", "write"]
+__all__ = ["STATUS", "quiet_model", "run", "solve_written", "write"]
 
 # https://docs.python-mip.com/en/latest/classes.html#mip.OptimizationStatus
 # Whatever is not listed is an error.
@@ -63,7 +65,15 @@ def write(target: mip.Model, model: CountModel) -> mip.Model:
     return target
 
 
-def run(target: mip.Model, name: str, limits: Limits) -> Outcome:
+def solve_written(target: mip.Model, model: CountModel, name: str, limits: Limits, branches: int | None) -> Outcome:
+    """Copy `model` into the empty `target`, and solve that in the time which is left then."""
+    deadline = perf_counter() + limits.time_s
+    write(target, model)
+    left_s = deadline - perf_counter()
+    return OUT_OF_TIME if left_s <= 0 else run(target, name, replace(limits, time_s=left_s), branches)
+
+
+def run(target: mip.Model, name: str, limits: Limits, branches: int | None = None) -> Outcome:
     """Optimise `target` and translate what came of it.
 
     Raises
@@ -75,8 +85,9 @@ def run(target: mip.Model, name: str, limits: Limits) -> Outcome:
 
     target.max_mip_gap = limits.gap
     target.max_mip_gap_abs = 0.0
+    most = {} if branches is None else {"max_nodes": branches}
     try:
-        status = target.optimize(max_seconds=limits.time_s)
+        status = target.optimize(max_seconds=limits.time_s, **most)
     except InterfacingError as error:
         # python-mip hands on Gurobi's error code in the text alone.
         code = next((code for code in (NO_LICENCE, SIZE_LIMIT_EXCEEDED) if str(code) in str(error)), 0)

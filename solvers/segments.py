@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE
-from solvers.problem import AllocationProblem, Floor, LinearRow
+from solvers.problem import AllocationProblem, Floor, LinearRow, OutOfTime
 from solvers.runs import Run, modes, runs
 
 __all__ = ["CountModel", "formulate"]
@@ -106,6 +107,7 @@ class CountModel:
 class _Builder:
     """Columns and rows as they are written down; what a column gains is its value, then whatever else is added up."""
 
+    deadline: float = math.inf
     gains: list[tuple[float, ...]] = field(default_factory=list)
     lower: dict[int, float] = field(default_factory=dict)
     upper: list[float] = field(default_factory=list)
@@ -129,7 +131,15 @@ class _Builder:
         return len(self.upper) - 1
 
     def row(self, columns: Sequence[int], coefficients: Sequence[float], lower: float, upper: float) -> None:
-        """Write ``lower <= sum of coefficient x column <= upper``."""
+        """Write ``lower <= sum of coefficient x column <= upper``.
+
+        Raises
+        ------
+        OutOfTime
+            If it is too late.
+        """
+        if perf_counter() > self.deadline:
+            raise OutOfTime
         self.indices.extend(columns)
         self.coefficients.extend(coefficients)
         self.starts.append(len(self.indices))
@@ -195,7 +205,11 @@ class _Builder:
 
 
 def formulate(
-    offered: Sequence[NDArray[np.int64]], problem: AllocationProblem, *, order_equals: bool = False
+    offered: Sequence[NDArray[np.int64]],
+    problem: AllocationProblem,
+    *,
+    order_equals: bool = False,
+    deadline: float = math.inf,
 ) -> CountModel:
     """Write the model of the options of `problem` that are still `offered`, for each task by their places.
 
@@ -203,8 +217,13 @@ def formulate(
     allocation is worth, and CBC takes no constant through python-mip.
 
     With `order_equals`, tasks of equal options are ordered by their counts; not if rows or a floor may tell them apart.
+
+    Raises
+    ------
+    OutOfTime
+        If the model is not written at the `deadline`, as `time.perf_counter` tells time.
     """
-    builder = _Builder()
+    builder = _Builder(deadline)
     base, idle, order = [], [], []
     for number, left in enumerate(offered):
         places, pieces = _pieces(problem, number, left)

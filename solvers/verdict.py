@@ -8,7 +8,7 @@ from operator import index
 
 from bftrainer.errors import SolverError
 from solvers.evaluation import assess, proves
-from solvers.problem import AllocationProblem, Held, SolveResult, StopReason
+from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
 
 __all__ = ["verified"]
 
@@ -26,6 +26,7 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
     counts, choices, value = None, None, math.nan
     try:
         reason, held, bound = StopReason(result.stop_reason), Held(result.held), float(result.bound)
+        by = DecidedBy(result.decided_by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
     told = result.counts if result.choices is None else result.choices
@@ -44,7 +45,11 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
             bound = value
         if held is Held.OPTIMAL and not proves(problem, bound, value):
             held = Held.INCUMBENT
-    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices)
+    by, spent_s = by if told is not None else DecidedBy.KEPT, result.backend_s
+    if spent_s is None and by is DecidedBy.BACKEND:
+        spent_s = solve_s
+    size = result.model_rows, result.model_columns
+    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, spent_s)
 
 
 def _whole(numbers: Sequence[int] | None) -> tuple[int, ...] | None:

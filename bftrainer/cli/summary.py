@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from bftrainer.cli.rows import duration, percent, write_rows
+from bftrainer.report.metrics import settled_before
 
 __all__ = ["render_summary"]
 
@@ -146,6 +147,7 @@ _ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
     ("energy", _energy),
     ("emissions", _emissions),
     ("optimality", _optimality),
+    ("  asked", settled_before),
     ("decision time", _decision_time),
     ("wall time", _wall_time),
 )

@@ -93,6 +93,10 @@ def _decisions_table(result: RunResult) -> pa.Table:
             "held": texts(["kept" if answer.held is Held.NOTHING else answer.held.value for answer in solved]),
             "solver": texts([answer.solver for answer in solved]),
             "solve_s": reals([answer.solve_s for answer in solved]),
+            "decided_by": texts([answer.decided_by.value for answer in solved]),
+            "model_rows": known_integers([answer.model_rows for answer in solved]),
+            "model_columns": known_integers([answer.model_columns for answer in solved]),
+            "backend_s": reals([math.nan if answer.backend_s is None else answer.backend_s for answer in solved]),
         }
     )
     if not _is_tuned(result):

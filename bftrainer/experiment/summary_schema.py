@@ -87,6 +87,7 @@ def _schema() -> type[BaseModel]:
         "inputs": (dict[str, Source | list[Source] | None] | None, None),
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),
+        "decided_by": (dict[str, int] | None, None),
         "below_large_idle": (below | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
-from solvers.problem import Held
+from bftrainer.report.glossary import shown
+from solvers.problem import DecidedBy, Held
 
-__all__ = ["Intervals", "decision_metrics", "pool_metrics", "task_metrics"]
+__all__ = ["Intervals", "decision_metrics", "pool_metrics", "settled_before", "task_metrics"]
 
 Floats = NDArray[np.float64]
+_SETTLED = {
+    DecidedBy.DOMINANCE: "exact pruning settled",
+    DecidedBy.SEARCH: "search settled",
+    DecidedBy.TRIVIAL: "nothing to choose in",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +150,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
 
 
 def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
-    """How many decisions are proven optimal, hold an incumbent or nothing, and how long they took, per solver too."""
+    """How many decisions are proven optimal, hold an incumbent or nothing, who found that, and how long it took."""
     results = [record.decision.result for record in decisions if record.decision.result is not None]
     held = [result.held for result in results]
     gaps = [result.gap for result in results if result.counts is not None and math.isfinite(result.gap)]
@@ -157,9 +163,29 @@ def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
         "decisions_incumbent": held.count(Held.INCUMBENT),
         "decisions_kept": held.count(Held.NOTHING),
         "gap_max": max(gaps) if gaps else None,
+        "decided_by": {by.value: sum(result.decided_by is by for result in results) for by in DecidedBy},
+        "backend_asked": sum(result.backend_s is not None for result in results),
+        "backend_s": math.fsum(result.backend_s or 0.0 for result in results),
         **_times([result.solve_s for result in results]),
         "solvers": {name: {"decisions": len(solve_s), **_times(solve_s)} for name, solve_s in sorted(times.items())},
     }
+
+
+def settled_before(summary: Mapping[str, Any]) -> str | None:
+    """How often the solver was asked, and what settled the other decisions; None if it decided all, or nobody noted it.
+
+    Examples
+    --------
+    >>> by = {"trivial": 5, "dominance": 50, "search": 2, "backend": 42, "kept": 1}
+    >>> settled_before({"decisions": 100, "decided_by": by, "backend_asked": 44, "solvers": {"cbc": {}}})
+    'cbc was asked in 44.00 % of decisions; exact pruning settled 50, search settled 2, nothing to choose in 5'
+    """
+    by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
+    if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:
+        return None
+    text = f"{' or '.join(summary['solvers'])} was asked in {shown(asked / total, 'share')} of decisions"
+    settled = ", ".join(f"{what} {by[key]:,}" for key, what in _SETTLED.items() if by.get(key))
+    return f"{text}; {settled}" if settled else text
 
 
 def _times(solve_s: Sequence[float]) -> dict[str, float | None]:

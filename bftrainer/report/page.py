@@ -16,6 +16,7 @@ from bftrainer.report.chart import Chart
 from bftrainer.report.charts import completion_chart, gantt_chart, pool_chart, power_chart
 from bftrainer.report.comparison import compared, input_files
 from bftrainer.report.glossary import GLOSSARY, shown
+from bftrainer.report.metrics import settled_before
 from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart
 
 __all__ = ["MOST_GANTTS", "LogFigures", "page"]
@@ -218,7 +219,9 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
             f"{shown(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
             for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
         )
-        found.append(f"{lead}{text}. {times}; solver {', '.join(s['solvers'])}.")
+        settled = settled_before(s)
+        before = f" {settled[0].upper()}{settled[1:]}." if settled else ""
+        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}.")
     return found
 
 

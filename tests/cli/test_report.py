@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import shutil
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.cli.group import cli, guarded
@@ -78,6 +80,28 @@ def test_report(call, tmp_path):
     check_refusal(call("report", "short", "-o", page))
     assert call("report", "short", "long", "-o", page, "--force").status == 0
     assert "2 runs on idle nodes" in page.read_text()
+
+
+def test_who_decided_is_said_on_every_surface(call, tmp_path):
+    """Terminal, page and comparison say how often the solver was asked; a run that did not note it is read as well."""
+    done = call("replay", "--solver", "cbc", "--max-events", 60, "--no-baseline", "--output-dir", tmp_path / "cbc")
+    summary = json.loads((tmp_path / "cbc" / "summary.json").read_text())
+    share = f"cbc was asked in {100 * summary['backend_asked'] / summary['decisions']:.2f} % of decisions"
+    assert share in done.out
+    assert call("report", tmp_path / "cbc", "-o", tmp_path / "page.html").status == 0
+    assert share[1:] in (tmp_path / "page.html").read_text()
+    table = pq.read_table(tmp_path / "cbc" / "decisions.parquet")
+    assert (
+        table["model_columns"].null_count == table["backend_s"].null_count == table.num_rows - summary["backend_asked"]
+    )
+    older = shutil.copytree(tmp_path / "cbc", tmp_path / "older")
+    new = ("decided_by", "model_rows", "model_columns", "backend_s", "backend_asked")
+    pq.write_table(table.drop([name for name in new if name in table.column_names]), older / "decisions.parquet")
+    kept = {key: value for key, value in summary.items() if key not in new}
+    (older / "summary.json").write_text(json.dumps(kept))
+    for words in (("report", older, "-o", tmp_path / "older.html"), ("compare", older, tmp_path / "cbc")):
+        assert call(*words).status == 0, words
+    assert "was asked in" not in (tmp_path / "older.html").read_text()
 
 
 def test_a_replay_makes_its_page(call, tmp_path):

@@ -29,10 +29,10 @@ SUMMARY = (
     "rescale_loss_share preemption_loss_work preemption_loss_share efficiency efficiency_horizon_s "
     "loss_variability_share loss_horizon_share return_on_investment tasks_total tasks_started tasks_completed "
     "makespan_s turnaround_mean_s turnaround_p90_s wait_mean_s preemptions rescales decisions_optimal "
-    "decisions_incumbent decisions_kept gap_max solve_s_median solve_s_p95 solve_s_max load_s "
-    "replay_s baseline_s wall_s"
+    "decisions_incumbent decisions_kept gap_max decided_by backend_asked backend_s solve_s_median solve_s_p95 "
+    "solve_s_max load_s replay_s baseline_s wall_s"
 )
-WALL_CLOCK = ("load_s", "replay_s", "baseline_s", "wall_s")
+WALL_CLOCK = ("load_s", "replay_s", "baseline_s", "wall_s", "backend_s")
 
 
 def write(result: RunResult, directory: Path) -> Path:
@@ -97,7 +97,7 @@ def test_equal_runs_give_equal_files(tmp_path, initial, decide_on):
     one, other = (write(run_replay(**options), tmp_path / name) for name in ("one", "other"))
     for name in ("step-logs.csv", "tasks.parquet", "allocation.parquet"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
-    tables = [pq.read_table(place / "decisions.parquet").drop(["solve_s"]) for place in (one, other)]
+    tables = [pq.read_table(place / "decisions.parquet").drop(["solve_s", "backend_s"]) for place in (one, other)]
     assert tables[0].equals(tables[1])
     texts = [json.dumps(steady(json.loads((place / "summary.json").read_text()))) for place in (one, other)]
     assert texts[0] == texts[1]
@@ -156,7 +156,8 @@ def test_parquet_schemas(run):
         "decisions": {
             "event": counts, "time": TIME, "nodes": counts, "tasks": pa.list_(names), "before": pa.list_(counts),
             "after": pa.list_(counts), "objective": numbers, "bound": numbers, "gap": numbers, "stop_reason": names,
-            "held": names, "solver": names, "solve_s": numbers,
+            "held": names, "solver": names, "solve_s": numbers, "decided_by": names, "model_rows": counts,
+            "model_columns": counts, "backend_s": numbers,
         },
         "tasks": {
             "task": names, "submitted": TIME, "started": TIME, "completed": TIME, "work_done": numbers,

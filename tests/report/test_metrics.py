@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from bftrainer.model import Decision, ScalingCurve, TaskSpec
 from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
 from bftrainer.report import Intervals, decision_metrics, pool_metrics, task_metrics
-from solvers import Held, SolveResult, StopReason
+from bftrainer.report.metrics import settled_before
+from solvers import DecidedBy, Held, SolveResult, StopReason
 
 
 def event(time_s: float, elapsed_s: float, **changes: float) -> EventRecord:
@@ -159,3 +161,31 @@ def test_decision_metrics_of_nothing_decided():
     assert metrics["decisions"] == 0
     assert {metrics[name] for name in ("gap_max", "solve_s_median", "solve_s_p95", "solve_s_max")} == {None}
     assert metrics["solvers"] == {}
+
+
+def test_who_decided_is_counted():
+    """Decisions are counted by what found them, those that the backend was asked about besides, and its time summed."""
+    found = {
+        DecidedBy.TRIVIAL: (None, 1),
+        DecidedBy.DOMINANCE: (None, 2),
+        DecidedBy.SEARCH: (0.5, 1),
+        DecidedBy.BACKEND: (0.25, 3),
+    }
+    records = []
+    for by, (spent_s, times) in found.items():
+        record = decided(Held.OPTIMAL, StopReason.OPTIMAL, "cbc", 1.0)
+        result = replace(record.decision.result, decided_by=by, backend_s=spent_s)
+        records += [replace(record, decision=replace(record.decision, result=result))] * times
+    metrics = decision_metrics(records)
+    assert metrics["decided_by"] == {"trivial": 1, "dominance": 2, "search": 1, "backend": 3, "kept": 0}
+    assert (metrics["backend_asked"], metrics["backend_s"]) == (4, 1.25)
+    text = settled_before(metrics)
+    assert text.startswith("cbc was asked in 57.14 % of decisions; ")
+    assert all(part in text for part in ("pruning settled 2", "search settled 1", "choose in 1"))
+
+
+@pytest.mark.parametrize("lacking", [("decided_by", "backend_asked", "backend_s"), ()], ids=["older run", "dp"])
+def test_nothing_is_said_where_the_solver_decided_all(lacking):
+    """Nor of runs that did not note who decided."""
+    metrics = decision_metrics([decided(Held.OPTIMAL, StopReason.OPTIMAL, "dp", 1.0)])
+    assert settled_before({key: value for key, value in metrics.items() if key not in lacking}) is None

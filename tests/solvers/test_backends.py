@@ -128,7 +128,7 @@ def test_a_backend_that_answers_nonsense_is_found_out() -> None:
     with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
         solve_count_model(
             "odd",
-            lambda model, _: Outcome(StopReason.OPTIMAL, model.upper, 1e4),
+            lambda model, *_: Outcome(StopReason.OPTIMAL, model.upper, 1e4),
             asked,
             Limits(prune=False),
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import equal_tasks, instance, power_instance, problems
-from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, check, labels
+from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, labels
 from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
 from solvers.exhaustive import Exhaustive
 from tests.solvers.known_optima import linear, options, problem, task
@@ -151,3 +151,34 @@ def test_values_that_cancel_under_a_cap() -> None:
         result = DynamicProgramme().solve(replace(asked, tasks=tuple(lifted)), Limits())
         assert result.held is Held.OPTIMAL
         assert result.objective == pytest.approx(optimum(seed), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("capped", [False, True], ids=["plain", "capped"])
+def test_a_gap_lets_it_stop_early(capped: bool) -> None:
+    """What a bound shows to be within the gap asked for is held, as an incumbent, and may be less than the best."""
+    rng = np.random.default_rng(11)
+    asked = [power_instance(rng, 10, 130) if capped else instance(rng, 10, 130) for _ in range(12)]
+    solver, worse = DynamicProgramme(), 0
+    for one in asked:
+        best, result = solver.solve(one, Limits()), solver.solve(one, Limits(gap=0.05))
+        assert best.held is Held.OPTIMAL
+        assert result.stop_reason is StopReason.OPTIMAL
+        assert result.gap <= 0.05
+        assert result.bound >= best.objective * (1 - 1e-9)
+        assert check(one, choices=result.choices) == result.objective if capped else check(one, result.counts)
+        worse += result.held is Held.INCUMBENT
+    assert worse > 0
+
+
+def test_what_the_first_bound_proves_is_told_from_the_recursion() -> None:
+    """A greedy allocation that a gap accepts counts as a search's; at the default gap the recursion decides."""
+    asked = problems(1, 10, 130, 12)
+    assert {DynamicProgramme().solve(one, Limits()).decided_by for one in asked} == {DecidedBy.BACKEND}
+    assert DecidedBy.SEARCH in {DynamicProgramme().solve(one, Limits(gap=0.2)).decided_by for one in asked}
+
+
+def test_up_to_the_default_gap_nothing_changes() -> None:
+    """No gap at all, the default and half of it give the same counts, ties included."""
+    for number, asked in enumerate([*problems(4, 10, 130, 20), *problems(4, 5, 25, 20)]):
+        found = {DynamicProgramme().solve(asked, Limits(gap=gap)).counts for gap in (0.0, 5e-10, 1e-9)}
+        assert len(found) == 1, number

@@ -1,0 +1,254 @@
+"""Runs of backends in processes that can be ended at any time: C code that blocks cannot be stopped in one's own.
+
+A process is started when a backend is first asked, and then kept: a run costs one message there and one back. It starts
+afresh, without this one's threads, locks and main module, so it does not matter whether this process has threads, is a
+daemon, or is some cluster's worker. It ends with the process that started it, however that ends. Threads that ask at
+the same time have one each.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from time import perf_counter
+from typing import Any
+
+from bftrainer.errors import SolverError
+from solvers.problem import OutOfTime
+
+__all__ = ["end_with_peer", "run_apart", "serve"]
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from solvers.supervised import serve; serve(sys.argv[1])"
+)
+# Nothing there gains by threads for linear algebra, which take time to start.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_LENGTH = 8
+# Sockets wait no longer than some 24 days at a time.
+_LONGEST_WAIT_S = 1e6
+_TO_END_S = 5.0
+
+
+def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -> Any:
+    """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
+
+    Parameters
+    ----------
+    name : str
+        Of the solver, for messages.
+    run : callable
+        Of a module, or a method of what can be pickled, as must be its arguments, its result and what it raises.
+    deadline : float
+        As `time.perf_counter` tells time, which on Linux is the same in all processes.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes.
+    SolverError
+        If the process ends by itself. Whatever `run` raises is raised too.
+    """
+    child = _idle_child()
+    try:
+        done, answer = child.ask((run, args), deadline)
+    except TimeoutError:
+        if child.is_ready:
+            child.end()
+            # The next one starts while this process goes on; one that only just starts may go on to do so.
+            child = _Child()
+        _idle.append(child)
+        raise OutOfTime from None
+    except (EOFError, ConnectionError):
+        raise SolverError(f"{name}: {child.why_it_ended()}.") from None
+    except BaseException:
+        # Whoever interrupts this reads no answer, and the next one to ask must not get it.
+        child.end()
+        raise
+    _idle.append(child)
+    if not done:
+        raise answer
+    return answer
+
+
+class _Child:
+    """A process that does what it is sent, one request after the other."""
+
+    def __init__(self) -> None:
+        from multiprocessing.spawn import get_executable
+
+        self.is_ready = False
+        self.socket, theirs = socket.socketpair()
+        # What it says is of interest only if it ends by itself; a pipe that nobody reads would fill.
+        self.said = os.memfd_create("stderr")
+        places = json.dumps([str(place) for place in sys.path])
+        with theirs, ExitStack() as unstarted:
+            unstarted.callback(self.forget)
+            self.process = subprocess.Popen(
+                [get_executable(), "-P", "-c", _BOOT, str(theirs.fileno()), places],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.said,
+                pass_fds=(theirs.fileno(),),
+                # Interrupts from the keyboard are for this process to hear.
+                start_new_session=True,
+                env={**os.environ, **_ONE_THREAD},
+            )
+            unstarted.pop_all()
+        _children.add(self)
+
+    def ask(self, request: Any, deadline: float) -> Any:
+        """What comes of a request.
+
+        Raises
+        ------
+        TimeoutError
+            If the deadline passes first. Unless it `is_ready`, nothing was asked then.
+        EOFError, ConnectionError
+            If the process ends.
+        """
+        if not self.is_ready:
+            _received(self.socket, 1, deadline)
+            self.is_ready = True
+        message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
+        self.socket.settimeout(_left_s(deadline))
+        self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
+        return pickle.loads(_message(self.socket, deadline))
+
+    def why_it_ended(self) -> str:
+        """Why a process ended that nobody told to; the last line that it said is part of that."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_TO_END_S)
+        status = self.process.returncode
+        how = f"with status {status}" if status is None or status >= 0 else f"by {signal.Signals(-status).name}"
+        said = os.pread(self.said, os.fstat(self.said).st_size, 0).decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        self.end()
+        return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what leads to the process."""
+        _children.discard(self)
+        self.socket.close()
+        os.close(self.said)
+
+
+_children: set[_Child] = set()
+_idle: list[_Child] = []
+
+
+def _idle_child() -> _Child:
+    """One that waits to be asked, or is started for it; none that has ended meanwhile."""
+    while True:
+        try:
+            child = _idle.pop()
+        except IndexError:
+            return _Child()
+        if child.process.poll() is None:
+            return child
+        child.forget()
+
+
+def _end_all() -> None:
+    _idle.clear()
+    for child in list(_children):
+        child.end()
+
+
+def _forget_all() -> None:
+    """After a fork: processes of the parent are none of this one's, and must not outlive the parent through it."""
+    _idle.clear()
+    for child in list(_children):
+        # Else it would be waited for.
+        child.process.returncode = 0
+        child.forget()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def serve(number: str) -> None:
+    """Do what is asked for through the socket of that file descriptor, until nobody is there to ask."""
+    peer = socket.socket(fileno=int(number))
+    end_with_peer(peer)
+    peer.sendall(b"\0")
+    with suppress(EOFError, ConnectionError):
+        while True:
+            answer = pickle.dumps(_outcome(_message(peer)), pickle.HIGHEST_PROTOCOL)
+            peer.sendall(len(answer).to_bytes(_LENGTH) + answer)
+
+
+def _outcome(message: bytes) -> tuple[bool, Any]:
+    try:
+        run, args = pickle.loads(message)
+        return True, run(*args)
+    except Exception as error:  # Whatever it is, it is raised where it was asked for.
+        return False, error
+
+
+def end_with_peer(peer: socket.socket) -> None:
+    """Have this process end when no other holds the other end of `peer`, whatever C code it is in.
+
+    The kernel closes that end whichever way its process ends. The C code must let go of Python's lock, as cffi and
+    HiGHS do. (To be signalled by the kernel instead, by ``PR_SET_PDEATHSIG``, is to end with the *thread* that started
+    this process.)
+    """
+    hung_up = select.poll()
+    # Without events to wait for, only that the other end is closed is reported.
+    hung_up.register(peer, 0)
+
+    def follow() -> None:
+        hung_up.poll()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - perf_counter()
+    if left_s <= 0.0:
+        raise TimeoutError
+    return min(left_s, _LONGEST_WAIT_S)
+
+
+def _message(peer: socket.socket, deadline: float = float("inf")) -> bytes:
+    return _received(peer, int.from_bytes(_received(peer, _LENGTH, deadline)), deadline)
+
+
+def _received(peer: socket.socket, size: int, deadline: float) -> bytes:
+    """So many bytes.
+
+    Raises
+    ------
+    TimeoutError
+        If they have not come at the deadline.
+    EOFError
+        If they never will.
+    """
+    found = bytearray()
+    while len(found) < size:
+        peer.settimeout(_left_s(deadline))
+        try:
+            part = peer.recv(size - len(found))
+        except TimeoutError:
+            continue
+        if not part:
+            raise EOFError
+        found += part
+    return bytes(found)

@@ -1,0 +1,158 @@
+"""Who found what is held: pruning, search or the backend, and how large a model the backend was given."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.instances import problems
+from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, objective
+from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, Outcome, solve_count_model
+from solvers.mip_backend import CbcSolver
+from solvers.node_level import with_nodes
+from solvers.pruning import prune, unpruned
+from solvers.registry import get_solver, solve
+from solvers.segments import CountModel, formulate
+from tests.solvers.known_optima import linear, problem, task
+from tests.solvers.support import usable
+
+BACKENDS = ("cbc", "highs", "gurobi", "mip-highs")
+
+
+def undecided() -> AllocationProblem:
+    """A problem of which pruning leaves a choice."""
+    return next(asked for asked in problems(7, 10, 130, 8) if not prune(asked).decided)
+
+
+def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:
+    """Curves without concave runs: a model of them has a column an option."""
+    rng = np.random.default_rng(0)
+    values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
+    return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
+
+
+class Backend:
+    """One that answers as it is told to, and notes how large a tree it was allowed."""
+
+    def __init__(self, *answers: Outcome) -> None:
+        self.answers, self.asked = list(answers), []
+
+    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:  # noqa: ARG002
+        """Answer next."""
+        self.asked.append(branches)
+        return self.answers.pop(0)
+
+
+def solved(backend: Backend, asked: AllocationProblem, **limits: object):
+    """By that backend."""
+    return solve_count_model("scripted", backend, asked, Limits(**limits))
+
+
+@pytest.mark.parametrize(
+    ("asked", "by"),
+    [
+        (problem(nodes=3), DecidedBy.TRIVIAL),
+        (problem(task({0: 0.0, 4: 1.0}), nodes=3), DecidedBy.TRIVIAL),
+        (problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9), DecidedBy.TRIVIAL),
+        (next(each for each in problems(7, 10, 130, 8) if prune(each).decided), DecidedBy.DOMINANCE),
+    ],
+    ids=["no task", "one option each", "enough for all", "pruned"],
+)
+def test_what_needs_no_backend(asked: AllocationProblem, by: DecidedBy) -> None:
+    """Where one allocation is left the backend is not asked, and there is no model."""
+    result = solved(Backend(), asked)
+    assert (result.held, result.decided_by) == (Held.OPTIMAL, by)
+    assert (result.model_rows, result.model_columns, result.backend_s) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_model_that_would_be_large_is_searched_instead(name: str) -> None:
+    """Six noisy curves of 5,000 counts took CBC and HiGHS longer than their limits; the search proves the optimum."""
+    asked = jagged(6, 5000, 5000)
+    result = solve(usable(name), asked, Limits())
+    assert (result.held, result.decided_by, result.model_columns) == (Held.OPTIMAL, DecidedBy.SEARCH, None)
+    assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
+
+
+def test_a_tree_that_grows_is_left_to_the_search() -> None:
+    """A backend that proves nothing in its first small tree was asked, but the search decided."""
+    asked, backend = undecided(), Backend(OUT_OF_TIME)
+    result = solved(backend, asked)
+    assert backend.asked == [FIRST_BRANCHES]
+    assert (result.held, result.decided_by) == (Held.OPTIMAL, DecidedBy.SEARCH)
+    assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
+    model = formulate(prune(asked).choices, asked)
+    assert (result.model_rows, result.model_columns) == (model.row_lower.size, model.objective.size)
+    assert result.backend_s >= 0.0
+
+
+def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time the backend may take a tree of any size; if it ends without a solution, the search's is held."""
+    monkeypatch.setattr("solvers.count_level.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    asked, backend = jagged(6, 20, 40), Backend(OUT_OF_TIME, OUT_OF_TIME)
+    result = solved(backend, asked)
+    assert backend.asked == [FIRST_BRANCHES, None]
+    assert (result.stop_reason, result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
+    assert result.decided_by is DecidedBy.SEARCH
+    check(asked, result.counts)
+
+
+def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the time limit the backend's solution is held if it is worth more than the search's, and else that."""
+    monkeypatch.setattr("solvers.count_level.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    asked = jagged(6, 20, 40)
+    left = prune(asked)
+    model = formulate(left.choices, asked)
+    optimum = CbcSolver()._run(model, Limits(), None)
+    for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(model.upper.size), DecidedBy.SEARCH)):
+        result = solved(Backend(Outcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME), asked)
+        assert (result.decided_by, result.held) == (by, Held.INCUMBENT)
+        known, best = objective(asked, choices=left.incumbent), model.worth(optimum.bound)
+        assert known < best
+        assert result.objective == pytest.approx(best if by is DecidedBy.BACKEND else known, rel=1e-9)
+
+
+def test_without_pruning_the_backend_is_always_asked() -> None:
+    """There is then nothing to fall back on: out of time, nothing is held."""
+    asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
+    backend = Backend(OUT_OF_TIME)
+    result = solve(_Named(backend), asked, Limits(prune=False))
+    assert backend.asked == [None]
+    assert (result.held, result.decided_by, result.counts) == (Held.NOTHING, DecidedBy.KEPT, None)
+    assert result.model_columns == 2
+
+
+class _Named:
+    """A solver of a backend."""
+
+    name, exact, extra_rows, requires = "scripted", True, True, ()
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def solve(self, asked: AllocationProblem, limits: Limits):
+        """By the backend."""
+        return solve_count_model(self.name, self.backend, asked, limits)
+
+
+@pytest.mark.parametrize("name", [*BACKENDS, "node-level"])
+def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
+    """Rows and columns are the backend's: of the node-level model with all its nodes."""
+    asked = problems(1, 4, 12, 1)[0]
+    result = solve(usable(name), asked, Limits(prune=False))
+    model = formulate(unpruned(asked).choices, asked, order_equals=name in ("cbc", "node-level"))
+    if name == "node-level":
+        model = with_nodes(model, [each.current for each in asked.tasks], asked.nodes)
+    assert (result.decided_by, result.held) == (DecidedBy.BACKEND, Held.OPTIMAL)
+    assert (result.model_rows, result.model_columns) == (model.row_lower.size, model.objective.size)
+    assert 0.0 < result.backend_s <= result.solve_s
+
+
+@pytest.mark.parametrize("name", ["dp", "exhaustive", "equal-share"])
+def test_solvers_without_a_backend_decide_themselves(name: str) -> None:
+    """All their time counts as the backend's, and there is no model."""
+    result = solve(get_solver(name), problems(1, 3, 8, 1)[0], Limits())
+    assert (result.decided_by, result.model_rows, result.model_columns) == (DecidedBy.BACKEND, None, None)
+    assert result.backend_s == result.solve_s

@@ -1,0 +1,85 @@
+"""Time limits hold by the clock, whatever a backend does."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.instances import problems
+from solvers import DecidedBy, Held, Limits, StopReason, count_level, objective
+from solvers.count_level import OUT_OF_TIME, Outcome, apart, solve_count_model
+from solvers.problem import OutOfTime
+from solvers.pruning import prune, searched, searched_on, unpruned
+from solvers.registry import get_solver
+from solvers.segments import CountModel, formulate
+
+
+class Stuck:
+    """A backend whose code returns when it likes."""
+
+    def run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:  # noqa: ARG002
+        """Not before an hour has passed."""
+        time.sleep(3600.0)
+        return OUT_OF_TIME
+
+
+@pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
+def test_a_backend_that_does_not_return_is_ended(pruned: bool) -> None:
+    """What the search knows is then held, and said to be the search's; without pruning nothing is."""
+    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
+    result = solve_count_model("stuck", apart("stuck", Stuck().run), asked, Limits(time_s=0.2, prune=pruned))
+    assert result.stop_reason is StopReason.TIME_LIMIT
+    assert result.model_columns > 0
+    if pruned:
+        assert result.decided_by is DecidedBy.SEARCH
+        assert result.objective == objective(asked, choices=prune(asked).incumbent)
+    else:
+        assert (result.held, result.counts) == (Held.NOTHING, None)
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs", "mip-highs", "node-level"])
+@pytest.mark.parametrize(("limit_s", "more_s"), [(10.0, 1.0), (0.5, 0.2)])
+def test_none_is_waited_for_longer_than_its_limit_allows(
+    name: str, limit_s: float, more_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes are ended before a tenth of the limit, or 0.2 s, has passed beyond it, and are told to end earlier."""
+    waits = []
+
+    def run_apart(*args: object, deadline: float) -> Outcome:
+        waits.append(deadline - args[-1])
+        return OUT_OF_TIME
+
+    monkeypatch.setattr(count_level, "run_apart", run_apart)
+    monkeypatch.setattr("solvers.highs_backend.SMALL", 0)
+    get_solver(name).solve(problems(1, 4, 20, 1)[0], Limits(time_s=limit_s, prune=False))
+    (waited_s,) = waits
+    assert 0.0 < waited_s < more_s
+
+
+def test_what_goes_before_the_backend_ends_in_time_too() -> None:
+    """No model is written, nothing searched and nothing exchanged after the deadline; what is known stays feasible."""
+    asked = problems(7, 10, 130, 1)[0]
+    with pytest.raises(OutOfTime):
+        formulate(unpruned(asked).choices, asked, deadline=-math.inf)
+    late = prune(asked, -math.inf)
+    assert late.incumbent is not None
+    assert objective(asked, choices=late.incumbent) <= prune(asked).bound
+    assert searched_on(asked, late, -math.inf) is late
+
+
+def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its best allocation, its bound, and the options that may be better go on to the backend."""
+    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
+    before = prune(asked)
+
+    def given_up(table, relaxed, *_, **__):
+        return replace(searched(table, relaxed, math.inf), least=0.0)
+
+    monkeypatch.setattr("solvers.pruning.searched", given_up)
+    after = searched_on(asked, before, math.inf)
+    assert after.bound == before.bound
+    assert all(set(new) <= set(old) for new, old in zip(after.choices, before.choices, strict=True))
+    assert objective(asked, choices=after.incumbent) >= objective(asked, choices=before.incumbent)
