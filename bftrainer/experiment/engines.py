@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.extras import require_extra
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
 
 __all__ = ["DaskEngine", "Engine", "LocalEngine"]
@@ -79,11 +79,7 @@ class DaskEngine:
     ) -> None:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
-        missing = [
-            name for name in ("distributed", *(["dask_jobqueue"] if jobqueue else [])) if find_spec(name) is None
-        ]
-        if missing:
-            raise SettingsError(f"Expected {missing[0]}, found none; pip install 'bftrainer[dask]' brings it.")
+        require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._jobqueue = scheduler, None if jobqueue is None else _jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
