@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.minute_options import minute_options
+
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
 
@@ -15,12 +17,9 @@ __all__ = ["generate"]
 
 FILE = click.Path(path_type=Path)
 
-_MINUTES = (
+_LEVELS = (
     click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]"),
     click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]"),
-    click.option("--initial-nodes", type=int, help="minutes: nodes at the start.  [default: 32, or the trace's mean]"),
-    click.option("--max-nodes", type=int, help="minutes: nodes at most.  [default: 64, or the trace's largest number]"),
-    click.option("--exact-mean", is_flag=True, default=None, help="minutes: let sizes have the means asked for."),
 )
 _HOLES = (
     click.option("--nodes", type=int, help="supercomputer: nodes of the machine.  [default: 4734]"),
@@ -40,7 +39,7 @@ _HOLES = (
 
 
 def _model_options(command: Any) -> Any:
-    for option in reversed((*_MINUTES, *_HOLES)):
+    for option in reversed((*_LEVELS, *minute_options("minutes: "), *_HOLES)):
         command = option(command)
     return command
 
