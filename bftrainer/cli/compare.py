@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 if TYPE_CHECKING:
     from bftrainer.report.comparison import Comparison
 
@@ -39,6 +41,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
 
     if as_json and as_csv:
         raise click.UsageError("Expected --json or --csv, got both.")
+    refuse_unused({"chosen": as_json and "--json has all figures"})
     found = compared(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in found.figures:

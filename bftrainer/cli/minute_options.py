@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from bftrainer.cli.sizes import size_option
+
 __all__ = ["minute_options"]
 
 
@@ -30,11 +32,7 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
     )
     return (
         *(click.option(f"--{name}", type=float, help=before + text) for name, text in figures),
-        click.option(
-            "--initial-nodes", type=int, help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"
-        ),
-        click.option(
-            "--max-nodes", type=int, help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"
-        ),
+        size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
+        size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
         click.option("--exact-mean", is_flag=True, default=None, help=f"{before}Let sizes have the means asked for."),
     )

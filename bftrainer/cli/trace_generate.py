@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.minute_options import minute_options
+from bftrainer.cli.sizes import LARGE_DAYS, large_option, size_option
 
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
@@ -22,7 +23,7 @@ _LEVELS = (
     click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]"),
 )
 _HOLES = (
-    click.option("--nodes", type=int, help="supercomputer: nodes of the machine.  [default: 4734]"),
+    size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]"),
     click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]"),
     click.option(
         "--fragment-mean", "fragment_mean_s", type=float, help="supercomputer: mean fragment in seconds, log-normal."
@@ -52,7 +53,7 @@ def _model_options(command: Any) -> Any:
     help="minutes: spot nodes; supercomputer: holes of a batch scheduler.  [default: minutes if LIKE is a spot or "
     "count trace, else supercomputer]",
 )
-@click.option("--days", type=float, default=14.0, show_default=True, help="Length of the trace.")
+@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same bytes.")
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
@@ -62,6 +63,7 @@ def _model_options(command: Any) -> Any:
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
+@large_option
 def generate(
     like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
     model: str | None, **options: Any,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 __all__ = ["stats"]
 
 FILE = click.Path(path_type=Path)
@@ -36,6 +38,8 @@ def stats(
     from bftrainer.traces.availability import read_availability, write_measured
     from bftrainer.traces.writing import refuse_existing
 
+    writes = (additions, terminations, figure)
+    refuse_unused({"force": writes == (None, None, None) and "nothing is written"})
     refuse_figure(figure, force=force)
     for place in (additions, terminations):
         if place is not None:

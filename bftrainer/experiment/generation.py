@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
@@ -209,9 +209,14 @@ def generate_trace(config: GenerationConfig, warn: Callable[[str], None] = lambd
 
 def _check_options(name: ModelName, config: GenerationConfig) -> None:
     other, options = ("supercomputer", config.holes) if name == "minutes" else ("minutes", config.minutes)
-    for one in fields(options):
-        if getattr(options, one.name) is not None:
-            raise SettingsError(f"Expected {one.name} with the model {other} only, got it with {name}.")
+    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    if given:
+        raise UnusedOptionsError(dict.fromkeys(map(_option, given), f"of the model {other} alone"))
+
+
+def _option(field_name: str) -> str:
+    """What the option of a field is called, which leaves the unit to its help."""
+    return "--" + field_name.removesuffix("_s").removesuffix("_per_day").replace("_", "-")
 
 
 @contextmanager

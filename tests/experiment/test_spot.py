@@ -78,7 +78,7 @@ def test_which_traces_can_be_simulated(tmp_path):
     write_pair(tmp_path / "p.csv", log)
     with pytest.raises(InputError, match=r"p-preemptions\.csv: Expected additions beside terminations"):
         load_log(tmp_path / "p-preemptions.csv")
-    with pytest.raises(InputError, match="Expected initial_nodes with additions only"):
+    with pytest.raises(InputError, match="no effect: --initial-nodes"):
         load_log(tmp_path / "s.csv", None, 4)
     with pytest.raises(InputError, match="Expected 0 <= initial_nodes <= 1,000,000, got -1"):
         load_log(tmp_path / "p-preemptions.csv", tmp_path / "p-additions.csv", -1)
