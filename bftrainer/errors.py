@@ -11,6 +11,7 @@
     │   ├── TrainingProfileError        a profile of a training run, or one row of its measurements
     │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
     │   ├── SettingsError               an option or setting, alone or against another one
+    │   │   └── UnusedOptionsError      options that change nothing of what they were given with
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
     │   ├── UnknownSolverError          a solver nobody registered
     │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
@@ -49,7 +50,7 @@ A message is one line that says what was expected, what was found, and where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
     "UnsupportedScalingError",
     "UnusableRequestError",
     "UnusableValueError",
+    "UnusedOptionsError",
     "nearest",
     "suggestion",
 ]
@@ -137,6 +139,24 @@ class UnsafePickleError(InputError):
 
 class SettingsError(InputError):
     """A setting is out of range, or contradicts another one."""
+
+
+class UnusedOptionsError(SettingsError):
+    """Options were given that change nothing here: whoever gave them expected something else.
+
+    Parameters
+    ----------
+    reasons : mapping of str to str
+        Why, by the names of the options.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        said = ", ".join(f"{option} ({reason})" for option, reason in self.reasons.items())
+        super().__init__(f"Options that have no effect: {said}.")
+
+    def __reduce__(self) -> tuple[type[UnusedOptionsError], tuple[dict[str, str]]]:
+        return type(self), (self.reasons,)
 
 
 class ObjectiveError(InputError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.replay_options import config_of, setting_options
+from bftrainer.cli.sizes import size_option
 
 if TYPE_CHECKING:
     from bftrainer.experiment.advice import Advice
@@ -18,7 +19,7 @@ __all__ = ["advise"]
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--metric", default="efficiency", show_default=True, help="What is improved, as summary.json names it.")
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Part of the log that is searched on.")
-@click.option("--trials", type=int, default=40, show_default=True, help="Settings that are tried.")
+@size_option("--trials", default=40, show_default=True, help="Settings that are tried.")
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
+
 __all__ = ["serve"]
 
 
@@ -26,7 +29,14 @@ __all__ = ["serve"]
     show_default=True,
     help="zeus: answer as the published server does, defects included.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that answer.")
+@size_option(
+    "--workers",
+    usual=LARGE_PROCESSES,
+    kind=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that answer.",
+)
 @click.option("--token-file", metavar="FILE", help="Bearer tokens, one a line; requests must carry one of them.")
 @click.option("--insecure", is_flag=True, help="Serve others than this machine without a token.")
 @click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
@@ -44,6 +54,7 @@ __all__ = ["serve"]
     show_default=True,
     help="Least level that is logged; info has a line for each request.",
 )
+@large_option
 def serve(
     host: str,
     port: int,
@@ -67,6 +78,7 @@ def serve(
     from bftrainer.bso import serve as serving
     from bftrainer.bso.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
+    refuse_unused({"insecure": token_file is not None and "requests have to carry a token"})
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     check_exposure(host, token_file, insecure=insecure)
     default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S

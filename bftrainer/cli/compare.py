@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 if TYPE_CHECKING:
     from bftrainer.report.comparison import Comparison
 
@@ -40,6 +42,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
 
     if as_json and as_csv:
         raise click.UsageError("Expected --json or --csv, got both.")
+    refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
     found = compared(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
     for name in chosen:

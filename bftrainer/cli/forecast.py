@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.replay_options import config_of, moment, setting_options
+from bftrainer.cli.sizes import LARGE_PROCESSES, size_option
+from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from bftrainer.experiment.forecast import Forecast
@@ -21,9 +23,11 @@ __all__ = ["forecast"]
 @click.option("--deadline", type=moment(), required=True, help="ISO time, or seconds after the start: 36h, 5d.")
 @click.option("--start", type=moment(dates_only=True), help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=moment(), help="How far to look, likewise.  [default: twice as far as the deadline]")
-@click.option("--stretches", type=int, default=100, show_default=True, help="Replays.")
+@click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a processor]")
+@size_option(
+    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one a processor]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options
 @click.pass_context
@@ -44,6 +48,9 @@ def forecast(
 
     config = config_of(ctx, options)
     start_ns = _instant(start) if start is not None else None
+    if not (generated or isinstance(deadline, datetime) or isinstance(horizon, datetime) or start is None):
+        dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
+        refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
     if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)

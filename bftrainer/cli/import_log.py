@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from bftrainer.cli.import_options import FORMATS, all_options, own_options
+from bftrainer.cli.import_options import COUNTING, FORMATS, all_options, own_options
 from bftrainer.cli.late import HelpfulGroup
+from bftrainer.cli.unused import refuse_unused
 
 __all__ = ["import_log"]
 
@@ -69,6 +69,8 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     if name == _AUTO:
         name = _recognised(files)
     settings = ImportSettings(**options)
+    named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
+    refuse_unused({"unseen": named or (name in COUNTING and f"{name} names no nodes")})
     command = shlex.join(["bftrainer", *sys.argv[1:]])
     done = import_files(name, files, settings, command)
     write_node_log(output, done.log)
@@ -88,11 +90,7 @@ def _recognised(files: tuple[Path, ...]) -> str:
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
     click.echo(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})", err=True)
-    ctx = click.get_current_context()
-    for option in ctx.command.params:
-        given = ctx.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT
-        if given and option.name in _others(name):
-            raise click.UsageError(f"Expected options of {name}, got {max(option.opts, key=len)}.", ctx)
+    refuse_unused(dict.fromkeys(_others(name), f"not of the format {name}"))
     return name
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["FORMATS", "Names", "all_options", "own_options"]
+__all__ = ["COUNTING", "FORMATS", "Names", "all_options", "own_options"]
 
 FILE = click.Path(path_type=Path)
 
@@ -154,6 +154,9 @@ FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "spot": ("Traces of spot instances that come and go.", ()),
     "swf": ("Standard Workload Format.", ("procs_per_node", "max_overcommit")),
 }
+
+COUNTING = ("counts", "swf")
+"""Formats that tell how many nodes were busy or there, and not which."""
 
 
 def own_options(name: str) -> tuple[str, ...]:

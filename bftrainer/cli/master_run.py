@@ -9,20 +9,22 @@ from typing import Any
 import click
 
 from bftrainer.cli.master_output import output_options, token_option
+from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
 
 __all__ = ["run"]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("job_file", type=click.Path(path_type=Path))
-@click.option("--recurrences", type=click.IntRange(min=1), help="Times that the job recurs.")
+@size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
 @click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or ucb.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
+@size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
 @click.option("--allow-mixed", is_flag=True, default=None, help="GPUs may be of several models.")
 @click.option("--observer", "observer_mode", is_flag=True, default=None, help="Train at the highest power.")
 @click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
@@ -31,6 +33,7 @@ __all__ = ["run"]
 @click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
 @token_option
 @output_options
+@large_option
 def run(
     job_file: Path,
     server: str | None,
@@ -51,8 +54,12 @@ def run(
     from bftrainer.master.policies import named_policy
     from bftrainer.master.zeus_master import ZeusMaster
 
-    if token_file is not None and server is None:
-        raise click.UsageError("--token-file is for a server; name it by --server.")
+    refuse_unused(
+        {
+            "token_file": server is None and "there is no --server that asks for it",
+            "policy": server is not None and "the server decides",
+        }
+    )
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
     passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")

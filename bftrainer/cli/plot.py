@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -37,6 +39,8 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     from bftrainer.cli.figure import refuse_figure, write_figure
     from bftrainer.report.drawing import figure_of
 
+    other = kind != "setting" and "of the kind setting alone"
+    refuse_unused({"against": other, "figure": other})
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")

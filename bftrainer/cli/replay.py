@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from bftrainer import __version__
 from bftrainer.cli.replay_options import config_of, replay_options
+from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from bftrainer.experiment import Inputs, RunResult
@@ -51,6 +52,7 @@ def replay(
 
     config = config_of(ctx, options)
     target = output_dir or _named_directory(ctx, name)
+    refuse_unused({"force": target is report is None and "runs of the sample go to the next free directory"})
     if target is not None:
         check_free(target, force=force)
     if report is not None:
@@ -58,6 +60,8 @@ def replay(
     inputs = load_inputs(config)
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
+    is_drawn = config.initial == "random" or inputs.tuning is not None
+    refuse_unused({"seed": not is_drawn and "nothing is drawn without --initial random or tuned tasks"})
     if dry_run:
         _print_inputs(inputs, as_json)
         return

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
+
 __all__ = ["config_of", "moment", "replay_options", "setting_options"]
 
 FILE = click.Path(path_type=Path)
@@ -220,7 +223,7 @@ _DECISION_OPTIONS = (
         help="Relative gap at which a decision is good enough.",
     ),
     click.option("--no-prune", is_flag=True, help="Give solvers all options, also those that no optimum uses."),
-    click.option("--threads", type=int, default=1, show_default=True, help="Threads of a solver."),
+    size_option("--threads", usual=LARGE_PROCESSES, default=1, show_default=True, help="Threads of a solver."),
     click.option("--seed", type=int, default=0, show_default=True, help="For --initial random and for tuned tasks."),
 )
 _POWER_OPTIONS = (
@@ -283,14 +286,14 @@ def replay_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` all options of a replay."""
     for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_POWER_OPTIONS, *_OUTPUT_OPTIONS)):
         command = option(command)
-    return command
+    return large_option(command)
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` the options of a replay that say what is replayed and how, not where results go."""
     for option in reversed((*_INPUT_OPTIONS, *_DECISION_OPTIONS, *_POWER_OPTIONS)):
         command = option(command)
-    return command
+    return large_option(command)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
@@ -308,8 +311,12 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
         raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {solver}.", ctx)
     options["prune"] = not options.pop("no_prune")
     options["baseline"] = not options.pop("no_baseline", False)
+    refuse_unused(
+        {
+            "sample": options["tasks"] is not None and "-bdfn names the tasks",
+            "fallback": options["fallback"] == solver and "it is the solver that would have failed",
+        }
+    )
     if options.pop("sample") == "tuned":
-        if options["tasks"] is not None:
-            raise click.UsageError("Expected either --sample tuned or -bdfn, got both.", ctx)
         options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
     return ReplayConfig(solver=solver, **options)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -76,6 +78,7 @@ def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str
     samples = options.pop("samples_per_iteration")
     if samples is not None:
         profile = replace(profile, samples_per_iteration=samples)
+    refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
     names = ("depth", "max_world_size", "preparation_s", "load_on_reconfigure", "on_loss_during_reconfigure")
     given = {name: options.pop(name) for name in (*names, "tick_s", "cold_start")}
     return CheckpointedTraining(profile, **given), source
@@ -86,8 +89,9 @@ def prices_of(options: dict[str, Any]) -> Prices | None:
     from bftrainer.spot.cost import Prices
 
     price, on_demand, nodes = (options.pop(name) for name in ("price", "on_demand_price", "on_demand_nodes"))
-    if price is None and (on_demand is not None or nodes is not None):
-        raise click.UsageError("Expected --price with a comparison with nodes on demand.")
+    refuse_unused(
+        dict.fromkeys(("on_demand_price", "on_demand_nodes"), price is None and "without --price nothing is compared")
+    )
     return None if price is None else Prices(price, on_demand, nodes)
 
 
@@ -107,6 +111,7 @@ class Places:
         self._directory: Path | None = options.pop("output_dir")
         self._figure: Path | None = options.pop("figure")
         self._force: bool = options.pop("force")
+        refuse_unused({"force": self._directory is self._figure is None and "nothing is written"})
         if self._directory is not None:
             check_free(self._directory, force=self._force)
         refuse_figure(self._figure, force=self._force)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from bftrainer.cli.sizes import large_option, size_option
 from bftrainer.cli.spot_options import FILE, Places, prices_of, settings_of, spot_options
 
 __all__ = ["simulate"]
@@ -18,8 +19,9 @@ __all__ = ["simulate"]
 @click.command()
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
-@click.option("--initial-nodes", type=int, help="With --additions: nodes at the start.  [default: 32]")
+@size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
 @spot_options
+@large_option
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
     from bftrainer.experiment.spot import load_log, simulate_spot, write_spot

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.minute_options import minute_options
+from bftrainer.cli.sizes import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
 from bftrainer.cli.spot_options import FILE, Places, prices_of, settings_of, spot_options
+from bftrainer.cli.zeus_options import with_options
 
 __all__ = ["sweep"]
 
@@ -39,18 +42,16 @@ class _Levels(_ParamType):
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", show_default=True, help="Levels of preemption.")
 @click.option("--addition-scale", type=_Levels(), default="1", show_default=True, help="Levels of addition.")
-@click.option("--days", type=float, default=1.0, show_default=True, help="Length of each trace.")
-@click.option("--repeats", type=int, default=10, show_default=True, help="Traces of each pair of levels.")
+@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, show_default=True, help="Length of each trace.")
+@size_option("--repeats", default=10, show_default=True, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same results.")
-@click.option("--initial-nodes", type=int, help="Nodes at the start.  [default: 32, or the trace's mean]")
-@click.option("--max-nodes", type=int, help="Nodes at most.  [default: 64, or the trace's largest number]")
-@click.option("--exact-mean", is_flag=True, help="Let sizes have the means asked for.")
-@click.option("--jobs", type=int, help="Processes.  [default: one a processor]")
+@with_options(*minute_options())
+@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one a processor]")
 @spot_options
+@large_option
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
-    repeats: int, seed: int, initial_nodes: int | None, max_nodes: int | None, exact_mean: bool, jobs: int | None,
-    as_json: bool, **options: Any,
+    repeats: int, seed: int, jobs: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Simulate training over levels of preemption and addition, many times each."""
     from bftrainer.experiment.generation import MinuteOptions, minute_setup
@@ -60,9 +61,11 @@ def sweep(
     places = Places(options)
     settings, _ = settings_of(options)
     trace = None if like is None else read_availability(like, lambda note: click.echo(f"Note: {note}", err=True))
-    model, bounds = minute_setup(MinuteOptions(initial_nodes=initial_nodes, max_nodes=max_nodes), trace, like)
-    model = model.exact() if exact_mean else model
+    minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__ if key in options})
+    model, bounds = minute_setup(minutes, trace, like)
+    model = model.exact() if minutes.exact_mean else model
     made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, prices_of(options))
+    check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
     def draw() -> Any:

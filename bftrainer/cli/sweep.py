@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
 from bftrainer.report.assumptions import ASSUMED, MARK
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ MOST_ROWS = 50
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Where runs and table go.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="What computes.  [default: local]")
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Processes of the engine local.  [default: one a processor]"
+@size_option(
+    "--workers",
+    usual=LARGE_PROCESSES,
+    kind=click.IntRange(min=1),
+    help="Processes of the engine local.  [default: one a processor]",
 )
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786. Its workers see the same files."
@@ -37,6 +42,7 @@ MOST_ROWS = 50
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
+@large_option
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
     scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, as_json: bool,
@@ -50,8 +56,7 @@ def sweep(
     from bftrainer.experiment.sweep import run_sweep
     from bftrainer.experiment.sweep_file import read_sweep
 
-    if resume and force:
-        raise click.UsageError("Expected either --resume or --force, got both.")
+    refuse_unused({"force": resume and "--resume goes on with what is there"})
     spec = read_sweep(file)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
@@ -76,14 +81,12 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
     from bftrainer.experiment.engines import DaskEngine, LocalEngine
     from bftrainer.experiment.sweep_directory import JOB_LOGS
 
-    on_dask = scheduler is not None or jobqueue is not None
-    if name == "dask" or (name is None and on_dask):
-        if workers is not None:
-            raise click.UsageError("Expected --workers with the engine local only; a Dask cluster has its own.")
-        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
-    if on_dask:
-        raise click.UsageError("Expected --scheduler and --dask-jobqueue with the engine dask only.")
-    return LocalEngine(workers)
+    on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
+    locally = not on_dask and "of the engine dask alone"
+    refuse_unused(
+        {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
+    )
+    return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
 
 
 def _as_json(result: PointResult) -> dict[str, object]:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.sizes import large_option, size_option
+from bftrainer.cli.unused import refuse_unused
+
 __all__ = ["tasks"]
 
 FILE = click.Path(path_type=Path)
@@ -24,14 +27,14 @@ def tasks(ctx: click.Context) -> None:
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
-@click.option("--count", type=int, required=True, help="Number of tasks.")
+@size_option("--count", required=True, help="Number of tasks.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
 )
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
 @click.option("--work", type=float, help="Images to train on, each task.  [default: 1.3e8, 100 epochs of ImageNet]")
-@click.option("--min-nodes", type=int, default=1, show_default=True, help="Fewest nodes a task runs on.")
-@click.option("--max-nodes", type=int, default=64, show_default=True, help="Most nodes a task runs on.")
+@size_option("--min-nodes", default=1, show_default=True, help="Fewest nodes a task runs on.")
+@size_option("--max-nodes", default=64, show_default=True, help="Most nodes a task runs on.")
 @click.option(
     "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
 )
@@ -41,6 +44,7 @@ def tasks(ctx: click.Context) -> None:
 @click.option("--user", help="Owner of the tasks.")
 @click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
+@large_option
 def generate(
     scenario: str,
     count: int,
@@ -65,6 +69,7 @@ def generate(
 
     if start is not None and not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
+    refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
     refuse_existing(output, force=force)
     made = generate_tasks(
         scenario,  # type: ignore[arg-type]

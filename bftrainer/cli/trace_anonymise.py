@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from bftrainer.cli.import_options import Names
 from bftrainer.cli.trace_edit import narrowed, narrows
+from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from bftrainer.traces.anonymise import Pseudonyms
@@ -32,10 +32,7 @@ FILE = click.Path(path_type=Path)
 @narrows
 @click.option("--columns", type=Names(), metavar="NAMES", help="Names of sacct's columns, if there is no header.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.pass_context
 def anonymise(
-    ctx: click.Context,
-    /,
     log: Path,
     output: Path,
     key_file: Path,
@@ -56,17 +53,13 @@ def anonymise(
 
     if _is_node_log(log):
         refuse_node_log(output, force=force)
-        if columns is not None:
-            raise click.UsageError("Expected --columns with rows of sacct, got a node log.", ctx)
+        refuse_unused({"columns": "a node log names its columns"})
         whole = narrowed(read_node_log(log), **narrowing)
         write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
         click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
         return
     refuse_existing(output, force=force)
-    given = [name for name in narrowing if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    if given:
-        option = next(max(one.opts, key=len) for one in ctx.command.params if one.name == given[0])
-        raise click.UsageError(f"Expected {option} with a node log, got rows: import them first.", ctx)
+    refuse_unused(dict.fromkeys(narrowing, "of node logs alone: import the rows first"))
     _anonymise_rows(log, output, _pseudonyms(key_file), shift_s, columns)
 
 

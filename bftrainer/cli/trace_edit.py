@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bftrainer.cli.unused import refuse_unused
+
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
 
@@ -51,12 +53,13 @@ def narrows(command: _Command) -> _Command:
 @_writes
 def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, output: Path, force: bool) -> None:
     """Cut a shorter window out of NODE_LOG; what was idle when it begins opens it."""
-    from bftrainer.traces.clock import Clock
+    from bftrainer.traces.clock import Clock, is_instant
     from bftrainer.traces.edit import cut_log
 
     if start is None and end is None:
         raise click.UsageError("Expected --start or --end, got neither.")
     log = _read(node_log, output, force)
+    refuse_unused({"zone": all(is_instant(moment) for moment in (start, end) if moment) and "the times say theirs"})
     clock = Clock(zone)
     start_ns, end_ns = (None if moment is None else clock.instant_ns(moment) for moment in (start, end))
     _write(output, cut_log(log, start_ns, end_ns))
@@ -108,8 +111,14 @@ def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
 
     A node is idle when a log says so and none says the opposite; when no log tells of it, it is not.
     """
+    from bftrainer.errors import SettingsError
     from bftrainer.traces.edit import merged_logs
 
+    seen: dict[Path, Path] = {}
+    for path in node_logs:
+        if path.resolve() in seen:
+            raise SettingsError(f"Expected each log once, got {seen[path.resolve()]} again as {path}.")
+        seen[path.resolve()] = path
     done = merged_logs([_read(path, output, force) for path in node_logs])
     for node_s, what in (
         (done.disputed_node_s, "disputed between logs"),

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.minute_options import minute_options
+from bftrainer.cli.sizes import LARGE_DAYS, large_option, size_option
+
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
 
@@ -15,15 +18,12 @@ __all__ = ["generate"]
 
 FILE = click.Path(path_type=Path)
 
-_MINUTES = (
+_LEVELS = (
     click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]"),
     click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]"),
-    click.option("--initial-nodes", type=int, help="minutes: nodes at the start.  [default: 32, or the trace's mean]"),
-    click.option("--max-nodes", type=int, help="minutes: nodes at most.  [default: 64, or the trace's largest number]"),
-    click.option("--exact-mean", is_flag=True, default=None, help="minutes: let sizes have the means asked for."),
 )
 _HOLES = (
-    click.option("--nodes", type=int, help="supercomputer: nodes of the machine.  [default: 4734]"),
+    size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]"),
     click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]"),
     click.option(
         "--fragment-mean", "fragment_mean_s", type=float, help="supercomputer: mean fragment in seconds, log-normal."
@@ -40,7 +40,7 @@ _HOLES = (
 
 
 def _model_options(command: Any) -> Any:
-    for option in reversed((*_MINUTES, *_HOLES)):
+    for option in reversed((*_LEVELS, *minute_options("minutes: "), *_HOLES)):
         command = option(command)
     return command
 
@@ -53,7 +53,7 @@ def _model_options(command: Any) -> Any:
     help="minutes: spot nodes; supercomputer: holes of a batch scheduler.  [default: minutes if LIKE is a spot or "
     "count trace, else supercomputer]",
 )
-@click.option("--days", type=float, default=14.0, show_default=True, help="Length of the trace.")
+@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same bytes.")
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
@@ -63,6 +63,7 @@ def _model_options(command: Any) -> Any:
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
+@large_option
 def generate(
     like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
     model: str | None, **options: Any,

@@ -52,6 +52,8 @@ def _fragments(figures: Figures) -> str:
     for key, what in (("start", "the window's start"), ("end", "its end")):
         if figures[f"fragments_cut_at_{key}"]:
             text += f", {figures[f'fragments_cut_at_{key}']:,} cut at {what}"
+    if figures["stays_of_no_time"]:
+        text += f"; {figures['stays_of_no_time']:,} of no time, left out"
     return text
 
 

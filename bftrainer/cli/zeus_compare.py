@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
 from bftrainer.cli.zeus_options import (
     figure_options,
     job_choice,
@@ -43,13 +45,14 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
     shell_complete=policy_names,
     help="Policy for batch sizes, and after a + that for power limits (jit unless said); repeatable.",
 )
-@click.option(
-    "--recurrences", type=click.IntRange(min=1), default=100, show_default=True, help="Times that each job recurs."
+@size_option(
+    "--recurrences", kind=click.IntRange(min=1), default=100, show_default=True, help="Times that each job recurs."
 )
 @knob_options
 @seed_options(10)
 @figure_options
 @output_options
+@large_option
 def compare(
     train: Path | None,
     power: Path | None,
@@ -76,12 +79,19 @@ def compare(
     from bftrainer.experiment.zeus_drawing import plan_figures
     from bftrainer.experiment.zeus_inputs import choose_jobs, load_traces
 
+    refuse_unused(
+        {
+            "figure_format": figures is None and "no --figures are drawn",
+            "force": output is figures is None and "nothing is written",
+        }
+    )
     check_output(output, force=force)
     pairs = [PolicyPair.parsed(text) for text in policies]
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
     plan = plan_figures(figures, figure_format, simulations, fronts=False, force=force)
+    check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
     with counting("Comparing", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, workers, count)
     write_output(output, results, inputs)

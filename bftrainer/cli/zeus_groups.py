@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
 from bftrainer.cli.zeus_options import (
     FILE,
     job_choice,
@@ -53,9 +55,9 @@ _correction_options = with_options(
         help="Correct what is published: bounds follow the cost of all tries of a job, not the last one's.",
     ),
     server_costs_option,
-    click.option(
+    size_option(
         "--max-retries",
-        type=click.IntRange(min=0),
+        kind=click.IntRange(min=0),
         help="Times that a job is run again before its group gives up.  [default: 100]",
     ),
 )
@@ -70,6 +72,7 @@ _correction_options = with_options(
 @_correction_options
 @seed_options(1)
 @output_options
+@large_option
 def groups(
     groups_file: Path | None,
     names: tuple[str, ...],
@@ -94,11 +97,13 @@ def groups(
     from bftrainer.experiment.zeus_group_totals import group_totals
     from bftrainer.experiment.zeus_inputs import choose_groups, choose_jobs, load_groups, load_traces
 
+    refuse_unused({"force": output is None and "nothing is written"})
     check_output(output, force=force)
     inputs = load_traces(train, power)
     known, source = load_groups(groups_file)
     chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
     simulations = _simulations(chosen, seeds, options)
+    check_size("groups of all seeds", len(simulations), LARGE_TOTAL)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, workers, count)
     write_output(output, results, inputs, groups=source)

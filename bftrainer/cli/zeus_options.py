@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bftrainer.cli.sizes import LARGE_PROCESSES, size_option
+
 if TYPE_CHECKING:
     from bftrainer.experiment.zeus_inputs import JobChoice
 
@@ -79,7 +81,7 @@ job_options = with_options(
         multiple=True,
         help="Metric at which a run has reached its target. This and the next two: once for all jobs, or once a --job.",
     ),
-    click.option("--max-epochs", type=int, multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
+    size_option("--max-epochs", multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, multiple=True, help="Batch size that is used when nothing is known."),
 )
 eta_option = click.option(
@@ -132,16 +134,17 @@ def seed_options(seeds: int) -> _Option[Any]:
             show_default=True,
             help="Seed of the drawn paths and of the policies.",
         ),
-        click.option(
+        size_option(
             "--seeds",
-            type=click.IntRange(min=1),
+            kind=click.IntRange(min=1),
             default=seeds,
             show_default=True,
             help="How many seeds, from --seed on.",
         ),
-        click.option(
+        size_option(
             "--workers",
-            type=click.IntRange(min=1),
+            usual=LARGE_PROCESSES,
+            kind=click.IntRange(min=1),
             help="Processes that share the work; results don't depend on it.  [default: as many as pay]",
         ),
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli.unused import refuse_unused
 from bftrainer.cli.zeus_options import (
     figure_options,
     job_choice,
@@ -33,8 +35,8 @@ __all__ = ["simulate"]
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @trace_options
 @job_options
-@click.option(
-    "--recurrences", type=click.IntRange(min=1), default=100, show_default=True, help="Times that the job recurs."
+@size_option(
+    "--recurrences", kind=click.IntRange(min=1), default=100, show_default=True, help="Times that the job recurs."
 )
 @knob_options
 @policy_options
@@ -42,6 +44,7 @@ __all__ = ["simulate"]
 @seed_options(1)
 @figure_options
 @output_options
+@large_option
 def simulate(
     train: Path | None,
     power: Path | None,
@@ -70,6 +73,12 @@ def simulate(
     from bftrainer.experiment.zeus_summary import summarise
     from bftrainer.zeus import Corrections
 
+    refuse_unused(
+        {
+            "figure_format": figures is None and "no --figures are drawn",
+            "force": output is figures is None and "nothing is written",
+        }
+    )
     check_output(output, force=force)
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options), one=True)
@@ -78,6 +87,7 @@ def simulate(
     first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
     simulations = [each for simulation in first for each in with_seeds(simulation, seeds)]
     plan = plan_figures(figures, figure_format, simulations, fronts=True, force=force)
+    check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, workers, count)
     write_output(output, results, inputs)

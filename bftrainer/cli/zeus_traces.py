@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.sizes import large_option
 from bftrainer.cli.zeus_options import eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = ["traces"]
 @job_options
 @eta_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables; it has all Pareto fronts.")
+@large_option
 def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **options: Any) -> None:
     """List what the traces hold: jobs, target metrics, batch sizes, power limits, optimum and Pareto front.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import RunDirectoryError
+from bftrainer.experiment.consistency import check_one_run
 from bftrainer.experiment.summary_schema import check_summary, finite, whole
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.finished_run import (
@@ -99,12 +100,12 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     Raises
     ------
     RunDirectoryError
-        If it is none, a file of it is missing, or a column of that.
+        If it is none, a file of it is missing, or a column of that, or a file is of another run.
     """
     summary = read_summary(path)
     start_ns = instant_ns(summary["window_start"])
     tasks = _tasks(path / "tasks.parquet", start_ns)
-    return FinishedRun(
+    run = FinishedRun(
         name=name or run_names([path])[0],
         summary=summary,
         steps=_steps(path / "step-logs.csv", start_ns),
@@ -113,6 +114,8 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         holdings=_holdings(path / "allocation.parquet", start_ns, tasks.names),
         power=_power(path / "power.parquet") if "energy_j" in summary else None,
     )
+    check_one_run(run, path)
+    return run
 
 
 _TEXT, _REAL, _COUNT, _TIME = "text", "number", "whole number", "time"

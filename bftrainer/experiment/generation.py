@@ -11,14 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
 from bftrainer.spot.generate import Generated, generate_holes, generate_minutes
 from bftrainer.spot.holes import DailyCycle
-from bftrainer.spot.minute_model import MinuteModel
+from bftrainer.spot.minute_model import MinuteModel, SizeModel
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, SupercomputerModel
 from bftrainer.traces.availability import read_availability
@@ -51,13 +51,54 @@ class MinuteOptions:
         Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
     exact_mean : bool, optional
         Whether sizes come out with the means asked for.
+    preemption_chance, addition_chance : float, optional
+        Of a minute that sees one, before the factors.
+    preemption_mean, preemption_std, addition_mean, addition_std : float, optional
+        Of the normal distributions that sizes of preemptions, and of regular additions, are drawn from.
+    big_addition_share : float, optional
+        Share of additions that are big ones.
     """
 
+    preemption_chance: float | None = None
+    preemption_mean: float | None = None
+    preemption_std: float | None = None
+    addition_chance: float | None = None
+    addition_mean: float | None = None
+    addition_std: float | None = None
+    big_addition_share: float | None = None
     preemption_scale: float | None = None
     addition_scale: float | None = None
     initial_nodes: int | None = None
     max_nodes: int | None = None
     exact_mean: bool | None = None
+
+    def changed(self, model: MinuteModel) -> MinuteModel:
+        """The model with the chances and sizes that were asked for, at the levels that were.
+
+        Raises
+        ------
+        SettingsError
+            If one of them is out of range.
+        """
+
+        def size(name: str, of_model: SizeModel) -> SizeModel:
+            """Mean and deviation as given, else those of the model."""
+            given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
+            return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
+
+        made = replace(
+            model,
+            preemption=size("preemption", model.preemption),
+            addition=size("addition", model.addition),
+            preemption_chance=_first(self.preemption_chance, model.preemption_chance),
+            addition_chance=_first(self.addition_chance, model.addition_chance),
+            big_addition_share=_first(self.big_addition_share, model.big_addition_share),
+        )
+        return made.scaled(_first(self.preemption_scale, 1.0), _first(self.addition_scale, 1.0))
+
+
+def _first(given: float | None, default: float) -> float:
+    return default if given is None else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +209,14 @@ def generate_trace(config: GenerationConfig, warn: Callable[[str], None] = lambd
 
 def _check_options(name: ModelName, config: GenerationConfig) -> None:
     other, options = ("supercomputer", config.holes) if name == "minutes" else ("minutes", config.minutes)
-    for one in fields(options):
-        if getattr(options, one.name) is not None:
-            raise SettingsError(f"Expected {one.name} with the model {other} only, got it with {name}.")
+    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    if given:
+        raise UnusedOptionsError(dict.fromkeys(map(_option, given), f"of the model {other} alone"))
+
+
+def _option(field_name: str) -> str:
+    """What the option of a field is called, which leaves the unit to its help."""
+    return "--" + field_name.removesuffix("_s").removesuffix("_per_day").replace("_", "-")
 
 
 @contextmanager
@@ -206,7 +252,6 @@ def minute_setup(
         with _fitting(path):
             model = MinuteModel.fitted(figures)
         initial, most = round(figures["mean_nodes"] or 0), max(1, figures["max_nodes"])
-    scales = (1.0 if scale is None else scale for scale in (options.preemption_scale, options.addition_scale))
     if options.max_nodes is not None:
         most = options.max_nodes
         initial = min(initial, most)
@@ -214,7 +259,7 @@ def minute_setup(
         initial = options.initial_nodes
     if not 1 <= most <= MOST_NODES:
         raise SettingsError(f"Expected 1 <= max_nodes <= {MOST_NODES:,}, got {most:,}.")
-    return model.scaled(*scales), (initial, most)
+    return options.changed(model), (initial, most)
 
 
 def _fitted_machine(like: AvailabilityTrace, path: Path | None) -> SupercomputerModel:

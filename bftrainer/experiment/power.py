@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError
+from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec
 from bftrainer.model.records import PowerRecord
 from bftrainer.traces.series import CAP_COLUMN, CARBON_COLUMN, read_series
 
-__all__ = ["Metered", "PowerPlan", "power_doubts", "power_plan", "power_summary"]
+__all__ = ["Metered", "PowerPlan", "power_plan", "power_summary", "refuse_unused_power"]
 
 J_PER_KWH = 3.6e6
 
@@ -82,14 +82,23 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
     return PowerPlan(cap, carbon, config.pue)
 
 
-def power_doubts(config: ReplayConfig) -> list[str]:
-    """What is asked for in vain where no task is tuned, one line each."""
-    doubts = []
+def refuse_unused_power(config: ReplayConfig) -> None:
+    """Refuse what is asked for in vain where no task is tuned.
+
+    Raises
+    ------
+    UnusedOptionsError
+        Naming the options.
+    """
+    vain = {}
     if config.power_options != "chosen":
-        doubts.append("--power-options has no effect without tuned tasks.")
-    if (config.carbon is not None or config.pue != 1.0) and not config.idle_power_w:
-        doubts.append("--carbon and --pue have no effect without tuned tasks or --idle-power: no power is known.")
-    return doubts
+        vain["--power-options"] = "no task is tuned"
+    if not config.idle_power_w:
+        unknown = "no power is known without tuned tasks or --idle-power"
+        given = {"--carbon": config.carbon is not None, "--pue": config.pue != 1.0}
+        vain |= {option: unknown for option, is_given in given.items() if is_given}
+    if vain:
+        raise UnusedOptionsError(vain)
 
 
 def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 import solvers
-from bftrainer.errors import SettingsError, SolverError
+from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError
 from bftrainer.experiment.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.experiment.config import ReplayConfig
-from bftrainer.experiment.power import Metered, PowerPlan, power_doubts, power_plan
+from bftrainer.experiment.power import Metered, PowerPlan, power_plan, refuse_unused_power
 from bftrainer.experiment.readers import Readers
 from bftrainer.experiment.result import RunResult, Timings
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
@@ -98,6 +98,11 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         }
         assumed_scaling = task_set.assumed_scaling
         tasks = task_set.tasks
+    else:
+        given = {"--scalability": config.scalability, "--scaling": config.scaling}
+        vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
+        if vain:
+            raise UnusedOptionsError(vain)
     if isinstance(node_log, Path):
         log = readers.node_log(node_log, config.skip_events, notes.append)
         sources["node_log"] = readers.source(node_log)
@@ -111,7 +116,10 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     notes += _doubts(config, log, tasks)
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
-    notes += power_doubts(config) if tuning is None else tuning.doubts
+    if tuning is None:
+        refuse_unused_power(config)
+    else:
+        notes += tuning.doubts
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_cap_w())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.experiment.readers import file_source
 from bftrainer.experiment.sample import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.model import NodeLog, iso
@@ -117,9 +117,7 @@ def load_log(
             raise SettingsError(f"Expected 0 <= initial_nodes <= {MOST_NODES:,}, got {initial:,}.")
         return read_pair(path, additions, initial), {"trace": file_source(path), "additions": file_source(additions)}
     if initial_nodes is not None:
-        raise SettingsError(
-            "Expected initial_nodes with additions only: any other trace says how many nodes there are."
-        )
+        raise UnusedOptionsError({"--initial-nodes": "without --additions the trace says how many nodes there are"})
     log = read_availability(path, warn).log
     if log is None:
         raise SettingsError(f"{path}: Expected additions beside terminations, got terminations alone.")

@@ -6,19 +6,34 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from bftrainer.errors import RunDirectoryError, suggestion
-from bftrainer.model import instant_ns
-from bftrainer.report.glossary import GLOSSARY
+from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.report.glossary import GLOSSARY, Unit
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 __all__ = ["check_summary", "finite", "whole"]
 
-# Other figures than the glossary's that pages tell of.
-_FIGURES = ("efficiency_horizon_s", "efficiency_eq_nodes")
+# Other figures than the glossary's that pages tell of, and what they are counted in.
+_FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
+# Bounds by what a figure is counted in. Work less costs may be less than nothing, and shares of it anything.
+_SLACK = 1e-9
+_BOUNDS: dict[Unit, dict[str, float]] = {
+    "count": {"ge": 0, "multiple_of": 1},
+    **{unit: {"ge": 0} for unit in ("s", "wall_s", "node_s", "nodes", "J", "W", "g", "rate")},
+}
+_BOUNDS_OF_SHARES: dict[str, dict[str, float]] = {
+    **{key: {"ge": 0, "le": 1 + _SLACK} for key in ("occupancy", "idle_node_s_share", "time_share")},
+    **{key: {"ge": 0} for key in ("rescale_loss_share", "preemption_loss_share", "gap_max")},
+}
+# Figures that are parts of others.
+_PARTS = (
+    *(("tasks_completed", "tasks_started"), ("tasks_started", "tasks_total"), ("tasks_completed", "tasks_total")),
+    *(("used_node_s", "idle_node_s"), ("eq_nodes", "nodes_total")),
+)
 # Those that every run has.
 _ALWAYS = (
     *("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s"),
@@ -45,17 +60,34 @@ def check_summary(summary: Mapping[str, Any], file: Path) -> None:
             what = f"Expected the summary of a replay, found no {key!r} in it."
             raise RunDirectoryError(f"{file}: {what}{suggestion(key, summary)}") from None
         raise RunDirectoryError(f"{file}: {key}: {fault['msg']}, got {str(fault['input'])[:80]!r}.") from None
+    _check_window(summary, file)
+    for part, whole_of_it in _PARTS:
+        less, more = summary.get(part), summary.get(whole_of_it)
+        if less is not None and more is not None and less > more * (1 + _SLACK):
+            raise RunDirectoryError(f"{file}: Expected {part} <= {whole_of_it}, got {less} > {more}.")
+    held = sum(summary[f"decisions_{what}"] for what in ("optimal", "incumbent", "kept"))
+    if held != summary["decisions"]:
+        raise RunDirectoryError(f"{file}: Expected {summary['decisions']} decisions of all kinds, got {held}.")
+
+
+def _check_window(summary: Mapping[str, Any], file: Path) -> None:
+    """Refuse a window whose ends are no times, or are not as far apart as it is long."""
+    ends = []
     for key in ("window_start", "window_end"):
         try:
-            instant_ns(summary[key])
+            ends.append(instant_ns(summary[key]))
         except (ValueError, OverflowError) as error:
             raise RunDirectoryError(f"{file}: {key}: Expected a time, got {summary[key]!r} ({error}).") from None
+    length_s = (ends[1] - ends[0]) / NS_PER_S
+    if not math.isclose(length_s, summary["window_s"], rel_tol=_SLACK, abs_tol=1e-6):
+        told = f"{length_s:g} s from window_start to window_end"
+        raise RunDirectoryError(f"{file}: window_s: Expected the {told}, got {summary['window_s']:g}.")
 
 
 @cache
 def _schema() -> type[BaseModel]:
     """The summary as a pydantic model; whatever else it holds is let through."""
-    from pydantic import BaseModel, ConfigDict, create_model
+    from pydantic import BaseModel, ConfigDict, Field, create_model
 
     class Part(BaseModel):
         """No number is read from text, nor a truth from a number."""
@@ -80,12 +112,17 @@ def _schema() -> type[BaseModel]:
         note: str
         figures: list[str]
 
-    known: Any = (float | None, None)
-    needed: Any = (float, ...)
-    shares: dict[str, Any] = dict.fromkeys(("occupancy", "rescale_loss_share", "preemption_loss_share"), known)
-    below = create_model("Below", __base__=Part, large_idle=needed, idle_node_s_share=known, **shares)
-    fields: dict[str, Any] = dict.fromkeys((*GLOSSARY, *_FIGURES), known)
-    fields |= dict.fromkeys(_ALWAYS, needed)
+    def figure(key: str, unit: Unit, *, needed: bool = False) -> Any:
+        """A number within the bounds of what it is counted in."""
+        bounds: dict[str, Any] = {**_BOUNDS.get(unit, {}), **_BOUNDS_OF_SHARES.get(key, {})}
+        number = Annotated[float, Field(**bounds)]
+        return (number, ...) if needed else (number | None, None)
+
+    names = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+    shares: dict[str, Any] = {name: figure(name, "share") for name in names}
+    below = create_model("Below", __base__=Part, large_idle=figure("large_idle", "count", needed=True), **shares)
+    units = {key: term.unit for key, term in GLOSSARY.items()} | _FIGURES
+    fields: dict[str, Any] = {key: figure(key, unit, needed=key in _ALWAYS) for key, unit in units.items()}
     fields |= {
         **dict.fromkeys(("window_start", "window_end"), (str, ...)),
         "partial": (bool, ...),

@@ -19,6 +19,8 @@ MOST_NODES = 1_000_000
 """Nodes that counts, numbers and models may speak of: each becomes a name and changes."""
 FORM = "availability"
 """Key of a node log's provenance that keeps the kind of trace it was made of."""
+NO_TIME = "of_no_time"
+"""Key of a node log's provenance that counts stays and absences without length, which a log cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +164,11 @@ class AvailabilityTrace:
     def of_terminations(cls, terminations: ChangeTrace) -> AvailabilityTrace:
         """Terminations alone, which say nothing of the nodes that stay."""
         return cls("terminations", int(terminations.time_ns.size), terminations)
+
+    @property
+    def additions(self) -> ChangeTrace | None:
+        """Rises of the count; None for terminations alone."""
+        return None if self.counts is None else self.counts.additions()
 
     @property
     def window_ns(self) -> tuple[int, int]:

@@ -69,17 +69,17 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An iteration that is done, or a reconfiguration that is over.
+    """An iteration that is done, or a reconfiguration that starts.
 
     Parameters
     ----------
     world_size : int
         Active nodes: of the iteration, or after the reconfiguration.
     time_ns : int
-        Since the window's start.
+        When that was noticed, since the window's start.
     event : {"step", "reconfig"}
     number : int
-        Of the iteration, or of the reconfiguration; from 1.
+        Of the iteration, 0 where the run begins; of the reconfiguration, from 1.
     """
 
     world_size: int
@@ -108,6 +108,8 @@ class SpotRun:
         Nodes that were taken, and how many of them were active.
     restarts : int
         Reconfigurations that a further loss drew out.
+    tick_ns : int
+        What happens is noticed at multiples of it.
     """
 
     start_ns: int
@@ -118,19 +120,22 @@ class SpotRun:
     preemptions: int
     active_preemptions: int
     restarts: int
+    tick_ns: int = 1
 
     def of(self, condition: Condition) -> tuple[Phase, ...]:
         """Phases in a condition."""
         return tuple(phase for phase in self.phases if phase.condition == condition)
 
     def steps(self) -> Iterator[Step]:
-        """All iterations and reconfigurations, by time."""
+        """The run's beginning as step 0, then all iterations and all reconfigurations that ended, by time."""
         reconfigured = 0
         nothing = Phase("stalled", self.span_ns, self.span_ns)
+        yield Step(self.phases[0].world_size, 0, "step", 0)
         for phase, following in pairwise((*self.phases, nothing)):
             for number in range(1, phase.iterations + 1):
-                time_ns = phase.start_ns + number * phase.iteration_ns
-                yield Step(phase.world_size, time_ns, "step", phase.first + number)
+                done_ns = phase.start_ns + number * phase.iteration_ns
+                noticed_ns = -(-done_ns // self.tick_ns) * self.tick_ns
+                yield Step(phase.world_size, noticed_ns, "step", phase.first + number)
             if phase.condition == "reconfiguring" and phase.is_over:
                 reconfigured += 1
-                yield Step(following.world_size, phase.end_ns, "reconfig", reconfigured)
+                yield Step(following.world_size, phase.start_ns, "reconfig", reconfigured)

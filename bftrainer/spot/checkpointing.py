@@ -6,8 +6,9 @@ checkpoints between them follow one another at fixed times, so their number is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -20,8 +21,8 @@ from bftrainer.spot.fleet import Fleet
 
 __all__ = ["CheckpointedTraining", "TrainingRun", "simulate"]
 
-Row = tuple[int, Sequence[int], Sequence[int]]
-"""Nanoseconds since the window's start; nodes that come; nodes that go."""
+Row = tuple[int, Mapping[int, int], Sequence[int]]
+"""When something is noticed, nanoseconds since the window's start; nodes that came, and when; nodes that went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class CheckpointedTraining:
     on_loss_during_reconfigure : {"restart", "extend"}
         Whether a further loss starts a reconfiguration again, or adds a whole one to what is left of it.
     tick_s : float, optional
-        Everything is noticed at multiples of it only; by default at once.
+        What happens is noticed at multiples of it only, the last one before the window's end; by default at once.
+        Nothing takes longer for that: iterations and checkpoints follow one another as ever, and only what waits to be
+        noticed (a node, the end of a reconfiguration) waits.
     cold_start : bool
         Whether nodes that are there when the window opens have yet to prepare and to form pipelines. By default they
         are active at once, as far as they make whole pipelines: the run is under way.
@@ -78,14 +81,20 @@ class CheckpointedTraining:
         if self.tick_s is not None and not 1e-6 <= self.tick_s < 1e9:
             raise SettingsError(f"Expected 1e-6 <= tick_s < 1e9, got {self.tick_s}.")
 
-    def noticed_ns(self, duration_ns: int) -> int:
-        """A time or duration as it is noticed: up to the next tick."""
-        tick_ns = 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
-        return -(-duration_ns // tick_ns) * tick_ns
+    @property
+    def tick_ns(self) -> int:
+        """Nanoseconds from one look at the run to the next."""
+        return 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
 
-    def duration_ns(self, seconds: float) -> int:
-        """A duration in nanoseconds, as it is noticed."""
-        return self.noticed_ns(round(seconds * NS_PER_S))
+    def noticed_ns(self, time_ns: int) -> int:
+        """When it is noticed what happens at a time: at the next tick."""
+        if self.tick_s is None:
+            return time_ns
+        return -(-time_ns // self.tick_ns) * self.tick_ns
+
+    def last_look_ns(self, span_ns: int) -> int:
+        """The last time at which anything is noticed: the window's end, or the last tick before it."""
+        return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
 
 
 class TrainingRun:
@@ -101,9 +110,9 @@ class TrainingRun:
     def __init__(self, settings: CheckpointedTraining, opening: Sequence[int] = ()) -> None:
         load_s = settings.profile.load_s if settings.load_on_reconfigure else 0.0
         self._settings = settings
-        self._preparation_ns = settings.duration_ns(settings.preparation_s)
-        self._reconfiguration_ns = settings.duration_ns(settings.profile.reconfiguration_s + load_s)
-        self._checkpoint_ns = settings.duration_ns(settings.profile.checkpoint_s)
+        self._preparation_ns = _nanoseconds(settings.preparation_s)
+        self._reconfiguration_ns = _nanoseconds(settings.profile.reconfiguration_s + load_s)
+        self._checkpoint_ns = _nanoseconds(settings.profile.checkpoint_s)
         self._reconfigured_ns: int | None = None
         self._high = 0
         self._saved = 0
@@ -116,33 +125,41 @@ class TrainingRun:
         self.preemptions = 0
         self.active_preemptions = 0
         self.restarts = 0
-        self.fleet.join(opening, 0)
+        self.fleet.join(dict.fromkeys(opening, 0))
         self.fleet.prepare(0)
         self._begin(0)
 
     @property
     def next_ns(self) -> int | None:
-        """When a node has prepared, or the reconfiguration is over, whichever comes first."""
+        """When it is noticed that a node has prepared, or the reconfiguration is over, whichever comes first."""
         times = [time for time in (self.fleet.ready_ns, self._reconfigured_ns) if time is not None]
-        return min(times) if times else None
+        return self._settings.noticed_ns(min(times)) if times else None
 
     def progress(self, now_ns: int) -> tuple[int, int]:
         """Iterations done by now, and how many of them the last checkpoint holds."""
         if self.condition != "training":
             return self._saved, self._saved
-        phase = self._phase(now_ns, is_over=True)
+        phase = self._phase(now_ns, now_ns, is_over=True)
         return phase.first + phase.iterations, phase.saved
 
-    def apply(self, now_ns: int, joined: Sequence[int], left: Sequence[int]) -> None:
-        """Something happens: what is over by now comes first, then nodes that go, then nodes that come."""
+    def apply(self, now_ns: int, joined: Mapping[int, int], left: Sequence[int]) -> None:
+        """Something is noticed: what is over by now comes first, then nodes that went, then nodes that came.
+
+        Parameters
+        ----------
+        now_ns : int
+        joined : mapping of int to int
+            Nodes that came, in the order of the times at which they did.
+        left : sequence of int
+        """
         self.fleet.prepare(now_ns)
-        if self._reconfigured_ns == now_ns:
+        if self._reconfigured_ns is not None and self._reconfigured_ns <= now_ns:
             self._end(now_ns)
             self._begin(now_ns)
         active, standby = self.fleet.leave(left)
         self.preemptions += len(left)
         self.active_preemptions += active
-        self.fleet.join(joined, now_ns + self._preparation_ns)
+        self.fleet.join({node: came_ns + self._preparation_ns for node, came_ns in joined.items()})
         if self._reconfigured_ns is not None:
             if standby:
                 self._draw_out(now_ns)
@@ -153,9 +170,10 @@ class TrainingRun:
             self._reconfigured_ns = now_ns + self._reconfiguration_ns
 
     def close(self, end_ns: int) -> int:
-        """The window closes; iterations done at the end."""
-        done, _ = self.progress(end_ns)
-        self.phases.append(self._phase(end_ns, is_over=False))
+        """The window closes; iterations done at the end, as far as that was noticed."""
+        seen_ns = self._settings.last_look_ns(end_ns)
+        done, _ = self.progress(seen_ns)
+        self.phases.append(self._phase(end_ns, seen_ns, is_over=False))
         return done
 
     def _draw_out(self, now_ns: int) -> None:
@@ -174,29 +192,29 @@ class TrainingRun:
         self.condition = "training" if self._world_size else "stalled"
         if self._world_size:
             iteration_s = self._settings.profile.iteration_time_s(self._world_size)
-            self._iteration_ns = max(1, self._settings.duration_ns(iteration_s))
+            self._iteration_ns = max(1, _nanoseconds(iteration_s))
 
     def _end(self, now_ns: int) -> None:
         """End the phase; what training no checkpoint holds is lost."""
-        phase = self._phase(now_ns, is_over=True)
+        phase = self._phase(now_ns, now_ns, is_over=True)
         if phase.condition == "training":
             self._high = max(self._high, phase.first + phase.iterations)
             self._saved = phase.saved
         self.phases.append(phase)
 
-    def _phase(self, now_ns: int, *, is_over: bool) -> Phase:
-        """The phase that has lasted until now.
+    def _phase(self, now_ns: int, seen_ns: int, *, is_over: bool) -> Phase:
+        """The phase that has lasted until now, and was last looked at when it was `seen_ns`.
 
         The first checkpoint starts after the first iteration, each further one after the first iteration that ends when
         the one before it is complete, which is every `period` iterations.
         """
         if self.condition != "training":
             return Phase(self.condition, self._begun_ns, now_ns, first=self._saved, saved=self._saved, is_over=is_over)
-        length, iteration, checkpoint = now_ns - self._begun_ns, self._iteration_ns, self._checkpoint_ns
-        done = length // iteration
+        seen, iteration, checkpoint = seen_ns - self._begun_ns, self._iteration_ns, self._checkpoint_ns
+        done = seen // iteration
         period = max(1, -(-checkpoint // iteration))
         begun = (done - 1) // period + 1 if done else 0
-        since = length - iteration - checkpoint
+        since = seen - iteration - checkpoint
         complete = since // (period * iteration) + 1 if since >= 0 else 0
         behind = max(0, self._high - self._saved)
         return Phase(
@@ -208,7 +226,7 @@ class TrainingRun:
             first=self._saved,
             iterations=done,
             repeated=min(done, behind),
-            redoing_ns=min(length, behind * iteration),
+            redoing_ns=min(now_ns - self._begun_ns, behind * iteration),
             saved=self._saved + 1 + (complete - 1) * period if complete else self._saved,
             checkpoints=complete,
             checkpoints_lost=begun - complete if is_over else 0,
@@ -240,19 +258,20 @@ def simulate(
     rows = _noticed(log, settings)
     row = next(rows, None)
     opening: Sequence[int] = ()
+    last_ns = settings.last_look_ns(span_ns)
     if row is not None and row[0] == 0 and not settings.cold_start:
-        opening, row = row[1], next(rows, None)
+        opening, row = tuple(row[1]), next(rows, None)
     run = TrainingRun(settings, opening)
     while True:
         own = run.next_ns
         now = min((time for time in (own, row and row[0]) if time is not None), default=None)
-        if now is None or now > span_ns:
+        if now is None or now > last_ns:
             break
         if row is not None and row[0] == now:
             run.apply(*row)
             row = next(rows, None)
         else:
-            run.apply(now, (), ())
+            run.apply(now, {}, ())
         if watch is not None:
             watch(now, run)
     iterations = run.close(span_ns)
@@ -267,33 +286,23 @@ def simulate(
         preemptions=run.preemptions,
         active_preemptions=run.active_preemptions,
         restarts=run.restarts,
+        tick_ns=settings.tick_ns,
     )
 
 
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * NS_PER_S)
+
+
 def _noticed(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
-    """Rows of a log at the instants at which they are noticed."""
-    waiting: list[Row] = []
-    for time_s, joined, left in log.rows():
-        now = settings.noticed_ns(round(time_s * NS_PER_S))
-        if waiting and waiting[0][0] != now:
-            yield _merged(waiting)
-            waiting = []
-        waiting.append((now, joined.tolist(), left.tolist()))
-    if waiting:
-        yield _merged(waiting)
-
-
-def _merged(rows: list[Row]) -> Row:
-    """Rows of one tick: who is gone and came back has gone; who came and is gone was never seen."""
-    if len(rows) == 1:
-        return rows[0]
-    first: dict[int, bool] = {}
-    last: dict[int, bool] = {}
-    for _, joined, left in rows:
-        for nodes, comes in ((left, False), (joined, True)):
-            for node in nodes:
-                first.setdefault(node, comes)
-                last[node] = comes
-    came = [node for node, comes in last.items() if comes]
-    went = [node for node, comes in first.items() if not comes]
-    return rows[0][0], came, went
+    """Rows of a log, those of one tick together: who went and came back has gone, who came and went was never seen."""
+    rows = ((_nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
+    for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
+        came: dict[int, int] = {}
+        went: dict[int, None] = {}
+        for time_ns, joined, left in together:
+            for node in left:
+                if came.pop(node, None) is None:
+                    went[node] = None
+            came.update(dict.fromkeys(joined, time_ns))
+        yield noticed_ns, came, tuple(went)

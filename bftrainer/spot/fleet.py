@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 __all__ = ["Fleet"]
 
@@ -38,9 +38,9 @@ class Fleet:
         """When the next node has prepared."""
         return next(iter(self.preparing.values()), None)
 
-    def join(self, nodes: Iterable[int], ready_ns: int) -> None:
-        """Nodes come, and prepare until `ready_ns`, which never falls from call to call."""
-        self.preparing.update(dict.fromkeys(nodes, ready_ns))
+    def join(self, ready_ns: Mapping[int, int]) -> None:
+        """Nodes come; each prepares until its time, which never falls from node to node and call to call."""
+        self.preparing.update(ready_ns)
 
     def prepare(self, now_ns: int) -> None:
         """Nodes that have prepared by now stand by."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.model.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.trace_statistics import Survival, TraceStatistics
 from bftrainer.spot.holes import HOURS, Holes, hour_of_day, observed_s_by_hour
 from bftrainer.spot.lifetimes import fragments, survival
@@ -85,7 +85,7 @@ def _changes(trace: AvailabilityTrace) -> dict[str, Any]:
     start_ns, end_ns = trace.window_ns
     minutes = (end_ns - start_ns) / _MINUTE_NS
     rows = None if trace.counts is None else np.diff(trace.counts.time_ns) / NS_PER_S
-    added = None if trace.counts is None else trace.counts.additions()
+    added = trace.additions
     figures = {
         "row_interval_mean_s": _mean(rows),
         "row_interval_std_s": _std(rows),
@@ -99,12 +99,16 @@ def _changes(trace: AvailabilityTrace) -> dict[str, Any]:
     share = None if size is None or not size.size else float((size > BIG_ADDITION).mean())
     log = trace.log
     inside = None if log is None else log.idle[log.time_ns > log.start_ns]
+    told = {} if log is None else log.provenance.get(NO_TIME)
+    without = told if isinstance(told, dict) else {}
     return figures | {
         "big_addition_share": share,
         "regular_addition_mean": _mean(regular),
         "regular_addition_std": _std(regular),
         "nodes_joined": None if inside is None else int(inside.sum()),
         "nodes_left": None if inside is None else int((~inside).sum()),
+        "stays_of_no_time": None if log is None else without.get("stays", 0),
+        "absences_of_no_time": None if log is None else without.get("absences", 0),
     }
 
 

@@ -8,16 +8,16 @@ import numpy as np
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog, iso
-from bftrainer.model.availability import FORM, AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.model.availability import FORM, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
-from bftrainer.traces.count_csv import CHANGE_COLUMNS, COUNT_COLUMNS, read_changes, read_count_trace
+from bftrainer.traces.count_csv import CHANGE_COLUMNS, COUNT_COLUMNS, read_changes, read_count_trace, write_changes
 from bftrainer.traces.csv_rows import csv_rows
 from bftrainer.traces.native_node_log import COLUMNS, Warn
 from bftrainer.traces.opening import Form, form_of, one_line
 from bftrainer.traces.spot import read_spot_trace
 from bftrainer.traces.store import read_node_log
 
-__all__ = ["first_row", "read_availability", "read_pair", "tells_nodes"]
+__all__ = ["first_row", "read_availability", "read_pair", "tells_nodes", "write_measured"]
 
 
 def read_availability(path: str | Path, warn: Warn, terminations: Path | None = None) -> AvailabilityTrace:
@@ -52,7 +52,11 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
                 raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
             return AvailabilityTrace.of_terminations(taken)
     if _begins_spot_trace(columns):
-        return AvailabilityTrace.of_log(read_spot_trace(path))
+        log = read_spot_trace(path)
+        for what, count in log.provenance[NO_TIME].items():
+            if count:
+                warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
+        return AvailabilityTrace.of_log(log)
     raise NodeLogError(
         f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
         f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
@@ -125,6 +129,39 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     if not taken.time_ns.size + added.time_ns.size:
         raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
     return _churned(taken, added, initial_nodes, preemptions)
+
+
+def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
+    """Write the changes that a trace's figures are of as the pair that `read_pair` takes.
+
+    Parameters
+    ----------
+    trace : AvailabilityTrace
+    additions : Path or None
+        Where rows `dt,additions` go: each rise of the count, at the time of the row before it.
+    terminations : Path or None
+        Where rows `dt,preemptions` go.
+
+    Returns
+    -------
+    str
+        Number of nodes at the start, or that the trace does not tell.
+
+    Raises
+    ------
+    NodeLogError
+        If additions are asked for, and the trace is one of terminations alone.
+    OutputError
+        If a file cannot be written.
+    """
+    added = trace.additions
+    if additions is not None and added is None:
+        raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
+    if terminations is not None:
+        write_changes(terminations, trace.terminations, "preemptions")
+    if additions is not None and added is not None:
+        write_changes(additions, added, "additions")
+    return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
 
 
 def _churned(taken: ChangeTrace, added: ChangeTrace, initial: int, path: Path) -> NodeLog:

@@ -17,16 +17,23 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.traces.intervals import OPEN_END_NS
 
-__all__ = ["BAD", "UNSET", "Clock", "Stamps", "read_stamps"]
+__all__ = ["BAD", "UNSET", "Clock", "Stamps", "is_instant", "read_stamps"]
 
 UNSET = np.iinfo(np.int64).min
 """Of a time that the log leaves open."""
 BAD = UNSET + 1
 """Of a text that is no time, or none that a log can hold."""
 
+_EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
+
+
+def is_instant(text: str) -> bool:
+    """Whether a moment in settings is the same in every zone: epoch seconds, or a time with its offset from UTC."""
+    has_offset = len(text) > 10 and re.search(r"(Z|[+-]\d\d:?\d\d)$", text) is not None
+    return has_offset or _EPOCH_SECONDS.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,11 +112,11 @@ class Clock:
         SettingsError
             If it is no moment.
         """
-        if re.fullmatch(r"\d{9,11}", text, re.ASCII):
+        if _EPOCH_SECONDS.fullmatch(text):
             return int(text) * NS_PER_S
         try:
             count = instant_ns(text)
-            if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) and len(text) > 10:
+            if is_instant(text):
                 return count
             moment = datetime.fromisoformat(text[:19]).replace(tzinfo=self._info)
         except (ValueError, OverflowError):

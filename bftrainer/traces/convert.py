@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InputError, NodeLogError, OutputError
+from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import ChangeTrace, CountTrace
 from bftrainer.traces.availability import first_row, read_availability, tells_nodes
@@ -81,6 +81,10 @@ def convert(
     source, target = Path(source), Path(target)
     heard: list[str] = []
     if kind_of(source) == "node log":
+        given = {"--scalability": scaling_path, "--scaling": scaling}
+        vain = {option: "a node log has no scaling" for option, value in given.items() if value is not None}
+        if vain:
+            raise UnusedOptionsError(vain)
         log = read_availability(source, heard.append).log
         if log is None:
             raise NodeLogError(f"{source}: Expected to know which nodes stay, got terminations alone.")
@@ -90,9 +94,9 @@ def convert(
         return Conversion(TRACES[to], len(log.nodes), (*heard, *_write_trace(target, log, to)))
     if to is not None:
         raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
-    given = read_task_set(source, scaling_path, scaling)
-    lost = write_task_set(target, given.tasks)
-    return Conversion("task set", len(given.tasks), given.warnings + lost)
+    read = read_task_set(source, scaling_path, scaling)
+    lost = write_task_set(target, read.tasks)
+    return Conversion("task set", len(read.tasks), read.warnings + lost)
 
 
 def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import io
 import math
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from bftrainer.errors import InputError
@@ -41,8 +42,20 @@ def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
             raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None
 
 
-def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> Iterator[tuple[str, dict[str, str]]]:
+def table_rows(
+    path: Path, columns: Sequence[str], error: type[InputError], headless: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Rows of a CSV file with a header, as cells by column; the file may have further columns.
+
+    Parameters
+    ----------
+    path : Path
+    columns : sequence of str
+        Columns that have to be there.
+    error : type of InputError
+    headless : sequence of str
+        All columns of files that have no header but begin with a row of as many values, those of `columns` numbers.
+        By default a header has to be there.
 
     Raises
     ------
@@ -52,6 +65,8 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
     rows = csv_rows(path, error)
     where, head = next(rows, (f"{path}:1", []))
     header = [column.strip() for column in head]
+    if headless and len(head) == len(headless) and all(_is_number(head[headless.index(column)]) for column in columns):
+        header, rows = list(headless), chain([(where, head)], rows)
     for column in columns:
         if header.count(column) != 1:
             found = one_line(", ".join(header))
@@ -60,6 +75,14 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
         if len(cells) != len(header):
             raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
         yield place, dict(zip(header, cells, strict=True))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def whole(where: str, name: str, text: str, error: type[InputError], *, least: int = 0, most: int | None = None) -> int:

@@ -63,7 +63,7 @@ def read_legacy_tasks(
     other = sum(draft.fields["submit_ns"] != submissions[draft.fields["name"]] for draft in drafts)
     if other:
         notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
-    tasks = finished(bounds_path, drafts, curves, None)
+    tasks = finished(bounds_path, drafts, curves, scaling)
     return replace(tasks, warnings=notes, sources=(bounds_path, scaling_path))
 
 

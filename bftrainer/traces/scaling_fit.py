@@ -14,9 +14,13 @@ from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
 from bftrainer.traces.csv_rows import csv_rows
 from bftrainer.traces.opening import one_line
+from bftrainer.traces.task_set import MOST_NODES
 from bftrainer.traces.toml_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
+
+_MOST_DECADES = 100
+"""From the least throughput to the largest; squares of what is farther apart overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,8 @@ def _measurement(where: str, header: list[str], row: list[str]) -> tuple[int, fl
 
 
 def _check(nodes: int, throughput: float) -> None:
-    if nodes < 0:
-        raise InvalidTaskError(f"Expected nodes >= 0, got {nodes}.")
+    if not 0 <= nodes <= MOST_NODES:
+        raise InvalidTaskError(f"Expected 0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}.")
     if not (math.isfinite(throughput) and throughput >= 0):
         raise InvalidTaskError(f"Expected throughput to be finite and >= 0, got {throughput}.")
     if (nodes == 0) != (throughput == 0):
@@ -109,7 +113,8 @@ def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
     Raises
     ------
     InvalidTaskError
-        If no measurement is on at least one node, or one is out of range.
+        If no measurement is on at least one node, one is out of range, or they are so far apart that no law can be
+        told.
     """
     by_count: dict[int, list[float]] = defaultdict(list)
     for nodes, throughput in measured:
@@ -119,11 +124,24 @@ def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
     if not by_count:
         raise InvalidTaskError("Expected at least one measurement on one node or more, got none.")
     counts = sorted(by_count)
-    means = [math.fsum(by_count[count]) / len(by_count[count]) for count in counts]
+    means = [_mean(by_count[count]) for count in counts]
     curve = ScalingCurve((0, *counts), (0.0, *means))
-    rate_1, fraction = _amdahl(np.array(counts, dtype=np.float64), np.array(means))
+    low, high = min(means), max(means)
+    if math.log10(high) - math.log10(low) > _MOST_DECADES:
+        raise InvalidTaskError(f"Expected throughputs that one scaling law can hold for, got {low:g} to {high:g}.")
+    # The law is the same in any unit of work: around 1 no square of a throughput is too large or too small.
+    unit = math.sqrt(low) * math.sqrt(high)
+    rates = np.array(means) / unit
+    rate_1, fraction = _amdahl(np.array(counts, dtype=np.float64), rates)
     law = np.array([rate_1 / ((1.0 - fraction) + fraction / count) for count in counts])
-    return ScalingFit(curve, rate_1, fraction, float(np.sqrt(np.mean((law / means - 1.0) ** 2))))
+    residual = float(np.sqrt(np.mean((law / rates - 1.0) ** 2)))
+    return ScalingFit(curve, rate_1 * unit, fraction, residual)
+
+
+def _mean(values: list[float]) -> float:
+    """Mean of values; their sum may be beyond all numbers where they are not."""
+    part = 2.0**-64 if max(values) > 1e280 else 1.0
+    return math.fsum(value * part for value in values) / len(values) / part
 
 
 def _amdahl(counts: np.ndarray, rates: np.ndarray) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bftrainer.errors import NodeLogError, suggestion
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import FORM
+from bftrainer.model.availability import FORM, NO_TIME
 from bftrainer.traces.csv_rows import csv_rows, whole
 from bftrainer.traces.reading import Reading
 from bftrainer.traces.writing import replacing
@@ -49,14 +49,18 @@ class SpotImporter:
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
         log = read_spot_trace(*paths, start_ns=reading.origin_ns())
-        reading.take_presence(log, log.nodes, records=log.time_ns.size)
+        without = log.provenance[NO_TIME]
+        reading.tally.drop("node added and removed in the same millisecond", 2 * without["stays"])
+        reading.tally.drop("node removed and added in the same millisecond", 2 * without["absences"])
+        reading.take_presence(log, log.nodes, records=log.time_ns.size + 2 * sum(without.values()))
 
 
 def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     """Read a spot event trace as a node log: live is idle.
 
     The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a name
-    may come back after its removal.
+    may come back after its removal. What is undone in the same millisecond took no time: it is left out, and counted in
+    the log's provenance.
 
     Parameters
     ----------
@@ -68,13 +72,14 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     Raises
     ------
     NodeLogError
-        Naming file and line: if a row is malformed, times do not ascend, a node is added twice, removed without being
-        there, or changes twice at one time.
+        Naming file and line: if a row is malformed, times do not ascend, or a node is added twice or removed without
+        being there.
     """
     live: dict[str, bool] = {}
-    changed: dict[str, int] = {}
+    changed: dict[str, int] = {}  # in this millisecond: where its row stands
     index: dict[str, int] = {}
-    times, nodes, states = array("q"), array("i"), array("b")
+    times, nodes, states, kept = array("q"), array("i"), array("b"), bytearray()
+    without = {"stays": 0, "absences": 0}
     last = 0
     for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
         if len(cells) != 3:
@@ -84,23 +89,31 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
         if moment < last:
             raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {last} ms.")
         _check_row(where, action, node, live)
-        if changed.get(node) == moment:
-            raise NodeLogError(f"{where}: Expected one change of a node at a time, got another one of {node!r}.")
+        if moment > last:
+            changed.clear()
         last = moment
-        live[node], changed[node] = _ACTIONS[action], moment
+        live[node] = _ACTIONS[action]
+        undone = changed.pop(node, None)
+        if undone is None:
+            changed[node] = len(times)
+        else:
+            kept[undone] = False
+            without["absences" if live[node] else "stays"] += 1
+        kept.append(undone is None)
         times.append(moment)
         nodes.append(index.setdefault(node, len(index)))
         states.append(_ACTIONS[action])
     if not times:
         raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
+    lasting = np.frombuffer(kept, dtype=np.bool_)
     return NodeLog(
         nodes=tuple(index),
         start_ns=start_ns,
         end_ns=start_ns + last * NS_PER_MS,
-        time_ns=start_ns + np.array(times, dtype=np.int64) * NS_PER_MS,
-        node=np.array(nodes, dtype=np.int32),
-        idle=np.array(states, dtype=np.bool_),
-        provenance={FORM: "spot"},
+        time_ns=start_ns + np.array(times, dtype=np.int64)[lasting] * NS_PER_MS,
+        node=np.array(nodes, dtype=np.int32)[lasting],
+        idle=np.array(states, dtype=np.bool_)[lasting],
+        provenance={FORM: "spot", NO_TIME: without},
     )
 
 

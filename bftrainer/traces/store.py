@@ -145,7 +145,7 @@ def read_task_set(
         return finished(path, drafts, None, model)
     names = [draft.fields["name"] for draft in drafts]
     curves, _ = read_scalability(curves_path, names, path)
-    return replace(finished(path, drafts, curves, None), sources=(path, curves_path))
+    return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
 
 
 def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:

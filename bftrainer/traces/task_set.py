@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, suggestion
+from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 
 __all__ = ["AssumedScaling", "Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
@@ -150,6 +150,8 @@ def finished(
     ------
     InvalidTaskError
         Naming file and task, if a field is out of range or a name comes twice.
+    UnusedOptionsError
+        If there is a `model`, and no task that lacks one.
     """
     if not drafts:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
@@ -164,6 +166,8 @@ def finished(
             if name in tasks:
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
             tasks[name] = _task(draft.fields, curve or law)
+    if not without and model is not None:
+        raise UnusedOptionsError({"--scaling": f"all tasks of {path} have a scaling"})
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,))
     assumed = AssumedScaling(law, without, len(drafts), is_default=model is None)

@@ -19,11 +19,14 @@ __all__ = ["read_training_profile"]
 _REQUIRED = ("world_size", "iteration_s", "reconfiguration_s", "checkpoint_s")
 _OPTIONAL = ("load_s", "samples_per_iteration")
 
-# The raw measurements: files by pattern, and the column with the time in seconds.
-_RECONFIGURATIONS = ("reconfig.csv", "elapsed")
-_ITERATIONS = ("loop_times_*.csv", "total loop time")
-_CHECKPOINTS = ("async-checkpoint_*.csv", "elapsed")
-_LOADS = ("load_times_*.csv", "elapsed")
+# The raw measurements: files by pattern, and their columns, in the order that files without a header have.
+_RECONFIGURATIONS = "reconfig.csv", ("ws", "start", "end", "elapsed")
+_ITERATIONS = (
+    "loop_times_*.csv",
+    ("ws", "step", "loop start", "loop end", "train time", "start chkpt thread", "total loop time"),
+)
+_CHECKPOINTS = "async-checkpoint_*.csv", ("elapsed",)
+_LOADS = "load_times_*.csv", ("ws", "step", "elapsed")
 
 
 def read_training_profile(path: str | Path) -> TrainingProfile:
@@ -35,8 +38,8 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
         A TOML file with the fields of `TrainingProfile` and ``schema = 1``; or a directory with ``reconfig.csv``
         (`ws,start,end,elapsed`), ``loop_times_*.csv`` (`ws,step,loop start,loop end,train time,start chkpt
         thread,total loop time`), ``async-checkpoint_*.csv`` (`elapsed`) and, optional, ``load_times_*.csv``
-        (`ws,step,elapsed`). Of the measurements the means are taken, of iterations per world size; the first
-        reconfiguration is the launch and left out.
+        (`ws,step,elapsed`), each with these columns in this order or with a header. Of the measurements the means are
+        taken, of iterations that of `train time` per world size; the first reconfiguration is the launch and left out.
 
     Raises
     ------
@@ -85,41 +88,45 @@ def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
 
 def _measured(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
-    for where, cells in _rows(path, *_ITERATIONS, "ws"):
+    for where, cells in _rows(path, *_ITERATIONS, needed=("ws", "train time")):
         size = whole(where, "ws", cells["ws"], TrainingProfileError, least=1, most=10**9)
-        by_size[size].append(_elapsed(where, cells, _ITERATIONS[1]))
+        by_size[size].append(_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
-    launches = [_elapsed(where, cells, _RECONFIGURATIONS[1]) for where, cells in _rows(path, *_RECONFIGURATIONS)]
+    launches = _elapsed(path, *_RECONFIGURATIONS)
     if len(launches) < 2:
         raise TrainingProfileError(
             f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
         )
-    checkpoints = [_elapsed(where, cells, _CHECKPOINTS[1]) for where, cells in _rows(path, *_CHECKPOINTS)]
-    loads: list[float] = []
-    if any(path.glob(_LOADS[0])):
-        loads = [_elapsed(where, cells, _LOADS[1]) for where, cells in _rows(path, *_LOADS)]
+    loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
     fields = {
         "world_size": tuple(sizes),
         "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
         "reconfiguration_s": _mean(launches[1:]),
-        "checkpoint_s": _mean(checkpoints),
-        "load_s": _mean(loads) if loads else 0.0,
+        "checkpoint_s": _mean(_elapsed(path, *_CHECKPOINTS)),
+        "load_s": _mean(loads),
     }
     return _made(path, fields)
 
 
-def _rows(path: Path, pattern: str, *columns: str) -> list[tuple[str, dict[str, str]]]:
+def _rows(
+    path: Path, pattern: str, columns: tuple[str, ...], needed: tuple[str, ...]
+) -> list[tuple[str, dict[str, str]]]:
     """Rows of all files of a pattern, in the order of their names."""
     files = sorted(path.glob(pattern))
     if not files:
         raise TrainingProfileError(f"{path}: Expected {pattern} there, found none.")
-    rows = [row for file in files for row in table_rows(file, columns, TrainingProfileError)]
+    rows = [row for file in files for row in table_rows(file, needed, TrainingProfileError, headless=columns)]
     if not rows:
         raise TrainingProfileError(f"{files[0]}: Expected measurements, got none.")
     return rows
 
 
-def _elapsed(where: str, cells: dict[str, str], column: str) -> float:
+def _elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
+    """Seconds in the column `elapsed` of all files of a pattern."""
+    return [_seconds(where, cells, "elapsed") for where, cells in _rows(path, pattern, columns, ("elapsed",))]
+
+
+def _seconds(where: str, cells: dict[str, str], column: str) -> float:
     value = number(where, column, cells[column], TrainingProfileError)
     if value < 0:
         raise TrainingProfileError(f"{where}: Expected {column} >= 0, got {cells[column]}.")

@@ -93,8 +93,14 @@ def test_advise(call, here):
     [
         (("sweep", "absent.toml"), "absent.toml: "),
         (("sweep", "tfwd.toml", "--engine", "dask"), "Expected either --scheduler or --dask-jobqueue"),
-        (("sweep", "tfwd.toml", "--engine", "local", "--scheduler", "tcp://x:1"), "with the engine dask only"),
-        (("sweep", "tfwd.toml", "--scheduler", "tcp://x:1", "--workers", 2), "with the engine local only"),
+        (
+            ("sweep", "tfwd.toml", "--engine", "local", "--scheduler", "tcp://x:1"),
+            "no effect: --scheduler (of the engine dask alone)",
+        ),
+        (
+            ("sweep", "tfwd.toml", "--scheduler", "tcp://x:1", "--workers", 2),
+            "no effect: --workers (a Dask cluster has its own)",
+        ),
         (("forecast", "--deadline", "soon"), "Expected an ISO time or seconds, got 'soon'"),
         (("forecast", "--deadline", "5d", "--solver", "dp"), "Expected a log longer than"),
         (("forecast", "--deadline", "1h", "--start", "12"), "Expected an ISO time, got '12'"),

@@ -89,7 +89,7 @@ def test_auto(call, files):
     assert (done.status, done.err) == (0, "Format: slurm (Slurm: rows of sacct -P)\n")
     refused = call("import", "auto", "log.swf", "--columns", "a,b", "-o", "c.parquet")
     assert refused.status == 2
-    assert refused.err.endswith("Error: Expected options of swf, got --columns.\n")
+    assert refused.err.endswith("no effect: --columns (not of the format swf).\n")
     assert not (files / "c.parquet").exists()
 
 

@@ -260,7 +260,10 @@ BAD_OPTIONS = {
         "Expected an address such as http://127.0.0.1:8000, got 'here'.",
     ),
     "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: Expected a file of tokens"),
-    "token without server": (("run", "job.toml", "--token-file", "job.toml"), "--token-file is for a server"),
+    "token without server": (
+        ("run", "job.toml", "--token-file", "job.toml"),
+        "no effect: --token-file (there is no --server",
+    ),
     "nothing there": (("resume", "none"), "none/master.json: No such file."),
     "no job there": (("status", "."), ".: Expected the logs of a recurring job, found no master.json."),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bftrainer.spot import MinuteModel
 from bftrainer.traces import read_node_log
 from bftrainer.traces.availability import read_availability
 from tests.cli.conftest import check_refusal
@@ -32,7 +33,7 @@ def test_stats_of_each_kind(call, here):
         (["evt.pkl"], "nodes", "Node log, 2021-02-10T00:00:00 to 2021-02-10T00:00:40 UTC"),
         (["s.csv"], "spot", "Spot event trace, "),
         (["c.csv"], "counts", "Count trace, "),
-        (["c.csv", "--terminations", "t.csv"], "counts", "Count trace, "),
+        (["c.csv", "--recorded-terminations", "t.csv"], "counts", "Count trace, "),
         (["t.csv"], "terminations", "Termination trace, "),
     ):
         done = call("trace", "stats", *words)
@@ -52,6 +53,56 @@ def test_stats_by_hand(call):
     assert found["node_hours"] == pytest.approx(120 / 3600)
     assert found["mean_nodes"] == pytest.approx(3.0)
     assert found["idle_share"] == pytest.approx(0.75)
+
+
+def test_the_pair_of_a_trace(call, here):
+    """Additions and terminations of a trace are written as measured, and read again as the trace they were of."""
+    (here / "c.csv").write_text(COUNTS)
+    done = call("trace", "stats", "c.csv", "--additions", "a.csv", "--terminations", "t.csv", "--json")
+    assert done.status == 0
+    assert (here / "a.csv").read_text() == "dt,additions\n2021-01-01T00:00:00Z,1\n"
+    assert (here / "t.csv").read_text() == "dt,preemptions\n2021-01-01T00:02:00Z,2\n"
+    assert done.err.endswith("--initial-nodes: 2\n")
+    words = ("spot", "simulate", "--trace", "t.csv", "--additions", "a.csv", "--initial-nodes", 2, "--json")
+    assert call(*words).json["node_hours_held"] == pytest.approx(2 * 3 / 60)
+    assert call("trace", "stats", "t.csv", "--json").json["preemptions"] == done.json["preemptions"] == 2
+    check_refusal(call("trace", "stats", "c.csv", "--additions", "a.csv"))
+    assert call("trace", "stats", "c.csv", "--additions", "a.csv", "--force").status == 0
+
+
+def test_terminations_tell_no_additions(call, here):
+    """What a trace does not tell is not written, nor is anything else then."""
+    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:01:50Z,1\n")
+    before = contents(here)
+    done = call("trace", "stats", "t.csv", "--additions", "a.csv", "--terminations", "b.csv")
+    check_refusal(done)
+    assert "a.csv: Expected a trace that tells additions" in done.err
+    assert contents(here) == before
+
+
+def test_the_minute_model_by_options(call):
+    """Chances and sizes can be given; levels are factors of the chances given."""
+    sizes = ("--preemption-mean", 4, "--preemption-std", 0, "--addition-mean", 3, "--addition-std", 0)
+    chances = ("--preemption-chance", 0.2, "--addition-chance", 0.3, "--big-addition-share", 0)
+    words = ("trace", "generate", "--model", "minutes", "--days", 2, *sizes, *chances, "--preemption-scale", 0.5)
+    done = call(*words, "-o", "a.parquet")
+    asked = {line.split()[0]: float(line.split()[1]) for line in done.out.splitlines()[2:]}
+    assert asked == {
+        "preemption_chance": 0.1, "addition_chance": 0.3, "big_addition_share": 0.0,
+        "preemption_mean": 4.0, "regular_addition_mean": 3.0,
+    }  # fmt: skip
+    swept = call("spot", "sweep", *chances, *sizes, "--days", 0.05, "--repeats", 1, "--json").json["model"]
+    assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
+
+
+def test_help_names_the_minute_model(call):
+    """The defaults in the help are those of the model."""
+    text = " ".join(call("trace", "generate", "--help").out.split())
+    model = MinuteModel()
+    for name in ("preemption", "addition"):
+        size = getattr(model, name)
+        for value in (getattr(model, f"{name}_chance"), size.mean, size.std, model.big_addition_share):
+            assert f"[default: {value}, or" in text
 
 
 @pytest.mark.parametrize("name", ["f.svg", "f.png"])
@@ -96,8 +147,10 @@ BAD = {
     "stats absent.csv": "absent.csv: No such file.",
     "stats tasks.toml": "tasks.toml: Expected a node log",
     "stats Jbnd.pkl": "Jbnd.pkl: Expected",
-    "stats evt.pkl --terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
+    "stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
     "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
+    "stats evt.pkl --additions evt.pkl": "evt.pkl: Expected no such file yet",
+    "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: Expected a directory to write into",
     "generate": "Missing option '-o'",
     "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
     "generate -o a.parquet --days 0": "0 < days",
@@ -106,14 +159,17 @@ BAD = {
     "generate -o a.parquet --start 1500-01-01": "between the years 1678 and 2262",
     "generate -o a.parquet --model hours": "'hours' is not one of",
     "generate -o a.parquet --like absent.csv": "absent.csv: No such file.",
-    "generate -o a.parquet --preemption-scale 2": "preemption_scale with the model minutes only",
+    "generate -o a.parquet --preemption-scale 2": "no effect: --preemption-scale (of the model minutes alone)",
     "generate -o a.parquet --model minutes --preemption-scale 9": "preemption scale <= 6.121",
     "generate -o a.parquet --model minutes --addition-scale -1": "0 <= addition scale",
+    "generate -o a.parquet --model minutes --addition-chance 1.5": "addition_chance from 0 to 1, got 1.5",
+    "generate -o a.parquet --model minutes --preemption-std -1": "a std of sizes from 0 to 1e6, got -1",
+    "generate -o a.parquet --preemption-mean 2": "no effect: --preemption-mean (of the model minutes alone)",
     "generate -o a.parquet --model minutes --max-nodes 0": "1 <= max_nodes <= 1,000,000, got 0",
-    "generate -o a.parquet --model minutes --nodes 4": "nodes with the model supercomputer only",
+    "generate -o a.parquet --model minutes --nodes 4": "no effect: --nodes (of the model supercomputer alone)",
     "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
     "generate -o a.parquet --nodes 0": "1 <= nodes <= 1,000,000, got 0",
-    "generate -o a.parquet --nodes 1000000001": "1 <= nodes <= 1,000,000, got 1,000,000,001",
+    "generate -o a.parquet --large --nodes 1000000001": "1 <= nodes <= 1,000,000, got 1,000,000,001",
     "generate -o a.parquet --drains 1e300": "drains_per_day <= 86400, got 1e+300",
     "generate -o a.parquet --fragment-mean 0.01 --fragment-median 0.01": "fragments from 1 s",
     "generate -o a.parquet --fragment-mean 10": "both fragment_mean_s and fragment_median_s",

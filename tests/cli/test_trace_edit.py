@@ -118,7 +118,7 @@ def test_anonymise_sacct(call, here):
     assert call("trace", "anonymise", "sacct.csv", "--key-file", "key", "-o", "again.txt").status == 0
     assert (here / "again.txt").read_text() == (here / "shared.txt").read_text()
     refused = call("trace", "anonymise", "sacct.txt", "--key-file", "key", "--min-hole", 5, "-o", "y.txt")
-    assert refused.err.endswith("Error: Expected --min-hole with a node log, got rows: import them first.\n")
+    assert refused.err.endswith("have no effect: --min-hole (of node logs alone: import the rows first).\n")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_anonymise_sacct(call, here):
         (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Nothing tells of partit"),
         (
             ("anonymise", "evt.pkl", "--key-file", "key", "--columns", "a", "-o", "x.csv"),
-            "Expected --columns with rows",
+            "no effect: --columns (a node log names its columns)",
         ),
         (("anonymise", "tasks.toml", "--key-file", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
     ],

@@ -119,7 +119,7 @@ POWER_WORDS = {
     "--carbon -1": "Expected grams of CO2 per kWh, or a CSV file, got '-1'",
     "--pue 0.9": "Expected a PUE of 1 or more, got 0.9.",
     "--idle-power nan": "Expected idle power of 0 W or more, got nan.",
-    "--sample tuned": "Expected either --sample tuned or -bdfn, got both.",
+    "--sample tuned": "no effect: --sample (-bdfn names the tasks).",
 }
 
 
@@ -133,18 +133,20 @@ def test_power(replay, here, words, said):
     assert said in done.err
 
 
-def test_what_has_no_effect_is_said(call, here):
-    """Without tuned tasks nothing is known of power: options that would need it are noted, and change nothing."""
+def test_power_that_nobody_knows(call, here):
+    """Without tuned tasks nothing is known of power: options that would need it are refused, and change nothing."""
     words = ("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--force", "--output-dir", "out")
     call(*words)
-    plain = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))
-    done = call(*words, "--carbon", 300, "--power-options", "all")
-    assert "Note: --power-options has no effect without tuned tasks." in done.err
-    assert "Note: --carbon and --pue have no effect without tuned tasks or --idle-power" in done.err
+    before = contents(here)
     assert {path.name for path in (here / "out").iterdir()} == RESULTS
-    again = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert again["settings"] == plain["settings"]
-    assert not {"power_cap", "carbon", "pue", "idle_power_w", "power_options"} & again["settings"].keys()
+    done = call(*words, "--carbon", 300, "--power-options", "all")
+    check_refusal(done)
+    for option in ("--power-options (no task is tuned)", "--carbon (no power is known without tuned tasks or"):
+        assert option in done.err
+    assert "--pue" not in done.err
+    assert contents(here) == before
+    settings = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))["settings"]
+    assert not {"power_cap", "carbon", "pue", "idle_power_w", "power_options"} & settings.keys()
 
 
 def test_summary_names_all_files(replay, here):

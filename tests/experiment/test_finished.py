@@ -119,6 +119,41 @@ def with_values(name, column, value):
     return change
 
 
+TABLES = ("step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A run of the same log and tasks, with as many events and decisions, and another forward time."""
+    return write_sample_run(tmp_path_factory.mktemp("other") / "run-itrOut", forward_time_s=300.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_another_run(folder, other, tmp_path, name):
+    """A directory that holds one table of another run is refused, and the table named: figures would be of two runs."""
+
+    def change(copy):
+        shutil.copy(other / name, copy / name)
+
+    with pytest.raises(RunDirectoryError, match=rf"copy.{name}: Expected .* is the file another run's\?"):
+        read_run(damaged(folder, tmp_path, change))
+
+
+def test_power_of_another_run(tmp_path):
+    """So is one whose power is another run's."""
+    one = write_tuned_run(tmp_path / "one", events=60)
+    two = write_tuned_run(tmp_path / "two", events=61)
+    shutil.copy(two / "power.parquet", one / "power.parquet")
+    with pytest.raises(RunDirectoryError, match=r"power\.parquet: Expected energy in J"):
+        read_run(one)
+
+
+def test_a_summary_of_another_run(folder, other, tmp_path):
+    """A summary of another run disagrees with the tables."""
+    with pytest.raises(RunDirectoryError, match="is the file another run's"):
+        read_run(damaged(folder, tmp_path, lambda copy: shutil.copy(other / "summary.json", copy)))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -129,6 +164,16 @@ def with_values(name, column, value):
         (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
         (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
         (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
+        (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
+        (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),
+        (with_summary(occupancy=50), "occupancy: Input should be less than or equal to 1"),
+        (with_summary(rescale_loss_share=-0.1), "rescale_loss_share: Input should be greater than or equal to 0"),
+        (with_summary(makespan_s=-3.0), "makespan_s: Input should be greater than or equal to 0"),
+        (with_summary(solve_s_max=-1e-3), "solve_s_max: Input should be greater than or equal to 0"),
+        (with_summary(eq_nodes=513.0), "Expected eq_nodes <= nodes_total, got 513.0 > 512"),
+        (with_summary(tasks_completed=41), "Expected tasks_completed <= tasks_started, got 41 > 10"),
+        (with_summary(decisions_kept=7), "Expected 300 decisions of all kinds, got 307"),
+        (with_summary(window_s=1e6), "from window_start to window_end, got 1e+06"),
         (with_summary(partial="no"), "partial: Input should be a valid boolean, got 'no'"),
         (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
         (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),

@@ -48,7 +48,7 @@ def test_the_embedded_profile():
 
 
 def test_files_of_a_run(tmp_path):
-    """events.csv has a row per iteration and reconfiguration, summary.json what it was made of and what came of it."""
+    """events.csv has rows of step 0, iterations and reconfigurations; summary.json has what came of them."""
     log = minutes(0.5)
     result = simulate_spot(log, SETTINGS, Prices(0.3), {"trace": None})
     write_spot(result, tmp_path)
@@ -56,8 +56,9 @@ def test_files_of_a_run(tmp_path):
         rows = list(csv.DictReader(file))
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert list(rows[0]) == ["ws", "dt", "event", "event-id"]
+    assert rows[0] == {"ws": "32", "dt": "1970-01-01T00:00:00.000Z", "event": "step", "event-id": "0"}
     assert {row["event"] for row in rows} == {"step", "reconfig"}
-    assert sum(row["event"] == "step" for row in rows) == summary["iterations_executed"]
+    assert sum(row["event"] == "step" for row in rows) == 1 + summary["iterations_executed"]
     assert sum(row["event"] == "reconfig" for row in rows) == summary["reconfigurations"]
     assert [row["dt"] for row in rows] == sorted(row["dt"] for row in rows)
     assert summary["settings"]["price"] == 0.3
@@ -77,7 +78,7 @@ def test_which_traces_can_be_simulated(tmp_path):
     write_pair(tmp_path / "p.csv", log)
     with pytest.raises(InputError, match=r"p-preemptions\.csv: Expected additions beside terminations"):
         load_log(tmp_path / "p-preemptions.csv")
-    with pytest.raises(InputError, match="Expected initial_nodes with additions only"):
+    with pytest.raises(InputError, match="no effect: --initial-nodes"):
         load_log(tmp_path / "s.csv", None, 4)
     with pytest.raises(InputError, match="Expected 0 <= initial_nodes <= 1,000,000, got -1"):
         load_log(tmp_path / "p-preemptions.csv", tmp_path / "p-additions.csv", -1)

@@ -27,6 +27,7 @@ class Reference:
     into_iteration: int = 0
     writing: tuple[int, int] | None = None  # seconds left, iteration
     left: int = 0  # of the reconfiguration
+    began: int = 0  # the reconfiguration
     steps: list[tuple[int, int, str, int]] = field(default_factory=list)
     reconfigured: int = 0
     seconds: dict[str, int] = field(
@@ -77,7 +78,7 @@ class Reference:
         if self.mode == "reconfiguring" and self.left == 0:
             self.form()
             self.reconfigured += 1
-            self.steps.append((self.world, now, "reconfig", self.reconfigured))
+            self.steps.append((self.world, self.began, "reconfig", self.reconfigured))
         lost = [self.state.pop(node) for node in gone]
         for node in joined:
             self.state[node], self.ready_at[node] = "preparing", now + self.preparation
@@ -92,6 +93,7 @@ class Reference:
             for node in self.nodes("active"):
                 self.state[node] = "standby"
             self.done, self.mode, self.left = self.saved, "reconfiguring", self.reconfiguration
+            self.began = now
 
     def second(self) -> None:
         if self.mode == "training":
@@ -107,6 +109,7 @@ class Reference:
 def run(reference: Reference, rows: dict[int, tuple[list[int], list[int]]], span: int, cold: bool = False) -> Reference:
     """Rows of (joined, left) by second; what happens at 0 opens the window."""
     reference.open([] if cold else rows.get(0, ([], []))[0])
+    reference.steps.append((reference.world, 0, "step", 0))
     for now in range(span + 1):
         joined, gone = ([], []) if now == 0 and not cold else rows.get(now, ([], []))
         reference.instant(now, joined, gone)

@@ -64,6 +64,14 @@ def test_malformed_spot_traces(imported, text, message):
         imported("spot", text)
 
 
+def test_stays_of_no_time_are_counted(imported):
+    """The account of an import tells of rows that undo one another, and keeps the others."""
+    done = imported("spot", "0,add,a\n5,add,b\n5,remove,b\n9000,remove,a\n")
+    assert idle_of(done.log) == {"a": [(0, 9)], "b": []}
+    assert done.quality.dropped == {"node added and removed in the same millisecond": 2}
+    assert (done.quality.records, done.quality.kept) == (4, 2)
+
+
 COUNTS = """\
 timestamp,count
 2026-09-01T12:00:00Z,1

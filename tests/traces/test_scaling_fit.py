@@ -47,6 +47,23 @@ def test_superlinear_and_falling_measurements():
     assert fit_scaling([(1, 9.0), (2, 3.0), (4, 1.0)]).parallel_fraction == 0.0
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-5, 1e200, 1e307])
+def test_the_unit_of_work_changes_nothing(unit):
+    """The same measurements in any unit, however large or small its numbers, give the same law and residual."""
+    measured = [(1, 1.0), (2, 1.9), (4, 3.4), (4, 3.6)]
+    plain = fit_scaling(measured)
+    fit = fit_scaling([(nodes, rate * unit) for nodes, rate in measured])
+    assert fit.rate_1 == pytest.approx(plain.rate_1 * unit)
+    assert (fit.parallel_fraction, fit.residual) == pytest.approx((plain.parallel_fraction, plain.residual))
+
+
+@pytest.mark.parametrize("measured", [[(1, 1e-300), (2, 1e300)], [(1, 5e-324), (2, 1e308)], [(1, 1e-160), (2, 1e160)]])
+def test_throughputs_that_no_law_can_hold_for(measured):
+    """Where a residual would overflow, the measurements are refused with their range."""
+    with pytest.raises(InvalidTaskError, match="one scaling law can hold for"):
+        fit_scaling(measured)
+
+
 def test_section_is_toml():
     """The section printed is what a task set takes."""
     text = fit_scaling([(1, 10.0), (2, 19.0)]).toml()
@@ -71,7 +88,7 @@ def test_table_is_read(tmp_path):
         ("nodes,throughput\n1,fast\n", ":2: Expected throughput to be a number, got 'fast'."),
         ("nodes,throughput\n1,nan\n", ":2: Expected throughput to be finite and >= 0, got nan."),
         ("nodes,throughput\n1,-2\n", ":2: Expected throughput to be finite and >= 0, got -2.0."),
-        ("nodes,throughput\n-1,2\n", ":2: Expected nodes >= 0, got -1."),
+        ("nodes,throughput\n-1,2\n", ":2: Expected 0 <= nodes <= 10,000,000, got -1."),
         ("nodes,throughput\n1,0\n", ":2: Expected throughput 0 on 0 nodes and only there, got 0.0 on 1."),
         ("nodes,throughput\n1\n", ":2: Expected 2 values, got 1."),
     ],

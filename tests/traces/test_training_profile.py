@@ -45,7 +45,21 @@ def test_toml(tmp_path):
 
 def test_raw_measurements(raw):
     """Means over all files; iterations per world size; the launch is no reconfiguration."""
-    assert read_training_profile(raw) == TrainingProfile((16, 32), (19.0, 11.0), 85.0, 89.0, 47.0)
+    assert read_training_profile(raw) == TrainingProfile((16, 32), (18.5, 10.5), 85.0, 89.0, 47.0)
+
+
+def test_raw_measurements_without_headers(raw):
+    """Files of numbers alone have the columns in their order: the same profile, down to the launch."""
+    expected = read_training_profile(raw)
+    for name, text in RAW.items():
+        (raw / name).write_text(text.split("\n", 1)[1])
+    assert read_training_profile(raw) == expected
+
+
+def test_times_of_day_are_no_header(raw):
+    """Start and end may be dates: what tells a row from a header is the column that counts."""
+    (raw / "reconfig.csv").write_text("16,2021-01-01,2021-01-01,500.0\n32,2021-01-01,2021-01-02,85.0\n")
+    assert read_training_profile(raw).reconfiguration_s == 85.0
 
 
 def test_loads_are_optional(raw):
@@ -98,11 +112,17 @@ def test_bad_toml(tmp_path, old, new, said):
         ("reconfig.csv", "ws,start,end\n1,2,3\n", "reconfig.csv:1: Expected columns elapsed, each once"),
         (
             "loop_times_0.csv",
-            LOOP + "16,1,0,18,17,0,x\n",
-            "loop_times_0.csv:2: Expected total loop time to be a number",
+            LOOP + "16,1,0,18,x,0,18\n",
+            "loop_times_0.csv:2: Expected train time to be a number",
         ),
         ("loop_times_0.csv", LOOP + "0,1,0,18,17,0,18\n", "loop_times_0.csv:2: Expected ws >= 1, got 0"),
         ("loop_times_0.csv", LOOP + "16,1,0,18\n", "loop_times_0.csv:2: Expected 7 values, got 4"),
+        (
+            "loop_times_0.csv",
+            "16,1,0,18,17.5,0.5\n",
+            "loop_times_0.csv:1: Expected columns ws, train time, each once",
+        ),
+        ("loop_times_0.csv", "16,1,0,18,17,0,18\n16,x,0,18,-1,0,18\n", "loop_times_0.csv:2: Expected train time >= 0"),
         ("async-checkpoint_0.csv", "elapsed\n", "async-checkpoint_0.csv: Expected measurements, got none"),
         ("async-checkpoint_0.csv", "elapsed\n-2\n", "async-checkpoint_0.csv:2: Expected elapsed >= 0, got -2"),
         ("async-checkpoint_0.csv", "elapsed\ninf\n", "async-checkpoint_0.csv:2: Expected elapsed to be finite"),

@@ -1,0 +1,105 @@
+"""Sizes that no ordinary work has take a confirmation, so that a slip of the finger does not fill a machine."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from bftrainer.errors import UnusedOptionsError
+
+__all__ = ["LARGE_DAYS", "LARGE_PROCESSES", "LARGE_SIZE", "LARGE_TOTAL", "check_size", "large_option", "size_option"]
+
+LARGE_SIZE = 200_000
+"""Recurrences, tasks, trials, nodes and the like; the largest machines have 160,000 nodes."""
+LARGE_PROCESSES = 1_000
+"""Processes and threads of one machine."""
+LARGE_TOTAL = 20_000_000
+"""What sizes amount to together where each of them is usual."""
+LARGE_DAYS = 2_000
+"""Days of a generated trace."""
+
+_LARGE = f"{__name__}.large"
+_FOUND = f"{__name__}.found"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType  # generic since click 8.2 only
+
+
+class _Size(_ParamType):
+    """A number that takes `--large` where it is larger than `usual`."""
+
+    def __init__(self, kind: click.ParamType[Any], usual: int) -> None:
+        self._kind, self._usual = kind, usual
+        self.name = kind.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, if it is a usual one or confirmed."""
+        number: float = self._kind.convert(value, param, ctx)
+        if ctx is not None and param is not None:
+            check_size(max(param.opts, key=len), number, self._usual)
+        return number
+
+
+def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
+    """Refuse a size of the command that runs which is larger than usual and not confirmed.
+
+    Raises
+    ------
+    click.UsageError
+        Naming it, the bound, and what confirms it.
+    """
+    if not usual < number < math.inf:
+        return
+    ctx = click.get_current_context()
+    if not ctx.meta.get(_LARGE):
+        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; if that is meant, confirm by --large.")
+    ctx.meta[_FOUND] = True
+
+
+def size_option(
+    *names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **options: Any
+) -> Callable[[F], F]:
+    """An option for a size; its help ends with the bound. The command takes `large_option` as well.
+
+    Parameters
+    ----------
+    *names : str
+    usual : int
+        More than that takes a confirmation.
+    kind : click.ParamType
+        What else the number has to be.
+    **options
+        As those of `click.option`, `help` among them.
+    """
+    options["help"] += f"  [--large: above {usual:,}]"
+    return click.option(*names, type=_Size(kind, usual), **options)
+
+
+def large_option(command: F) -> F:
+    """Give a command `--large`, which confirms sizes; a confirmation of nothing is refused."""
+
+    def confirm(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+        """Note it before any size is read."""
+        ctx.meta[_LARGE] = value
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        """The command, if what was confirmed is there to be."""
+        meta = click.get_current_context().meta
+        if meta.get(_LARGE) and not meta.get(_FOUND):
+            raise UnusedOptionsError({"--large": "all sizes are usual ones"})
+        return command(*args, **options)
+
+    wrapped = cast(F, checked)
+    text = "Confirm sizes above their bounds."
+    return click.option("--large", is_flag=True, is_eager=True, expose_value=False, callback=confirm, help=text)(
+        wrapped
+    )

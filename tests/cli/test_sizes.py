@@ -1,0 +1,118 @@
+"""Sizes that no ordinary work has take `--large`, one flag for all commands."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from bftrainer.cli.group import cli
+from bftrainer.cli.sizes import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
+from tests.cli.conftest import check_refusal
+from tests.tiny import contents
+
+MANY = 10**9
+TRACES = "--train train.csv --power power.csv --jobs jobs.toml"
+SIZES = {
+    f"zeus simulate {TRACES} --recurrences": LARGE_SIZE,
+    f"zeus simulate {TRACES} --seeds": LARGE_SIZE,
+    f"zeus simulate {TRACES} --workers": LARGE_PROCESSES,
+    f"zeus simulate {TRACES} --max-epochs": LARGE_SIZE,
+    f"zeus compare {TRACES} --recurrences": LARGE_SIZE,
+    f"zeus compare {TRACES} --seeds": LARGE_SIZE,
+    f"zeus groups {TRACES} --groups groups.csv --seeds": LARGE_SIZE,
+    f"zeus groups {TRACES} --groups groups.csv --max-retries": LARGE_SIZE,
+    "tasks generate --scenario hpo -o t.toml --count": LARGE_SIZE,
+    "tasks generate --scenario hpo --count 2 -o t.toml --max-nodes": LARGE_SIZE,
+    "advise --trials": LARGE_SIZE,
+    "forecast --deadline 5d --workers": LARGE_PROCESSES,
+    "sweep s.toml --workers": LARGE_PROCESSES,
+    "spot sweep --repeats": LARGE_SIZE,
+    "spot sweep --jobs": LARGE_PROCESSES,
+    "spot sweep --max-nodes": LARGE_SIZE,
+    "spot sweep --days": LARGE_DAYS,
+    "spot simulate --trace s.csv --additions s.csv --initial-nodes": LARGE_SIZE,
+    "trace generate -o t.parquet --nodes": LARGE_SIZE,
+    "trace generate -o t.parquet --model minutes --max-nodes": LARGE_SIZE,
+    "trace generate -o t.parquet --days": LARGE_DAYS,
+    "replay --threads": LARGE_PROCESSES,
+    "master run job.toml --recurrences": LARGE_SIZE,
+    "master run job.toml --gpus": LARGE_PROCESSES,
+    "bso serve --workers": LARGE_PROCESSES,
+}
+
+
+@pytest.mark.parametrize(("words", "usual"), SIZES.items(), ids=SIZES.keys())
+def test_large_sizes_take_a_confirmation(call, here, trace, words, usual):
+    """A billion is refused in one line that names option, bound and flag, at once, and nothing is written."""
+    del trace
+    before = contents(here)
+    done = call(*words.split(), MANY)
+    check_refusal(done)
+    option = words.split()[-1]
+    assert f"Expected {option} <= {usual:,}, got 1,000,000,000" in done.err
+    assert "--large" in done.err
+    assert contents(here) == before
+
+
+def test_a_confirmed_size_is_taken(call):
+    """With the flag, before or after the size, what is asked for is done."""
+    words = ("tasks", "generate", "--scenario", "hpo", "--interval", 0)
+    for at, flags in enumerate((("--large", "--count", LARGE_SIZE + 1), ("--count", LARGE_SIZE + 1, "--large"))):
+        done = call(*words, *flags, "--max-nodes", 0, "-o", f"{at}.toml")
+        assert "--large" not in done.err
+        assert "min_nodes" in done.err
+
+
+def test_a_usual_size_needs_no_confirmation(call):
+    """The bound itself is a usual size; a confirmation of nothing is refused as an option without effect."""
+    words = ("tasks", "generate", "--scenario", "hpo", "-o", "t.csv", "--count")
+    assert "--large" not in call(*words, LARGE_SIZE, "--max-nodes", 0).err
+    done = call(*words, 2, "--large")
+    check_refusal(done)
+    assert "Options that have no effect: --large (all sizes are usual ones)." in done.err
+
+
+def test_what_sizes_amount_to(call, here, trace):
+    """Sizes that are usual each are refused where together they are not."""
+    del trace, here
+    done = call(*f"zeus simulate {TRACES} --recurrences 200000 --seeds 1000".split())
+    check_refusal(done)
+    assert f"recurrences of all jobs and seeds <= {LARGE_TOTAL:,}, got " in done.err
+    done = call("spot", "sweep", "--repeats", 150_000, "--preemption-scale", "0.5,1")
+    assert f"Expected traces <= {LARGE_SIZE:,}, got 300,000" in done.err
+
+
+def commands(group, path=()):
+    """All commands below a group, by what is typed."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_help_states_each_bound():
+    """An option whose size has a bound says so, and its command has the flag."""
+    found = dict(commands(cli))
+    for words, usual in SIZES.items():
+        name, option = " ".join(words.split()[:2]), words.split()[-1]
+        command = found[name] if name in found else found[words.split()[0]]
+        said = {max(param.opts, key=len): param.help for param in command.params if isinstance(param, click.Option)}
+        assert said[option].endswith(f"[--large: above {usual:,}]")
+        assert "--large" in said
+
+
+def test_no_size_has_slipped_through():
+    """Whatever counts things to make has a bound, in every command."""
+    counted = ("count", "recurrences", "seeds", "trials", "repeats", "nodes", "workers", "jobs", "days")
+    open_ended = [
+        (name, option.name)
+        for name, command in commands(cli)
+        for option in command.params
+        if isinstance(option, click.Option)
+        and option.type.name in ("integer", "integer range", "float")
+        and option.name in counted
+        and "--large" not in (option.help or "")
+    ]
+    assert open_ended == []

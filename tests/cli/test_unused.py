@@ -1,0 +1,107 @@
+"""Options that change nothing are refused, all in one manner, before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import check_refusal
+from tests.tiny import contents
+
+SPOT = "0,add,a\n0,add,b\n60000,remove,a\n"
+PROFILE = "schema = 1\nworld_size = [1]\niteration_s = [18.0]\nreconfiguration_s = 90.0\ncheckpoint_s = 80.0\n"
+TRACES = "--train train.csv --power power.csv --jobs jobs.toml"
+REPLAY = "replay -ndmap evt.pkl -bdfn tasks.toml"
+UNUSED = {
+    "convert evt.pkl o.csv --scaling @": "--scaling (a node log has no scaling)",
+    "convert evt.pkl o.csv -scfn JNPs.pkl": "--scalability (a node log has no scaling)",
+    "convert tasks.toml o.csv --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
+    "convert Jbnd.pkl o.toml -scfn JNPs.pkl --scaling linear": "--scaling (all tasks of Jbnd.pkl have a scaling)",
+    "plot pool run -o p.svg --against seed": "--against (of the kind setting alone)",
+    "plot pool run -o p.svg --against seed --figure occupancy": "--figure (of the kind setting alone)",
+    "compare run run --json --figure occupancy": "--figure (--json has all figures)",
+    "tasks generate --scenario nas --count 2 --model resnet18 -o t.toml": "--model (nas is a mix of all models)",
+    "trace cut evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
+    "trace cut evt.pkl --end 2021-02-10T00:00:20Z --tz Asia/Tokyo -o x.csv": "--tz (the times say theirs)",
+    "trace generate --drains 2 --model minutes -o a.parquet": "--drains (of the model supercomputer alone)",
+    "trace generate --big-addition-share 0 -o a.parquet": "--big-addition-share (of the model minutes alone)",
+    "trace stats s.csv --force": "--force (nothing is written)",
+    "trace anonymise evt.pkl --columns a -o x.csv --key-file k": "--columns (a node log names its columns)",
+    "spot simulate --trace s.csv --force": "--force (nothing is written)",
+    "spot simulate --trace s.csv --on-demand-nodes 3": "--on-demand-nodes (without --price",
+    "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
+    "spot simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
+    "spot sweep --on-demand-price 3": "--on-demand-price (without --price",
+    "import spot s.csv -o x.csv --unseen idle": "--unseen (without an inventory",
+    "import counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
+    "sweep s.toml --engine local --scheduler tcp://x:1": "--scheduler (of the engine dask alone)",
+    "sweep s.toml --scheduler tcp://x:1 --workers 2": "--workers (a Dask cluster has its own)",
+    "sweep s.toml --resume --force": "--force (--resume goes on",
+    f"{REPLAY} --seed 3": "--seed (nothing is drawn",
+    f"{REPLAY} --sample plain": "--sample (-bdfn names the tasks)",
+    f"{REPLAY} --solver dp --fallback dp": "--fallback (it is the solver",
+    f"{REPLAY} --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
+    f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
+    "replay --force": "--force (runs of the sample go to the next free directory)",
+    "forecast -ndmap evt.pkl -bdfn tasks.toml --deadline 30 --start 2021-02-10": "--start (no task has a date",
+    f"zeus simulate {TRACES} --figure-format pdf": "--figure-format (no --figures are drawn)",
+    f"zeus compare {TRACES} --force": "--force (nothing is written)",
+    f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
+    "master run job.toml --token-file t": "--token-file (there is no --server that asks for it)",
+    "master run job.toml --server http://x --policy gts": "--policy (the server decides)",
+    "bso serve --token-file t --insecure": "--insecure (requests have to carry a token)",
+}
+
+
+@pytest.fixture
+def inputs(here, trace):
+    """Whatever the commands below need to come as far as that."""
+    del trace
+    files = {
+        "s.csv": SPOT,
+        "c.csv": "timestamp,count\n2026-09-01T12:00:00Z,1\n2026-09-01T12:01:00Z,2\n",
+        "p.toml": PROFILE,
+        "s.toml": 'schema = 1\n[base]\nsolver = "dp"\n[grid]\nforward_time_s = [10.0]\n',
+    }
+    for name, text in files.items():
+        (here / name).write_text(text)
+    return here
+
+
+@pytest.mark.parametrize(("words", "said"), UNUSED.items(), ids=UNUSED.keys())
+def test_options_that_have_no_effect(call, inputs, words, said):
+    """One line names the option and why, exit status 2, and nothing is written."""
+    if "run run" in words or "pool run" in words:
+        assert (
+            call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--output-dir", "run").status
+            == 0
+        )
+    before = contents(inputs)
+    done = call(*words.split())
+    check_refusal(done)
+    assert done.err.startswith("Error: Options that have no effect: --")
+    assert said in done.err
+    assert contents(inputs) == before
+
+
+@pytest.mark.usefixtures("inputs")
+def test_options_of_other_formats(call):
+    """Told by its first records, a log refuses what its format does not take, and names all of it."""
+    done = call("import", "auto", "s.csv", "--columns", "a,b", "--reserved-busy", "-o", "x.csv")
+    assert done.status == 2
+    assert done.err.endswith("--columns (not of the format spot), --reserved-busy (not of the format spot).\n")
+
+
+@pytest.mark.usefixtures("inputs")
+def test_what_is_not_typed_is_not_refused(call):
+    """Defaults are nobody's expectation."""
+    assert call("trace", "stats", "s.csv").status == 0
+    assert call("spot", "simulate", "--trace", "s.csv", "--profile", "p.toml", "--depth", 1).status == 0
+
+
+def test_a_log_merged_with_itself(call, inputs):
+    """A log that is named twice, be it by another path, is refused: it tells nothing more."""
+    for other in ("evt.pkl", inputs / "evt.pkl"):
+        done = call("trace", "merge", "evt.pkl", other, "-o", "x.parquet")
+        check_refusal(done)
+        assert "Expected each log once, got evt.pkl again" in done.err
+    assert not (inputs / "x.parquet").exists()
