@@ -20,6 +20,7 @@ INTERRUPTED = 130
 # Command: module, attribute, one line of help; nothing else of them is needed for `bftrainer --help`.
 _COMMANDS = {
     "advise": ("bftrainer.cli.advise", "advise", "Search settings on a part of a log, and prove them on the rest."),
+    "audit": ("bftrainer.cli.audit", "audit", "Check finished runs by independent code."),
     "bso": ("bftrainer.cli.bso", "bso", "Serve batch sizes to recurring training jobs."),
     "compare": ("bftrainer.cli.compare", "compare", "Compare finished runs."),
     "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),

@@ -258,14 +258,16 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     # The profiling epoch takes as much work as the chosen limit would do in its time.
     profiling = time_s / launch.chosen.time_per_epoch_s if launch.profiled else 0.0
     work = launch.outcome.epochs - 1 + profiling if launch.profiled else launch.outcome.epochs
+    power_w = gpus * point.average_power_w
     run = TunedRun(
         attempt=launch.attempt,
         batch_size=launch.sized.batch_size,
         power_limit_w=int(point.limit_w),
         reaches=launch.outcome.reached,
-        power_w=gpus * point.average_power_w,
+        power_w=power_w,
         profiling_work=profiling,
-        profiling_power_w=gpus * (energy_j / time_s),
+        # Costs may take progress below 0, where no work is profiling either: it draws what training does there.
+        profiling_power_w=gpus * (energy_j / time_s) if launch.profiled else power_w,
     )
     speedups = task.rates / task.scaling.at(1)
     # A credit that the file gives stays what it is; else work is worth itself, in epochs.

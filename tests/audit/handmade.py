@@ -52,15 +52,32 @@ MOVES = [
     (0, "n2", "A"),
     (20, "n3", "A"),
     (40, "n1", None),
-    (50, "n3", "B"),
-    (70, "n3", None),
-    (70, "n3", "A"),
+    (50, "n2", None),
+    (50, "n2", "B"),
+    (70, "n2", None),
+    (70, "n2", "A"),
 ]
 # A: 360 + 480 - 18 - 48 + 180 + 200 - 36 + 540 - 10
 TOTALS = [
-    {"task": "A", "started": 0, "completed": None, "work_done": 1648.0, "work_total": 10000.0, "node_s": 200.0}
+    {
+        "task": "A",
+        "submitted": 0,
+        "started": 0,
+        "completed": None,
+        "work_done": 1648.0,
+        "work_total": 10000.0,
+        "node_s": 200.0,
+    }
     | {"rescales": 3, "preemptions": 1, "rescale_cost": 64.0, "preemption_cost": 48.0},
-    {"task": "B", "started": 50, "completed": 70, "work_done": 300.0, "work_total": 300.0, "node_s": 20.0}
+    {
+        "task": "B",
+        "submitted": 50,
+        "started": 50,
+        "completed": 70,
+        "work_done": 300.0,
+        "work_total": 300.0,
+        "node_s": 20.0,
+    }
     | {"rescales": 0, "preemptions": 0, "rescale_cost": 0.0, "preemption_cost": 0.0},
 ]
 STEPS = """evtTime,Thr,Rate,ReScost,evt,Nleft,Npre,Njoin,nJob,nNd,nJrun,nNrun,PreCost
@@ -69,11 +86,11 @@ STEPS = """evtTime,Thr,Rate,ReScost,evt,Nleft,Npre,Njoin,nJob,nNd,nJrun,nNrun,Pr
 2021-02-10 00:00:40,414,18,0,2,1,1,0,1,2,1,2,48
 2021-02-10 00:00:50,180,25,36,3,0,0,0,2,2,2,2,0
 2021-02-10 00:01:10,464,18,10,4,0,0,0,1,2,1,2,0
-2021-02-10 00:01:40,530,0,0,5,0,0,0,1,2,1,2,0
 """
 SETTINGS = {
     "forward_time_s": 10.0,
     "objective": "as-given",
+    "solver": "dp",
     "startup_cost": "none",
     "decide_on": "all",
     "initial": "solve",
@@ -99,6 +116,7 @@ class Run:
         self.decisions = [dict(zip(keys, row, strict=True)) for row in DECISIONS]
         for row in self.decisions:
             row |= {"tasks": list(row["tasks"]), "bound": row["objective"], "gap": 0.0, "held": "optimal"}
+            row |= {"stop_reason": "optimal", "solver": "dp", "solve_s": 0.001}
         self.moves, self.totals, self.steps = list(MOVES), [dict(row) for row in TOTALS], STEPS
         self.settings = dict(SETTINGS)
         self.sums = {"work_done": 1948.0, "rescale_loss_work": 64.0, "preemption_loss_work": 48.0, "preemptions": 1}
@@ -116,7 +134,7 @@ class Run:
         )
         time, node, task = zip(*self.moves, strict=True)
         pq.write_table(pa.table({"time": instants(time), "node": node, "task": task}), run / "allocation.parquet")
-        times = {key: instants(row[key] for row in self.totals) for key in ("started", "completed")}
+        times = {key: instants(row[key] for row in self.totals) for key in ("submitted", "started", "completed")}
         columns = {key: [row[key] for row in self.totals] for key in self.totals[0]}
         pq.write_table(pa.table(columns | times), run / "tasks.parquet")
         (run / "step-logs.csv").write_text(self.steps)
@@ -139,7 +157,7 @@ class Run:
             kind: {"path": name, "sha256": hashlib.sha256((self.folder / name).read_bytes()).hexdigest()}
             for kind, name in files.items()
         }
-        window = {"window_start": "2021-02-10T00:00:00Z", "window_end": "2021-02-10T00:01:40Z"}
+        window = {"nodes_total": 3, "window_start": "2021-02-10T00:00:00Z", "window_end": "2021-02-10T00:01:40Z"}
         counts = {
             "decisions": len(self.decisions),
             "decisions_optimal": len(self.decisions),

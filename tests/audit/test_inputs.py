@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.audit import inputs
 from bftrainer.traces import read_node_log, write_node_log
-from tests.scripts.handmade import START
+from tests.audit.handmade import START
 
 
-def test_legacy_and_native_logs_are_the_same(inputs, run):
+def test_legacy_and_native_logs_are_the_same(run):
     """The published matrix form and the native transitions give one log; rows and nodes can be left out."""
     run.write_log(run.folder / "idle.parquet")
     times = pd.to_datetime(["2021-02-10 00:00:00", "2021-02-10 00:00:20", "2021-02-10 00:00:40"])
@@ -26,7 +26,7 @@ def test_legacy_and_native_logs_are_the_same(inputs, run):
 
 
 @pytest.mark.parametrize("form", ["x.parquet", "x.csv", "x.csv.gz", "evt.pkl"])
-def test_rows_that_change_nothing_are_skipped_in_every_form(inputs, tmp_path, form):
+def test_rows_that_change_nothing_are_skipped_in_every_form(tmp_path, form):
     """Of a log whose first, third and last rows change nothing, K rows are the same ones in every form of file."""
     states = np.array([[0, 0], [1, 0], [1, 0], [0, 1], [0, 1]], np.int8)
     times = pd.Timestamp("2021-02-10") + pd.to_timedelta([0, 10, 20, 30, 40], unit="s")
@@ -41,14 +41,14 @@ def test_rows_that_change_nothing_are_skipped_in_every_form(inputs, tmp_path, fo
             assert getattr(read, name).tolist() == getattr(ours, name).tolist()
 
 
-def test_a_csv_log_without_metadata(inputs, tmp_path):
+def test_a_csv_log_without_metadata(tmp_path):
     """Without metadata the nodes are those seen, in order of their names, in the window of the times."""
     (tmp_path / "idle.csv").write_text("time,node,idle\n2021-02-10T00:00:01Z,n2,1\n2021-02-10T00:00:02Z,n1,1\n")
     log = inputs.read_node_log(tmp_path / "idle.csv", 0, 0, None)
     assert (log.nodes, log.node.tolist(), log.end_ns - START) == (["n1", "n2"], [1, 0], 2 * 10**9)
 
 
-def test_legacy_and_csv_tasks_are_the_same(inputs, tmp_path):
+def test_legacy_and_csv_tasks_are_the_same(tmp_path):
     """Bounds and scalability pickles, and a CSV row, give the same task."""
     submit = pd.Timestamp("2021-02-10T00:00:05")
     bounds = {"Tcup": 18.0, "Tcdw": 12.0, "Jmin": 1.0, "Jmax": 4.0, "Pmax": 1e3, "Tsub": submit}
@@ -64,16 +64,10 @@ def test_legacy_and_csv_tasks_are_the_same(inputs, tmp_path):
     assert (legacy.grow_s, legacy.shrink_s, legacy.work) == (table.grow_s, table.shrink_s, table.work)
 
 
-def test_tasks_without_scaling_follow_the_law(inputs, tmp_path):
+def test_tasks_without_scaling_follow_the_law(tmp_path):
     """A task set without curves is linear, or follows the law that the run was given."""
     (tmp_path / "t.toml").write_text('[[task]]\nname = "J"\nmin_nodes = 1\nmax_nodes = 2\nwork = 1.0\n')
     (linear,) = inputs.read_tasks(tmp_path / "t.toml", None, None, START)
     (amdahl,) = inputs.read_tasks(tmp_path / "t.toml", None, "amdahl:0.5", START)
     assert linear.rate.tolist() == [0, 1, 2]
     assert amdahl.rate.tolist() == [0, 1, pytest.approx(4 / 3)]
-
-
-def test_tuned_tasks_are_refused_by_name(inputs):
-    """What a tuned task does follows from runs that the audit does not work out: it says so instead of guessing."""
-    with pytest.raises(inputs.UnusableError, match="a tuned task, T00000-convnet"):
-        inputs.read_tasks(sample_path(SAMPLE_TUNED_TASKS), None, None, START)

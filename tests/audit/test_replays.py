@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bftrainer.audit import audit
 from bftrainer.experiment import run_replay, write_run
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
@@ -18,10 +19,10 @@ from bftrainer.traces import write_node_log, write_task_set
 from tests.worlds import NS, World, worlds
 
 
-def problems(audit, folder: Path, log: NodeLog, tasks: tuple[TaskSpec, ...], **options: Any) -> list[tuple[str, str]]:
+def problems(folder: Path, log: NodeLog, tasks: tuple[TaskSpec, ...], **options: Any) -> list[tuple[str, str]]:
     """Claims of the audit that do not hold of a replay, each with its first problem."""
     replayed(folder, log, tasks, **options)
-    return [(check.claim, check.problems[0]) for check in audit.audit(folder / "run") if check.problems]
+    return [(part.claim, part.problems[0]) for part in audit(folder / "run").failed]
 
 
 def replayed(folder: Path, log: NodeLog, tasks: tuple[TaskSpec, ...], **options: Any) -> Recording:
@@ -80,9 +81,9 @@ CORNERS = {
 
 
 @pytest.mark.parametrize(("rows", "tasks", "options"), CORNERS.values(), ids=CORNERS.keys())
-def test_corners_are_clean(audit, tmp_path, rows, tasks, options):
+def test_corners_are_clean(tmp_path, rows, tasks, options):
     """What is rare in a log is booked by the audit as by the replay."""
-    assert problems(audit, tmp_path, log(*rows), tuple(tasks), **options) == []
+    assert problems(tmp_path, log(*rows), tuple(tasks), **options) == []
 
 
 def test_what_the_corners_are(tmp_path):
@@ -114,23 +115,23 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-def check_any_replay(audit, world: World, options: dict[str, Any]) -> None:
+def check_any_replay(world: World, options: dict[str, Any]) -> None:
     """Decisions, moves, books and sums all hold."""
     chosen = options | {"decide_on": world.decide_on, "max_tasks": world.max_tasks}
     with tempfile.TemporaryDirectory() as folder:
-        assert problems(audit, Path(folder), world.log, world.tasks, **chosen) == []
+        assert problems(Path(folder), world.log, world.tasks, **chosen) == []
 
 
 @settings(max_examples=25, deadline=None)
 @given(worlds(), OPTIONS)
-def test_any_replay_is_clean(audit, world, options):
+def test_any_replay_is_clean(world, options):
     """Random logs, tasks and options leave nothing to find."""
-    check_any_replay(audit, world, options)
+    check_any_replay(world, options)
 
 
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(worlds(), OPTIONS)
-def test_many_replays_are_clean(audit, world, options):
+def test_many_replays_are_clean(world, options):
     """The same on many more."""
-    check_any_replay(audit, world, options)
+    check_any_replay(world, options)

@@ -1,0 +1,9 @@
+"""Finished runs checked by other means: read, solved and booked again, by code that shares none with the package.
+
+Nothing here imports another part of `bftrainer`, and nothing imports it but its command.
+"""
+
+from bftrainer.audit.parts import Part, UnusableError
+from bftrainer.audit.run import Audit, audit
+
+__all__ = ["Audit", "Part", "UnusableError", "audit"]

@@ -1,0 +1,240 @@
+"""One task's books: how it runs, what it has done and paid, and what its nodes drew."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.audit.inputs import NS, Task
+from bftrainer.audit.training import Point
+from bftrainer.audit.tuning import Run
+
+__all__ = ["Account", "Draw", "Mode", "Queue", "modes_of"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """A way in which a task may run: as it is, or for a tuned one a run at one of its power limits.
+
+    `rate`, `credit`, `train_w` and `profiling_w` are by node count; `profiled_work` is the work at the run's beginning
+    that draws `profiling_w`.
+    """
+
+    work: float
+    rate: Floats
+    credit: Floats
+    train_w: Floats
+    profiling_w: Floats
+    profiled_work: float = 0.0
+    limit_w: int | None = None
+    run: Run | None = None
+
+    @classmethod
+    def plain(cls, task: Task) -> Mode:
+        """A task as its file describes it."""
+        nothing = np.zeros(task.most + 1)
+        return cls(task.work, task.rate, task.credit, nothing, nothing)
+
+
+def modes_of(task: Task, run: Run) -> list[Mode]:
+    """A run at each power limit on offer, the chosen one first."""
+    gpus = task.gpus * np.arange(task.most + 1, dtype=np.float64)
+    profiling_w = run.profiling[0] / run.profiling[1] if run.profiling else 0.0
+
+    def at(point: Point) -> Mode:
+        """The run at one limit; traces measure one node, the curve says what more make of it."""
+        rate = task.rate / task.rate[1] / point.time_s
+        credit = task.credit if task.own_credit else rate
+        drawn = gpus * point.power_w
+        return Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run)
+
+    return [at(point) for point in run.offered]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a tuned task draws from an instant on: `(seconds from then, watts, whether it trains)`, ascending."""
+
+    steps: list[tuple[float, float, bool]]
+
+    def at(self, after_s: float) -> float:
+        """Watts so long after the instant."""
+        begun = [watts for begin, watts, _ in self.steps if begin <= after_s]
+        return begun[-1] if begun else self.steps[0][1]
+
+
+@dataclass
+class Account:
+    """What one task has done and paid so far; `pending` is booked at the next event."""
+
+    task: Task
+    modes: list[Mode] = field(default_factory=list)
+    count: int = 0
+    rate: float = 0.0
+    pending: float = 0.0
+    progress: float = 0.0
+    gross: float = 0.0
+    rescale_cost: float = 0.0
+    preemption_cost: float = 0.0
+    node_s: float = 0.0
+    rescales: int = 0
+    preemptions: int = 0
+    started_ns: int | None = None
+    completed_ns: int | None = None
+    failed: bool = False
+    earlier: float = 0.0  # work of tries that ended short of their target
+    earlier_total: float = 0.0
+    stopped: bool = False  # given up at the end of a try
+    attempts: int = 0
+    energy_j: float = 0.0
+    train_s: float = 0.0
+    rescaling_s: float = 0.0  # from the last instant on
+    lost_s: float = 0.0  # of rescaling, by nodes lost at this instant
+    work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+    def __post_init__(self) -> None:
+        self.modes = self.modes or [Mode.plain(self.task)]
+        self.mode = self.modes[0]
+
+    @property
+    def work_done(self) -> float:
+        """Net work of all tries."""
+        return self.earlier + self.progress
+
+    @property
+    def work_total(self) -> float:
+        """Work to do, of all tries."""
+        return self.earlier_total + (0.0 if self.stopped else self.mode.work)
+
+    def speed(self, count: int, mode: Mode | None = None) -> float:
+        """Work per second on so many nodes: none on fewer than the least, no more than on the most."""
+        mode = self.mode if mode is None else mode
+        return float(mode.rate[min(count, self.task.most)]) if count >= self.task.least else 0.0
+
+    def launch(self, run: Run) -> None:
+        """Begin a run of a tuned task."""
+        self.modes = modes_of(self.task, run)
+        self.mode, self.progress = self.modes[0], 0.0
+        self.attempts += 1
+
+    def advance(self, elapsed_ns: int) -> None:
+        """Book the time since the last event."""
+        gross = elapsed_ns / NS * self.rate
+        self.gross += gross
+        self.rescale_cost += self.pending
+        self.node_s += elapsed_ns / NS * self.count
+        self._book(gross - self.pending)
+        self.pending = self.rescaling_s = self.lost_s = 0.0
+
+    def _book(self, net: float) -> None:
+        self.progress += net
+        if self.mode.limit_w is not None and len(self.modes) > 1:
+            self.work_at[self.mode.limit_w] += net
+
+    def preempt(self, lost: int) -> None:
+        """Lose nodes to the main scheduler: one cost, however many."""
+        cost = self.task.shrink_s * self.rate
+        self._book(-cost)
+        self.preemption_cost += cost
+        self.preemptions += 1
+        self.count -= lost
+        self.lost_s = self.task.shrink_s if cost else 0.0
+
+    def end(self) -> None:
+        """All work of the run is done; what was done beyond it does not count."""
+        beyond = self.progress - self.mode.work
+        self.gross -= beyond
+        self._book(-beyond)
+        self.count, self.rate = 0, 0.0
+
+    def retry(self) -> None:
+        """The run that ended missed its target: another one begins."""
+        self.earlier += self.mode.work
+        self.earlier_total += self.mode.work
+        self.progress = 0.0
+
+    def adopt(self, count: int, mode: Mode, full_start: bool, time_ns: int) -> None:
+        """Follow a decision, as far as the task can: counts beyond its curve are reported elsewhere."""
+        count = min(max(count, 0), self.task.most)
+        starts = self.count < self.task.least
+        taken_at = 0.0 if count == self.count else self.speed(self.count)
+        if starts and full_start and count > self.count:
+            taken_at = self.speed(count, mode)
+        seconds = self.task.grow_s if count > self.count else self.task.shrink_s
+        self.pending += taken_at * seconds
+        self.rescaling_s = (seconds if taken_at * seconds else 0.0) + self.lost_s
+        self.rescales += count != self.count and not starts
+        self.mode = mode
+        self.hold(count, time_ns)
+
+    def hold(self, count: int, time_ns: int) -> None:
+        """Have so many nodes from now on; the first time that gives any work is the start."""
+        self.count = count
+        if self.started_ns is None and self.speed(count) > 0.0:
+            self.started_ns = time_ns
+
+    def settle(self) -> None:
+        """The rate until the next event."""
+        self.rate = self.speed(self.count)
+
+    def idle_w(self, pool_idle_w: float) -> float:
+        """What its nodes draw while it does not train on them, each."""
+        own = None if self.task.tuned is None else self.task.tuned["idle_power_w"]
+        return pool_idle_w if own is None else float(own) * self.task.gpus
+
+    def draw(self, pool_idle_w: float) -> Draw:
+        """What its nodes draw from the last instant on: idle while it rescales, then profiling, then training."""
+        mode, idle_w = self.mode, self.count * self.idle_w(pool_idle_w)
+        if not self.rate > 0.0:
+            return Draw([(0.0, idle_w, False)])
+        # Costs may take progress below 0: of a run that profiles nothing that is no profiling.
+        left_s = max(0.0, mode.profiled_work - self.progress) / self.rate if mode.profiled_work else 0.0
+        steps = [(0.0, idle_w, False)] if self.rescaling_s else []
+        if left_s:
+            steps.append((self.rescaling_s, float(mode.profiling_w[self.count]), True))
+        steps.append((self.rescaling_s + left_s, float(mode.train_w[self.count]), True))
+        return Draw(steps)
+
+    def most_w(self, mode: Mode, count: int) -> float:
+        """The most that so many nodes may draw until the next event, also while it rescales if it says what then."""
+        if mode.run is None or not count:
+            return 0.0
+        own = None if self.task.tuned is None else self.task.tuned["idle_power_w"]
+        profiles = mode.profiled_work > 0 and self.progress < mode.profiled_work
+        profiling = float(mode.profiling_w[count]) if profiles else 0.0
+        idle_w = 0.0 if own is None else count * float(own) * self.task.gpus
+        return max(float(mode.train_w[count]), profiling, idle_w)
+
+
+@dataclass
+class Queue:
+    """Tasks that wait, in file order, and those that are active, in order of admission."""
+
+    waiting: list[Account]
+    limit: int
+    active: dict[str, Account] = field(default_factory=dict)
+
+    def admit(self, time_ns: int) -> list[Account]:
+        """Admit what is submitted, up to the limit; tells what was."""
+        admitted, later = [], []
+        for account in self.waiting:
+            if len(self.active) < self.limit and account.task.submit_ns <= time_ns:
+                self.active[account.task.name] = account
+                admitted.append(account)
+            else:
+                later.append(account)
+        self.waiting = later
+        return admitted
+
+    def give_up(self, accounts: Iterable[Account]) -> None:
+        """Take tasks out, wherever they are."""
+        names = {account.task.name for account in accounts}
+        self.waiting = [account for account in self.waiting if account.task.name not in names]
+        for name in names & self.active.keys():
+            del self.active[name]

@@ -1,0 +1,346 @@
+"""The audit's second look at a run: what happens when, who then holds how many nodes, and what work that gives.
+
+`Books` walks over all instants at which anything can happen, in the order that the specification of an event
+prescribes. Of the record it follows only what cannot be worked out: the counts and power limits that were decided, and
+when tasks completed, which it checks. All else is worked out from the inputs, and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bftrainer.audit.accounts import Account, Queue
+from bftrainer.audit.decisions import Judge
+from bftrainer.audit.inputs import NS, Log, Series, Task
+from bftrainer.audit.parts import TOLERANCE, Part
+from bftrainer.audit.pool import Pool
+from bftrainer.audit.timeline import Step, Timeline
+from bftrainer.audit.tuning import Attempt, Group, StuckError
+
+__all__ = ["Books", "Records", "Settings"]
+
+# A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.
+SNAP_NS = 10_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the run was asked to do, as far as the books depend on it."""
+
+    max_tasks: int
+    decide_on: str = "all"
+    initial: str = "solve"
+    full_start: bool = False
+    seed: int = 0
+    start_ns: int = 0
+    end_ns: int = 0
+    stopped: bool = False  # by a limit or an interrupt: what was due at the end did not happen any more
+    idle_w: float = 0.0
+    pue: float = 1.0
+    cap: Series | None = None
+
+    def cap_w(self, time_ns: int) -> float | None:
+        """The cap at an instant, at the site's meter; None without one."""
+        return None if self.cap is None else self.cap.at((time_ns - self.start_ns) / NS)
+
+
+@dataclass(frozen=True)
+class Records:
+    """What the run recorded: events and decisions, moves as (time, node, task or None), completion times by task."""
+
+    steps: Sequence[dict[str, Any]]
+    decisions: Sequence[dict[str, Any]]
+    moves: Sequence[tuple[int, str, str | None]]
+    completed: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What an instant brings: rows of the log, tasks that complete, runs that end short of their target."""
+
+    changes: list[tuple[int, int, bool]]
+    completing: set[str]
+    missing: list[Account]
+
+
+class Books:
+    """Progress of every task, booked again event by event."""
+
+    def __init__(
+        self,
+        log: Log,
+        tasks: Sequence[Task],
+        settings: Settings,
+        records: Records,
+        judge: Judge,
+        groups: Iterable[Group] = (),
+    ) -> None:
+        self.settings, self.records, self.log, self.judge = settings, records, log, judge
+        self.accounts = {task.name: Account(task) for task in tasks}
+        self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
+        self.groups = {group.name: group for group in groups}
+        self.attempts: list[Attempt] = []
+        self.nodes = Pool(log, list(self.accounts))
+        self.time = Timeline(settings.start_ns, settings.idle_w)
+        self.now = settings.start_ns
+        self._opened = False
+        self._recorded_times = sorted(row["time"] for row in records.steps)
+        self._moves = _by_time(records.moves)
+        self.events = Part("each event has its row in the step log, and nothing happens between events")
+        self.due = Part("events that change the pool or the active tasks have a decision, others none")
+        self.pool = Part("pools are the idle nodes of the log")
+        self.active = Part("decisions are about the tasks that are active")
+        self.before = Part("counts before a decision are what departures and completions left")
+        self.start = Part("the random initial allocation is the one that the seed draws")
+        self.completion = Part("tasks complete exactly when their work is done")
+
+    @property
+    def parts(self) -> list[Part]:
+        """All that the books look at."""
+        drawn = [self.start] if self.settings.initial == "random" else []
+        found = [self.events, self.due, self.pool, self.active, self.before, self.nodes.part, self.completion]
+        return found + drawn
+
+    @property
+    def _exact(self) -> bool:
+        """Whether completions are events at their exact times."""
+        return self.settings.decide_on == "all"
+
+    def run(self) -> None:
+        """Walk over the window."""
+        rows = _by_time(zip(self.log.time_ns.tolist(), self.log.node.tolist(), self.log.idle.tolist(), strict=True))
+        done = _by_time((time, name) for name, time in self.records.completed.items())
+        steps, decisions = (
+            _by_time((row["time"], row) for row in kept) for kept in (self.records.steps, self.records.decisions)
+        )
+        known, end = self._known(set(rows), set(done)), self.settings.end_ns
+        instants = sorted({*known, *decisions, *self._moves, *steps, end})
+        place = 0
+        while place < len(instants) and (time := min(instants[place], self._next_miss())) <= end:
+            place += time == instants[place]
+            for account in self.queue.active.values():
+                account.advance(time - self.now)
+            self.now = time
+            is_stop = time == end and self.settings.stopped
+            missing = self._missing(is_stop) if self._exact else []
+            # Of what is due where a run was stopped, only completions that have been noticed have happened.
+            changes = [] if is_stop else rows.get(time, [])
+            due = _Due(changes, {row[1] for row in done.get(time, ())}, missing)
+            happens = not is_stop and (time in known or bool(missing))
+            counts = [len(each.get(time, ())) for each in (steps, decisions, self._moves)]
+            fits = bool(counts[0]) if happens else not counts[0] and (time == end or not any(counts))
+            self.events.expect(fits, "{}: {} rows in the step log, {} decisions, {} moves", _iso(time), *counts)
+            recorded = [row[1] for row in steps.get(time, ())]
+            self._instant(recorded, due, [row[1] for row in decisions.get(time, ())])
+            self.nodes.compare(_iso(time), self._moves.get(time, ()))
+        for time in instants[place:]:
+            self.events.expect(False, "{}: after the end of the run", _iso(time))
+
+    def _known(self, rows: set[int], done: set[int]) -> set[int]:
+        """Rows of the log and changes of the cap; also submissions and completions, unless rows alone count."""
+        start, end, cap = self.settings.start_ns, self.settings.end_ns, self.settings.cap
+        known = {time for time in rows if time >= start}
+        if cap is not None:
+            known |= {start + round(time_s * NS) for time_s in cap.changes((self.log.end_ns - start) / NS)}
+        if self._exact:
+            known |= done | {max(account.task.submit_ns, start) for account in self.accounts.values()}
+        return {time for time in known if time <= end}
+
+    def _next_miss(self) -> int:
+        """When the next run ends that will miss its target; where that is no event of its own, after the end."""
+        never = soonest = self.settings.end_ns + 1
+        for account in self.queue.active.values() if self._exact else ():
+            if _misses(account) and account.rate > 0:
+                left_s = (account.mode.work - account.progress + account.pending) / account.rate
+                soonest = min(soonest, self.now + max(0, round(left_s * NS)))
+        if soonest == never:
+            return never
+        place = bisect_left(self._recorded_times, max(soonest - SNAP_NS, self.now + 1))
+        recorded: int = self._recorded_times[place] if place < len(self._recorded_times) else never
+        return recorded if recorded <= soonest + SNAP_NS else soonest
+
+    def _missing(self, is_stop: bool = False) -> list[Account]:
+        """Active tasks whose run has just ended short of its target."""
+        found = []
+        for account in self.queue.active.values():
+            if not _misses(account) or not account.rate > 0:
+                continue
+            left, near = account.mode.work - account.progress, account.rate * SNAP_NS / NS
+            # Where rounding decides, or all was stopped, a run that ended is known by the nodes that it gave back.
+            sure = left <= near if self._exact and not is_stop else left < -near
+            if sure or (left <= near and self._gives_back(account)):
+                found.append(account)
+        return found
+
+    def _gives_back(self, account: Account) -> bool:
+        held = set(self.nodes.held(account.task.name))
+        return bool(held) and held <= {node for _, node, _ in self._moves.get(self.now, ())}
+
+    def _instant(self, recorded: list[dict[str, Any]], due: _Due, decisions: list[dict[str, Any]]) -> None:
+        """All events of one instant: mostly one, more where their times differ by less than a nanosecond."""
+        rows: list[dict[str, Any] | None] = [*recorded] or [None]
+        takes = next((place for place, row in enumerate(rows) if row and row["Nleft"] + row["Njoin"]), 0)
+        left, undecided = set(due.completing), list(decisions)
+        for place, row in enumerate(rows):
+            last = place == len(rows) - 1
+            decision = next((each for each in undecided if last or (row and each["event"] == row["evt"])), None)
+            undecided = [each for each in undecided if each is not decision]
+            through = {name for name in left if last or (decision and name not in decision["tasks"])}
+            left -= through
+            changes = due.changes if place == takes else []
+            self._event(row, _Due(changes, through, due.missing if last else []), decision)
+        for each in undecided:
+            self.due.expect(False, "event {}: another decision at {}", each["event"], _iso(self.now))
+
+    def _event(self, row: dict[str, Any] | None, due: _Due, decision: dict[str, Any] | None) -> None:
+        """Departures, completions, arrivals, admissions, tuning, the decision, in this order."""
+        figures = self._changed(due)
+        missing = due.missing if self._exact else self._missing()
+        self._ended(due.completing, missing)
+        interval = self.time.close(self.now, self.accounts.values())
+        figures["Thr"] = interval.gross - interval.rescale - interval.preemption
+        self._launched(missing, self.queue.admit(self.now))
+        deciding = self.now < self.settings.end_ns and bool(self.queue.active) and self.nodes.size > 0
+        opening, self._opened = deciding and not self._opened, self._opened or deciding
+        if opening and self.settings.initial == "random":
+            self._drawn()
+        solves = deciding and not (opening and self.settings.initial != "solve")
+        what = "{}: {} idle nodes, {} active tasks, {} decision"
+        counts = (self.nodes.size, len(self.queue.active), "a" if decision else "no")
+        self.due.expect((decision is not None) == solves, what, _iso(self.now), *counts)
+        if decision is not None:
+            if row is not None:
+                self.due.same(f"{_iso(self.now)} event", decision["event"], row["evt"])
+            self._decided(decision)
+        active = list(self.queue.active.values())
+        for account in active:
+            account.settle()
+        self.time.steps.append(Step(self.now, row, figures | self.time.open(self.now, self.nodes.size, active)))
+
+    def _changed(self, due: _Due) -> dict[str, float]:
+        """Nodes leave and join; a task that loses some pays once.
+
+        Completions are events of their own, before departures, unless rows alone count and they are merely noticed.
+        """
+        through = due.completing | {account.task.name for account in due.missing} if self._exact else set()
+        lost, left, joined = self.nodes.change(due.changes, through)
+        for name, count in lost.items():
+            self.accounts[name].preempt(count)
+        cost = sum(self.accounts[name].task.shrink_s * self.accounts[name].rate for name in lost)
+        return {"Nleft": left, "Njoin": joined, "Npre": len(lost), "PreCost": cost}
+
+    def _ended(self, completing: set[str], missing: list[Account]) -> None:
+        """Tasks complete, and runs end that missed their target; all give their nodes back."""
+        for name, account in list(self.queue.active.items()):
+            short, run = (account.mode.work - account.progress) / account.mode.work, account.mode.run
+            if name in completing:
+                right = abs(short) < TOLERANCE if self._exact else short < TOLERANCE
+                problem = "{} {}: completes with {:.3g} of its work left"
+                self.completion.expect(right and not _misses(account), problem, _iso(self.now), name, short)
+                account.completed_ns = self.now
+                del self.queue.active[name]
+            elif not any(account is each for each in missing):
+                goes_on = short > -TOLERANCE if self._exact else short > -1e-12
+                self.completion.expect(goes_on, "{} {}: has done all its work but goes on", _iso(self.now), name)
+                continue
+            account.end()
+            self.nodes.free(name)
+            if run is not None:
+                self.attempts.append(self.groups[_group(account)].end(name, dict(account.work_at)))
+                account.work_at.clear()
+        for name in completing:
+            right = name in self.accounts and self.accounts[name].completed_ns == self.now
+            self.completion.expect(right, "{} {}: completes without being active", _iso(self.now), name)
+        for account in missing:
+            account.retry()
+
+    def _launched(self, missing: list[Account], admitted: list[Account]) -> None:
+        """Runs begin; what belongs to a group that cannot go on is given up, which may let others in."""
+        self._launch([*missing, *admitted])
+        while lost := self._lost():
+            for account in lost:
+                account.failed, account.stopped = True, any(account is each for each in missing)
+                if account.task.name in self.queue.active:
+                    self.nodes.free(account.task.name)
+                account.count, account.rate = 0, 0.0
+            self.queue.give_up(lost)
+            self._launch(self.queue.admit(self.now))
+
+    def _launch(self, accounts: list[Account]) -> None:
+        for account in accounts:
+            group = self.groups.get(_group(account)) if account.task.tuned else None
+            if group is not None and group.failure is None:
+                try:
+                    account.launch(group.launch(account.task.name))
+                except StuckError as why:
+                    group.failure = str(why)
+
+    def _lost(self) -> list[Account]:
+        """Tasks, waiting or active, of groups that cannot go on."""
+        failed = {group.name for group in self.groups.values() if group.failure is not None}
+        everyone = [*self.queue.waiting, *self.queue.active.values()] if failed else []
+        return [account for account in everyone if account.task.tuned and _group(account) in failed]
+
+    def _drawn(self) -> None:
+        """A random initial allocation is no decision; it costs a start-up each."""
+        active = list(self.queue.active.values())
+        bounds = [(account.task.name, account.task.least, account.task.most) for account in active]
+        rng = np.random.default_rng(self.settings.seed)
+        cap_w, idle_w = self.settings.cap_w(self.now), self.settings.idle_w
+        spare_w = math.inf if cap_w is None else cap_w / self.settings.pue - self.nodes.size * idle_w
+        for account, nodes in zip(active, self.nodes.draw(rng, bounds), strict=True):
+            above_w = account.most_w(account.mode, len(nodes)) - len(nodes) * idle_w
+            if above_w > spare_w:
+                nodes = []
+            spare_w -= max(0.0, above_w) if nodes else 0.0
+            self.nodes.give(account.task.name, nodes)
+            account.hold(len(nodes), self.now)
+            account.pending = account.speed(account.count) * account.task.grow_s
+            account.rescaling_s = account.task.grow_s if account.pending else 0.0
+            theirs = [move[2] for move in self._moves.get(self.now, ()) if move[2] == account.task.name]
+            self.start.same(f"{_iso(self.now)} {account.task.name}", len(theirs), len(nodes))
+
+    def _decided(self, row: dict[str, Any]) -> None:
+        """Follow a decision."""
+        where, names = f"event {row['event']}", list(self.queue.active)
+        self.pool.same(where, row["nodes"], self.nodes.size)
+        if not self.active.expect(names == row["tasks"], "{}: {} decided, {} active", where, row["tasks"], names):
+            return
+        accounts = list(self.queue.active.values())
+        for account, before in zip(accounts, row["before"], strict=True):
+            self.before.same(f"{where} {account.task.name}", before, account.count)
+        now_s = (self.now - self.settings.start_ns) / NS
+        modes = self.judge.judge(row, accounts, now_s, self.settings.cap_w(self.now))
+        held = [account.count for account in accounts]
+        for account, mode, after in zip(accounts, modes, row["after"], strict=True):
+            account.adopt(after, mode, self.settings.full_start, self.now)
+        changes = [(each.task.name, each.count - before) for each, before in zip(accounts, held, strict=True)]
+        self.nodes.move(changes)
+
+
+def _group(account: Account) -> str:
+    return account.task.name if account.task.group is None else account.task.group
+
+
+def _misses(account: Account) -> bool:
+    """Whether a task is in a run that will end short of its target."""
+    return account.mode.run is not None and not account.mode.run.reached
+
+
+def _by_time(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    """Rows, each beginning with its time, by time; those of one time in the order they came in."""
+    found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        found[row[0]].append(row)
+    return dict(found)
+
+
+def _iso(time_ns: float) -> str:
+    return str(np.datetime64(int(time_ns), "ns"))

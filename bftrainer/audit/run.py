@@ -1,0 +1,210 @@
+"""The audit of one run: read what it read and wrote, work it out again, compare."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bftrainer.audit.books import Books, Records, Settings
+from bftrainer.audit.decisions import Judge, Rules
+from bftrainer.audit.inputs import Log, Series, Task, instant_ns, read_node_log, read_series, read_tasks
+from bftrainer.audit.objectives import Objective
+from bftrainer.audit.parts import Part, UnusableError, plain
+from bftrainer.audit.records import Record, found_inputs, read_record
+from bftrainer.audit.summary import check_summary
+from bftrainer.audit.tables import check_attempts, check_cap, check_power, check_steps, check_tasks
+from bftrainer.audit.training import Tables
+from bftrainer.audit.tuning import Group
+
+__all__ = ["Audit", "audit"]
+
+# What reading and working out raise on files that no run writes: there are as many ways as there are damages.
+_DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
+    *(pa.ArrowException, csv.Error, lzma.LZMAError, zlib.error, tarfile.TarError, pickle.PickleError),
+)
+NOTHING = "there is none of it in this run"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found of a run.
+
+    Parameters
+    ----------
+    run : Path
+    parts : list of Part
+    """
+
+    run: Path
+    parts: list[Part]
+
+    @property
+    def failed(self) -> list[Part]:
+        """Parts in which something is wrong."""
+        return [part for part in self.parts if part.status == "failed"]
+
+    @property
+    def unchecked(self) -> list[Part]:
+        """Parts that could not be checked, or not in all their items."""
+        return [part for part in self.parts if part.left_out]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, JSON-ready."""
+        return {
+            "run": str(self.run),
+            "parts": [part.to_dict() for part in self.parts],
+            "checked": sum(part.status == "checked" for part in self.parts),
+            "failed": len(self.failed),
+            "not_checkable": sum(part.status == "not checkable" for part in self.parts),
+        }
+
+
+def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
+    """Audit a run.
+
+    Parameters
+    ----------
+    run : Path
+        Its result directory.
+    own : callable, optional
+        The user's objective, if it is one that the audit does not know; it is called as decisions call it.
+
+    Raises
+    ------
+    UnusableError
+        If it is no finished run, or it or what it read is damaged or not there.
+    """
+    try:
+        found = _audit(run, own)
+    except UnusableError:
+        raise
+    except _DAMAGE as fault:
+        said = plain(" ".join(str(fault).split()))
+        raise UnusableError(f"Expected an auditable run, got {type(fault).__name__}: {said}") from fault
+    for part in found:
+        if not part.looked and not part.left_out:
+            part.leave_out(NOTHING)
+    return Audit(run, found)
+
+
+def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
+    record, inputs = read_record(run), Part("inputs are those of the run, by checksum and window")
+    paths = found_inputs(record, run, inputs)
+    log, tasks = _read(record, paths)
+    for name, mine in (("window_start", log.start_ns), ("nodes_total", len(log.nodes))):
+        recorded = record.summary[name]
+        inputs.same(name, instant_ns(recorded) if name == "window_start" else recorded, mine)
+    for name in ("power_cap", "carbon"):
+        if name in paths:
+            inputs.same(f"settings.{name}", record.settings.get(name), record.summary["inputs"][name]["path"])
+    settings = _settings(record, paths, log)
+    tuned = any(task.tuned is not None for task in tasks)
+    _need(record, tuned, settings)
+    rules = _rules(record.settings, settings)
+    judge = Judge(Objective(record.settings["objective"], own), rules, tuned)
+    groups = _groups(tasks, record.settings, paths, inputs) if tuned else []
+    records = Records(record.steps, record.decisions, record.moves, record.completed)
+    books = Books(log, tasks, settings, records, judge, groups)
+    books.run()
+    carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
+    parts = [inputs, *books.parts, *judge.parts, check_tasks(record, books), check_steps(books)]
+    if tuned:
+        parts.append(check_attempts(record, books))
+    if record.power is not None:
+        parts.append(check_power(record, books))
+    if settings.cap is not None:
+        parts.append(check_cap(books))
+    return [*parts, *check_summary(record, books, carbon)]
+
+
+def _read(record: Record, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
+    settings = record.settings
+    selection = (settings["skip_events"] or 0, settings["first_node"] or 0, settings["node_count"])
+    log = read_node_log(paths["node_log"], *selection, settings.get("since"))
+    tasks = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"), log.start_ns)
+    return log, tasks
+
+
+def _settings(record: Record, paths: dict[str, Any], log: Log) -> Settings:
+    asked, summary = record.settings, record.summary
+    for name, choices in _CHOICES.items():
+        if asked.get(name, choices[0]) not in choices:
+            raise UnusableError(plain(f"settings.{name}: Expected one of {', '.join(choices)}, got {asked[name]!r}"))
+    return Settings(
+        max_tasks=asked["max_tasks"],
+        decide_on=asked["decide_on"],
+        initial=asked["initial"],
+        full_start=asked["startup_cost"] == "full",
+        seed=asked.get("seed", 0),
+        start_ns=log.start_ns,
+        end_ns=instant_ns(summary["window_end"]),
+        stopped=summary["end_reason"] in ("max_events", "interrupted"),
+        idle_w=asked.get("idle_power_w") or 0.0,
+        pue=asked.get("pue") or 1.0,
+        cap=_series(asked.get("power_cap"), paths.get("power_cap"), "power_w", log.start_ns),
+    )
+
+
+_CHOICES = {
+    "decide_on": ("all", "nodes"),
+    "initial": ("solve", "empty", "random"),
+    "startup_cost": ("none", "full"),
+    "power_options": ("chosen", "pareto", "all"),
+}
+
+
+def _need(record: Record, tuned: bool, settings: Settings) -> None:
+    """Refuse a run whose tables are not those of its tasks."""
+    if tuned is not (record.attempts is not None):
+        found = "none" if tuned else "it"
+        raise UnusableError(f"attempts.parquet: Expected {'it' if tuned else 'none'} of these tasks, found {found}")
+    if (tuned or settings.idle_w > 0) is not (record.power is not None):
+        raise UnusableError("power.parquet: Expected it just where power is known")
+
+
+def _rules(asked: dict[str, Any], settings: Settings) -> Rules:
+    return Rules(
+        forward_s=float(asked["forward_time_s"]),
+        full_start=settings.full_start,
+        strict=bool(asked.get("strict_published")),
+        gap=float(asked.get("mip_gap") or 0.0),
+        solvers=tuple(name for name in (asked.get("solver"), asked.get("fallback")) if name is not None),
+        pue=settings.pue,
+        idle_w=settings.idle_w,
+        start_ns=settings.start_ns,
+    )
+
+
+def _series(given: Any, path: Any, column: str, start_ns: int) -> Series | None:
+    """A cap or an intensity, from its file or constant."""
+    if path is not None:
+        return read_series(path, column, start_ns)
+    return None if given is None else Series((0.0,), (float(given),))
+
+
+def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inputs: Part) -> list[Group]:
+    """The groups of tuned tasks, from the traces that the run read."""
+    known = {path.resolve() for path in paths.get("traces", [])}
+    tables: dict[tuple[Path, Path], Tables] = {}
+    groups: dict[str, Group] = {}
+    for task in tasks:
+        name = task.name if task.group is None else task.group
+        if task.tuned is None or name in groups:
+            continue
+        files = (task.tuned["train_trace"], task.tuned["power_trace"])
+        for file in files:
+            inputs.expect(file.resolve() in known, "{}: a trace that is none of the run's", file)
+        if files not in tables:
+            tables[files] = Tables(*files)
+        groups[name] = Group(name, task.tuned, tables[files].of(task.tuned), asked["seed"], asked["power_options"])
+    return list(groups.values())

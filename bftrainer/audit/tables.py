@@ -1,0 +1,159 @@
+"""The run's tables against the books: tasks, step log, attempts, power."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from typing import Any
+
+from bftrainer.audit.accounts import Account
+from bftrainer.audit.books import Books
+from bftrainer.audit.inputs import NS
+from bftrainer.audit.parts import ROUNDING, Part, close
+from bftrainer.audit.records import STEP_COLUMNS, Record
+from bftrainer.audit.tuning import Attempt
+
+__all__ = ["check_attempts", "check_cap", "check_power", "check_steps", "check_tasks"]
+
+# Seconds from the window's start, as floats, tell years to some nanoseconds.
+ROUNDED_NS = 1_000
+_ATTEMPT = ("group", "task", "recurrence", "attempt", "batch_size", "power_limit_w", "energy_j", "train_s", "reached")
+
+
+def check_tasks(record: Record, books: Books) -> Part:
+    """Every task's row."""
+    part = Part("tasks.parquet holds what the books give")
+    names = [row["task"] for row in record.tasks]
+    part.expect(names == list(books.accounts), "{} tasks recorded, {} in the task set", len(names), len(books.accounts))
+    for row in record.tasks:
+        account = books.accounts.get(row["task"])
+        if account is None:
+            continue
+        found = _task(account, tuned=record.attempts is not None)
+        for name, figure in found.items():
+            # Sums of what is done and lost carry rounding of the size of all that was booked.
+            slack = ROUNDING * account.gross if name in ("work_done", "rescale_cost", "preemption_cost") else 0.0
+            slack = ROUNDED_NS if name == "submitted" else slack
+            part.same(f"{row['task']} {name}", row[name], figure, slack)
+    return part
+
+
+def _task(account: Account, *, tuned: bool) -> dict[str, Any]:
+    """A row of tasks.parquet as it should be."""
+    found: dict[str, Any] = {
+        "started": account.started_ns,
+        "completed": account.completed_ns,
+        "submitted": account.task.submit_ns,
+        "work_done": account.work_done,
+        "work_total": account.work_total,
+        "node_s": account.node_s,
+        "rescales": account.rescales,
+        "preemptions": account.preemptions,
+        "rescale_cost": account.rescale_cost,
+        "preemption_cost": account.preemption_cost,
+    }
+    if not tuned:
+        return found
+    run, is_tuned = account.mode.run, account.task.tuned is not None
+    return found | {
+        "energy_j": account.energy_j if is_tuned else None,
+        "train_s": account.train_s if is_tuned else None,
+        "attempts": account.attempts if is_tuned else None,
+        "batch_size": run.batch_size if run else None,
+        "power_limit_w": account.mode.limit_w if run else None,
+        "reached": account.completed_ns is not None if is_tuned else None,
+    }
+
+
+def check_steps(books: Books) -> Part:
+    """Every row of the step log; those that are missing or too many are told by the books."""
+    part = Part("step-logs.csv holds what the books give, event by event")
+    number = 0
+    for step, interval in zip(books.time.steps, books.time.intervals, strict=True):
+        if step.recorded is None:
+            continue
+        where = f"event {step.recorded['evt']}"
+        part.same(f"{where} evt", step.recorded["evt"], number)
+        number += 1
+        slack = ROUNDING * max(abs(interval.gross), abs(step.found["Rate"]))
+        for name in STEP_COLUMNS[1:]:
+            if name != "evt":
+                part.same(f"{where} {name}", step.recorded[name], step.found[name], slack if name == "Thr" else 0.0)
+    return part
+
+
+def check_attempts(record: Record, books: Books) -> Part:
+    """Every run of a tuned task that ended, in that order: settings, path and cost, as tuning gives them."""
+    part = Part("attempts.parquet holds the runs that tuning gives: batch sizes, limits, energy, time, targets")
+    theirs = record.attempts or []
+    part.expect(len(theirs) == len(books.attempts), "{} recorded, {} found", len(theirs), len(books.attempts))
+    for number, (row, mine) in enumerate(zip(theirs, books.attempts, strict=False)):
+        _attempt(part, f"attempt {number} of {row['task']}", row, mine)
+    return part
+
+
+def _attempt(part: Part, where: str, row: dict[str, Any], mine: Attempt) -> None:
+    for name in _ATTEMPT:
+        part.same(f"{where} {name}", row[name], getattr(mine, name))
+
+
+def check_power(record: Record, books: Books) -> Part:
+    """Every piece of constant power: where it lies, what tasks and idle nodes draw, and the cap that holds."""
+    part = Part("power.parquet holds what is drawn at each moment")
+    start, cap, rows = books.settings.start_ns, books.settings.cap, record.power or []
+    lasting = [each for each in books.time.intervals if each.length_s > 0 and (each.idle or each is not _first(books))]
+    begins = [each.begin_s for each in lasting]
+    wanted = _covered(books)
+    part.expect(bool(rows) == bool(wanted), "{} pieces", len(rows))
+    if rows and wanted:
+        part.same("begin of the first piece", rows[0]["begin_s"], wanted[0])
+        part.same("end of the last piece", rows[-1]["end_s"], wanted[1])
+    for number, row in enumerate(rows):
+        where, middle_s = f"piece {number}", (row["begin_s"] + row["end_s"]) / 2.0
+        part.same(f"{where} begin", row["begin"], start + round(row["begin_s"] * NS))
+        part.same(f"{where} end", row["end"], start + round(row["end_s"] * NS))
+        part.expect(row["end_s"] > row["begin_s"], "{}: ends before it begins", where)
+        part.same(f"{where} cap_w", row["cap_w"], None if cap is None else cap.at(row["begin_s"]))
+        if number:
+            part.same(f"{where} begins where the last one ends", row["begin_s"], rows[number - 1]["end_s"])
+        place = bisect_right(begins, middle_s) - 1
+        if not part.expect(0 <= place < len(lasting) and middle_s <= lasting[place].end_s, "{}: too late", where):
+            continue
+        interval = lasting[place]
+        part.expect(row["begin_s"] > interval.begin_s - 1e-5, "{}: begins before {:.9g} s", where, interval.begin_s)
+        for name, figure in (("tasks_w", interval.tasks_w(middle_s)), ("idle_w", interval.idle_w)):
+            part.same(f"{where} {name}", row[name], figure)
+        edges = interval.edges()
+        inside = [edge for edge in edges if row["begin_s"] + 1e-5 < edge < row["end_s"] - 1e-5]
+        drawn = {interval.tasks_w((one + two) / 2) for one, two in _pairs([row["begin_s"], *inside, row["end_s"]])}
+        same = all(close(each, next(iter(drawn))) for each in drawn)
+        part.expect(same, "{}: power changes within it, at {}", where, inside)
+    return part
+
+
+def _pairs(values: list[float]) -> list[tuple[float, float]]:
+    return list(itertools.pairwise(values))
+
+
+def _first(books: Books) -> object:
+    return books.time.intervals[0] if books.time.intervals else None
+
+
+def _covered(books: Books) -> tuple[float, float] | None:
+    """From the first event to the end."""
+    steps = [step.time_ns for step in books.time.steps if step.recorded is not None]
+    start, end = books.settings.start_ns, books.settings.end_ns
+    return ((steps[0] - start) / NS, (end - start) / NS) if steps and steps[0] < end else None
+
+
+def check_cap(books: Books) -> Part:
+    """The power that was worked out, against the cap as it was given, at every instant."""
+    part, cap = Part("power never exceeds the cap, at any instant"), books.settings.cap
+    assert cap is not None
+    for interval in books.time.intervals:
+        for begin, end in _pairs(interval.edges()):
+            drawn = books.settings.pue * (interval.tasks_w((begin + end) / 2) + interval.idle_w)
+            for one, _, most in cap.pieces(begin, end):
+                within = drawn <= most or close(drawn, most)
+                part.expect(within, "{:.6g} s after the start: {:.6g} W of {:.6g} W", one, drawn, most)
+    return part
