@@ -107,9 +107,7 @@ class Books:
             self._advance(time)
             self.last_booked = self._progress() - before
             is_stop = time == end and self.settings.stopped
-            if is_stop and self.settings.decide_on == "all":
-                break
-            # Of what is due where a run was stopped, only completions that waited to be noticed have happened.
+            # Of what is due where a run was stopped, only completions have happened.
             changes = () if is_stop else rows.get(time, ())
             completing = {row[1] for row in done.get(time, ())}
             freed = self._changes(changes, completing) | self._completions(time, completing)
