@@ -11,7 +11,7 @@ from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, PowerMeter, Recorder, Settings, replay
-from bftrainer.replay.engine import Row
+from bftrainer.replay.engine import DecideOn, Row
 from bftrainer.zeus import Job, TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
 
@@ -79,14 +79,16 @@ def run(
     seed: int = 1,
     power_options: str = "chosen",
     caps: Sequence[tuple[float, float]] = (),
+    decide_on: DecideOn = "all",
     **settings: Any,
 ) -> tuple[Recording, PowerRecord, GroupTuner]:
     """Replay tuned tasks; what was recorded, metered, and the tuner that learnt from it."""
     learning = tuner(tasks, seed, power_options)
     defaults = {"objective": as_given, "solver": "dp", "forward_time_s": 60.0}
+    defaults["completions"] = "reported" if decide_on == "all" else "noticed"
     asked = Settings(**(defaults | settings))
     names = sorted({name for _, joined, _ in rows for name in joined})
     recorder, meter = Recorder(), PowerMeter(asked.idle_node_w)
     allocator = Allocator(tasks, asked, names, tuner=learning)
-    replay(rows, end_s, allocator, caps=caps, observers=[recorder, meter])
+    replay(rows, end_s, allocator, decide_on=decide_on, caps=caps, observers=[recorder, meter])
     return recorder.recording, meter.record(), learning

@@ -36,7 +36,7 @@ class World:
         }
         return Allocator(self.tasks, Settings(**(settings | changes)), self.log.nodes)
 
-    def replay(self, *observers: object, **changes: object) -> Recording:
+    def replay(self, *observers: object, max_events: int | None = None, **changes: object) -> Recording:
         """Replay it and return the record."""
         recorder = Recorder()
         replay(
@@ -44,6 +44,7 @@ class World:
             self.log.window_s,
             self.allocator(**changes),
             decide_on=self.decide_on,
+            max_events=max_events,
             observers=[recorder, *observers],
         )
         return recorder.recording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -12,7 +12,7 @@ import numpy as np
 
 import solvers
 from bftrainer.model import TaskSpec, Tuner
-from bftrainer.model.records import Recording
+from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
@@ -97,7 +97,7 @@ def efficiency(
     begin_s = min((max(0.0, task.submitted_after_s(start_ns)) for task in tasks), default=0.0)
     if end_s <= begin_s:
         return Efficiency(None, end_s, 0.0, None, None, None)
-    eq_nodes = _idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s)
+    eq_nodes = _whole(_idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s))
     if not work_adds_up(tasks):
         return Efficiency(None, end_s, eq_nodes, None, None, None)
     pools = {}
@@ -137,6 +137,12 @@ def _compared(
         loss_variability_share=(ideal - best) / ideal if ideal else None,
         loss_horizon_share=(best - math.fsum(harvested.gross)) / ideal if ideal else None,
     )
+
+
+def _whole(nodes: float) -> float:
+    """The number without its rounding error, if it is a whole one: a pool larger by a node might end the comparison."""
+    nearest = round(nodes)
+    return float(nearest) if math.isclose(nodes, nearest, rel_tol=1e-12) else nodes
 
 
 def _interpolated(eq_nodes: float, value: Callable[[int], float]) -> float:
@@ -199,6 +205,17 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
 
     ideal, best = [], []
     for event, after in itertools.pairwise(recording.timeline):
-        ideal.append(after.elapsed_s * _interpolated(eq_nodes, partial(best_rate, event.tasks)))
-        best.append(after.elapsed_s * best_rate(event.tasks, event.idle))
+        for elapsed_s, active in _with_work(event, after):
+            ideal.append(elapsed_s * _interpolated(eq_nodes, partial(best_rate, active)))
+            best.append(elapsed_s * best_rate(active, event.idle))
     return math.fsum(ideal), math.fsum(best)
+
+
+def _with_work(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Seconds from one event to the next, and the active tasks that had work to do: fewer once some are done."""
+    if not after.overruns:
+        yield after.elapsed_s, event.tasks
+        return
+    idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
+    for begin_s, end_s in itertools.pairwise(sorted({event.time_s, *idle_from_s.values(), after.time_s})):
+        yield end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s)

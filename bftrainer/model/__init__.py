@@ -2,7 +2,7 @@
 
 from bftrainer.model.decision import Decision
 from bftrainer.model.event import Event, EventKind
-from bftrainer.model.instants import instant_ns, iso
+from bftrainer.model.instants import instant_ns, iso, rounding_s
 from bftrainer.model.node_log import NodeLog
 from bftrainer.model.objective import Objective, is_static, static
 from bftrainer.model.series import StepSeries
@@ -27,5 +27,6 @@ __all__ = [
     "instant_ns",
     "is_static",
     "iso",
+    "rounding_s",
     "static",
 ]

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime, time
 from typing import Literal
 
 import numpy as np
 
-__all__ = ["instant_ns", "iso"]
+__all__ = ["instant_ns", "iso", "rounding_s"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _UNITS: tuple[tuple[Literal["s", "ms", "us"], int], ...] = (("s", 10**9), ("ms", 10**6), ("us", 10**3))
+
+
+def rounding_s(time_s: float) -> float:
+    """How far two computations of one instant may be apart: half a nanosecond, as logs tell these, or some last bits.
+
+    Examples
+    --------
+    >>> abs((0.1 + 0.2) - 0.3) < rounding_s(0.3) < 1e-9
+    True
+    """
+    return max(0.5e-9, 4.0 * math.ulp(time_s))
 
 
 def iso(time_ns: int | np.int64, unit: Literal["s", "ms", "us", "ns"] | None = None) -> str:

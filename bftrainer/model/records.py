@@ -15,6 +15,7 @@ __all__ = [
     "AllocationChange",
     "DecisionRecord",
     "EventRecord",
+    "Overrun",
     "PowerRecord",
     "PowerSample",
     "Recording",
@@ -23,6 +24,28 @@ __all__ = [
 ]
 
 RUN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A task that had done its work before an event, where only events notice that.
+
+    Parameters
+    ----------
+    task : int
+        Index of the roster.
+    rate : float
+        Work/s until then.
+    reached_s : float
+        When its work was done.
+    idle_from_s : float
+        From when on it did nothing: later than `reached_s` where it loses nodes at the event, as that costs work.
+    """
+
+    task: int
+    rate: float
+    reached_s: float
+    idle_from_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,8 @@ class EventRecord:
         Active tasks as indices of the roster.
     idle, running, used : int
         Idle nodes, tasks that run, nodes that tasks hold; after the decision.
+    overruns : tuple of Overrun
+        Tasks that had done their work before the event; none where completions are events of their own.
     """
 
     number: int
@@ -66,6 +91,7 @@ class EventRecord:
     idle: int
     running: int
     used: int
+    overruns: tuple[Overrun, ...] = ()
 
     @property
     def work(self) -> float:

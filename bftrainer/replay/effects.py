@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.model.records import Overrun
+
 __all__ = ["Effects", "Floats", "Indices", "Moves", "Rules"]
 
 Indices = NDArray[np.int32]
@@ -58,6 +60,8 @@ class Effects:
         Nodes that entered and left the pool.
     released : tuple of (int, ndarray of int32)
         Task number and the nodes that it no longer holds: departed, or freed by its completion.
+    overruns : tuple of Overrun
+        Tasks that had done their work before the instant, where completions are noticed.
     """
 
     time_s: float
@@ -74,6 +78,7 @@ class Effects:
     released: tuple[tuple[int, Indices], ...]
     retrying: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
+    overruns: tuple[Overrun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

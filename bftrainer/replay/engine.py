@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.model import Event, NodeLog
+from bftrainer.model import Event, NodeLog, rounding_s
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.observers import Observer, Observers
 
@@ -51,22 +51,27 @@ class _Timeline:
         upcoming = math.inf if self.row is None else self.row[0]
         if self.capped < len(self.caps):
             upcoming = min(upcoming, self.caps[self.capped][0])
-        if not self.by_rows_only:
-            if self.submitted < len(self.submissions):
-                upcoming = min(upcoming, self.submissions[self.submitted])
-            state = allocator.state
-            completion_s, reaching = state.next_completion()
-            upcoming = min(upcoming, completion_s)
-            self.completing = ()
-            if completion_s <= min(upcoming, self.end_s):
-                self.completing = tuple(state.specs[task].name for task in state.active[reaching].tolist())
-        return min(upcoming, self.end_s)
+        upcoming = min(upcoming, self.end_s)
+        if self.by_rows_only:
+            return upcoming
+        if self.submitted < len(self.submissions):
+            upcoming = min(upcoming, self.submissions[self.submitted])
+        state = allocator.state
+        completion_s, reaching = state.next_completion()
+        self.completing = ()
+        # A completion is computed, all else is given: where only rounding parts them they are one instant.
+        same_s = rounding_s(upcoming)
+        if completion_s <= upcoming + same_s:
+            self.completing = tuple(state.specs[task].name for task in state.active[reaching].tolist())
+        return completion_s if completion_s < upcoming - same_s else upcoming
+
+    def completions(self, time_s: float) -> list[Event]:
+        """What of that follows from the time before alone."""
+        return [Event.completion(time_s, *self.completing)] if self.completing else []
 
     def pop(self, time_s: float) -> list[Event]:
         """All that happens at `time_s`, which `peek` gave."""
-        events: list[Event] = []
-        if self.completing:
-            events.append(Event.completion(time_s, *self.completing))
+        events = self.completions(time_s)
         if not self.by_rows_only:
             while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
                 self.submitted += 1
@@ -138,7 +143,7 @@ def replay(
     until_s : float
         Stop there instead, if it comes earlier.
     max_events : int, optional
-        Stop when that many events have been replayed and the next one is due.
+        Stop where the next one is due after that many events; tasks whose work is done by then are complete.
     caps : sequence of (float, float)
         When the power cap changes, ascending, and to how many watts; each is an event.
     observers : sequence of Observer
@@ -155,10 +160,12 @@ def replay(
         time_s = timeline.peek(allocator)
         reason = stops.reached(time_s, count)
         # At the end time is booked and what happens is recorded, yet nothing is decided any more.
-        events = timeline.pop(time_s) if reason in (None, "until", "window_end") else []
-        count += bool(events)
+        is_replayed = reason in (None, "until", "window_end")
+        events = timeline.pop(time_s) if is_replayed else timeline.completions(time_s)
+        is_event = is_replayed and bool(events)
+        count += is_event
         effects = allocator.apply(events, time_s)
-        watching.applied(allocator.state, effects, is_event=bool(events))
+        watching.applied(allocator.state, effects, is_event=is_event)
         if reason is None and allocator.state.is_finished:
             reason = "finished"
         if reason is None:

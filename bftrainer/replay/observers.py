@@ -135,6 +135,7 @@ class Recorder(Observer):
             idle=state.pool,
             running=int(np.count_nonzero(state.rate)),
             used=int(state.counts.sum()),
+            overruns=effects.overruns,
         )
         self._open = None
         self._events += is_event

@@ -22,7 +22,8 @@ class PowerMeter(Observer):
     """Keeps what the pool draws at each moment, and books it to tasks.
 
     A tuned task draws its run's power while it trains; while it rescales, by a decision or because it lost nodes, and
-    on nodes that it holds without training, the nodes' idle power. Free nodes of the pool, and all nodes of tasks that
+    on nodes that it holds without training, be it that its work is done and no event has noticed yet, the nodes' idle
+    power. Free nodes of the pool, and all nodes of tasks that
     are not tuned, draw idle power as well: what training takes there is not known.
 
     Parameters
@@ -45,7 +46,8 @@ class PowerMeter(Observer):
         del is_event
         before, self._after = self._after, state
         if before is not None and effects.elapsed_s > 0:
-            self._book(before, before.time_s, effects.time_s)
+            idle_from_s = {over.task: over.idle_from_s for over in effects.overruns}
+            self._book(before, before.time_s, effects.time_s, idle_from_s)
         self._rescaling_s = {}
         self._preempted_s = {} if before is None or not effects.left else _preempted(before, effects)
 
@@ -60,9 +62,9 @@ class PowerMeter(Observer):
         """All that was metered."""
         return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self._energy_j), dict(self._train_s))
 
-    def _book(self, held: ReplayState, begin_s: float, end_s: float) -> None:
+    def _book(self, held: ReplayState, begin_s: float, end_s: float, idle_from_s: Mapping[int, float]) -> None:
         """Cut the time into pieces of constant power."""
-        changing, steady_w, nodes = self._steady(held, end_s - begin_s)
+        changing, steady_w, nodes = self._steady(held, end_s - begin_s, idle_from_s)
         idle_w = (held.pool - nodes) * self.idle_node_w
         if not changing:
             self.samples.append(PowerSample(begin_s, end_s, steady_w, idle_w))
@@ -78,7 +80,9 @@ class PowerMeter(Observer):
                     self._train_s[task.number] += stop - start
             self.samples.append(PowerSample(start, stop, drawn, idle_w))
 
-    def _steady(self, held: ReplayState, elapsed_s: float) -> tuple[list[_Draw], float, int]:
+    def _steady(
+        self, held: ReplayState, elapsed_s: float, idle_from_s: Mapping[int, float]
+    ) -> tuple[list[_Draw], float, int]:
         """Book tuned tasks that draw the same all the time.
 
         Returns
@@ -99,22 +103,24 @@ class PowerMeter(Observer):
             if run is None or not count:
                 continue
             nodes += count
-            if rate > 0 and progress >= run.profiling_work and slot not in rescaling:
+            is_steady = progress >= run.profiling_work and slot not in rescaling and number not in idle_from_s
+            if rate > 0 and is_steady:
                 power_w = run.power_w.item(count)
                 steady_w += power_w
                 energy_j[number] += power_w * elapsed_s
                 train_s[number] += elapsed_s
             else:
-                changing.append(_Draw(held, slot, rescaling.get(slot, 0.0), self.idle_node_w))
+                ends_s = idle_from_s.get(number, np.inf)
+                changing.append(_Draw(held, slot, rescaling.get(slot, 0.0), ends_s, self.idle_node_w))
         return changing, steady_w, nodes
 
 
 class _Draw:
-    """What one tuned task draws until the next instant: idle while it rescales, then profiling, then training."""
+    """What one tuned task draws until the next instant: idle while it rescales, then profiling, training, then idle."""
 
     __slots__ = ("edges", "nodes", "number", "powers")
 
-    def __init__(self, held: ReplayState, slot: int, rescaling_s: float, idle_node_w: float) -> None:
+    def __init__(self, held: ReplayState, slot: int, rescaling_s: float, ends_s: float, idle_node_w: float) -> None:
         self.number = int(held.active[slot])
         self.nodes = int(held.counts[slot])
         run, rate = held.specs[self.number].run, float(held.rate[slot])
@@ -123,16 +129,16 @@ class _Draw:
             self.edges: tuple[float, ...] = (np.inf,)
             self.powers: tuple[float, ...] = (idle_w,)
             return
-        trains_s = held.time_s + rescaling_s
+        trains_s = min(held.time_s + rescaling_s, ends_s)
         # A rescale's cost is booked off at the next instant, so progress counts from its end.
         left = max(0.0, run.profiling_work - float(held.progress[slot]))
-        self.edges = (trains_s, trains_s + left / rate)
-        self.powers = (idle_w, float(run.profiling_power_w[self.nodes]), float(run.power_w[self.nodes]))
+        self.edges = (trains_s, min(trains_s + left / rate, ends_s), ends_s)
+        self.powers = (idle_w, float(run.profiling_power_w[self.nodes]), float(run.power_w[self.nodes]), idle_w)
 
     def at(self, time_s: float) -> tuple[float, bool]:
         """Power from a time on, and whether the task trains."""
         phase = sum(time_s >= edge for edge in self.edges)
-        return self.powers[phase], phase > 0
+        return self.powers[phase], 0 < phase < 3
 
 
 def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:

@@ -13,7 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model import TaskSpec
+from bftrainer.model import TaskSpec, rounding_s
+from bftrainer.model.records import Overrun
 from bftrainer.replay.effects import Effects, Floats, Indices, Moves, Rules
 
 __all__ = ["BUSY", "FREE", "ReplayState", "Status"]
@@ -98,13 +99,16 @@ class ReplayState:
         running = self.rate > 0
         if not running.any():
             return np.inf, running
-        remaining = self.work - self.progress + self.pending
-        times = np.full(self.active.size, np.inf)
-        np.divide(remaining, self.rate, out=times, where=running)
-        # Rounding may leave a task a hair above its work: it completes now, not in the past.
-        times = self.time_s + np.maximum(times, 0.0)
+        times = self._reached_s(running)
         first = float(times.min())
-        return first, times == first
+        return first, times <= first + rounding_s(first)
+
+    def _reached_s(self, running: NDArray[np.bool_]) -> Floats:
+        """When each of the running active tasks reaches its work at the present rates; infinity for the others."""
+        times: Floats = np.full(self.active.size, np.inf)
+        np.divide(self.work - self.progress + self.pending, self.rate, out=times, where=running)
+        # Rounding may leave a task a hair above its work: it completes now, not in the past.
+        return self.time_s + np.maximum(times, 0.0)
 
     def apply(
         self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Sequence[int] = ()
@@ -121,7 +125,8 @@ class ReplayState:
             Active tasks that are complete by the event itself.
         """
         elapsed = time_s - self.time_s
-        progress, lost, preemption, ended = self._booked(elapsed, left, completed)
+        progress, lost, preemption, ended = self._booked(time_s, left, completed)
+        gross = progress - self.progress + self.pending + preemption
         owner, released = self._vacated(left, ended)
         done, again = self._parted(ended)
         if joined.size:
@@ -152,7 +157,7 @@ class ReplayState:
             time_s=time_s,
             elapsed_s=elapsed,
             tasks=self.active,
-            gross=progress - self.progress + self.pending + preemption,
+            gross=gross,
             rescale_cost=self.pending,
             preemption_cost=preemption,
             lost=lost,
@@ -162,23 +167,39 @@ class ReplayState:
             left=int(left.size),
             released=released,
             retrying=() if again is None else tuple(self.active[again].tolist()),
+            overruns=self._overruns(time_s, gross) if self.rules.completions_noticed else (),
         )
 
     def _booked(
-        self, elapsed: float, left: Indices, completed: Sequence[int]
+        self, time_s: float, left: Indices, completed: Sequence[int]
     ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
-        """Progress after `elapsed` seconds, nodes lost, the work that costs, and which active tasks ended."""
+        """Progress at `time_s`, nodes lost, the work that costs, and which active tasks ended."""
         done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
-        progress = self.progress + elapsed * self.rate - self.pending
+        progress = self.progress + (time_s - self.time_s) * self.rate - self.pending
         if done is not None:
             progress[done] = self.work[done]
         lost, preemption = self._losses(left, done)
         progress -= preemption
         if self.rules.completions_noticed:
-            reached = progress >= self.work
+            reached = progress >= self.work - rounding_s(time_s) * self.rate
+            progress[reached] = self.work[reached]
             done = reached if done is None else done | reached
-            np.minimum(progress, self.work, out=progress)
+        # Rounding at the end of a replay, and late reports, make nobody do more than there is to do.
+        np.minimum(progress, self.work, out=progress)
         return progress, lost, preemption, done
+
+    def _overruns(self, time_s: float, gross: Floats) -> tuple[Overrun, ...]:
+        """Running tasks that did their work before `time_s`, given the work done until then."""
+        reached_s = self._reached_s(self.rate > 0)
+        return tuple(
+            Overrun(
+                task=int(self.active[slot]),
+                rate=float(self.rate[slot]),
+                reached_s=float(reached_s[slot]),
+                idle_from_s=min(time_s, self.time_s + float(gross[slot] / self.rate[slot])),
+            )
+            for slot in np.flatnonzero(reached_s < time_s).tolist()
+        )
 
     def _parted(self, ended: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
         """Which active tasks are done, and which only ended a run that stops short of its target."""

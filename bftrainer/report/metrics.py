@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.model import rounding_s
 from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
 from bftrainer.report.glossary import shown
 from solvers.problem import DecidedBy, Held
@@ -30,16 +31,19 @@ class Intervals:
 
     Parameters
     ----------
-    start_s, length_s : ndarray of float64, shape (E,)
+    start_s, end_s, length_s : ndarray of float64, shape (E,)
     idle, used : ndarray of int64, shape (E,)
         Idle nodes, and nodes that tasks hold.
     rate : ndarray of float64, shape (E,)
         Work/s promised.
     gross, rescale, preemption : ndarray of float64, shape (E,)
         Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
+    overruns : ndarray of object, shape (E,)
+        Tuples of `Overrun`: tasks that did their work before the interval's end.
     """
 
     start_s: Floats
+    end_s: Floats
     length_s: Floats
     idle: NDArray[np.int64]
     used: NDArray[np.int64]
@@ -47,6 +51,7 @@ class Intervals:
     gross: Floats
     rescale: Floats
     preemption: Floats
+    overruns: NDArray[np.object_]
 
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
@@ -58,10 +63,13 @@ class Intervals:
         }
         booked = {
             name: np.array([getattr(event, name) for event in events[1:]], dtype=np.float64)
-            for name in ("elapsed_s", "gross", "rescale_booked", "preemption_cost")
+            for name in ("time_s", "elapsed_s", "gross", "rescale_booked", "preemption_cost")
         }
+        overruns = np.empty(len(events[1:]), dtype=np.object_)
+        overruns[:] = [event.overruns for event in events[1:]]
         return cls(
             start_s=columns["time_s"].astype(np.float64),
+            end_s=booked["time_s"],
             length_s=booked["elapsed_s"],
             idle=columns["idle"].astype(np.int64),
             used=columns["used"].astype(np.int64),
@@ -69,6 +77,7 @@ class Intervals:
             gross=booked["gross"],
             rescale=booked["rescale_booked"],
             preemption=booked["preemption_cost"],
+            overruns=overruns,
         )
 
     def where(self, mask: NDArray[np.bool_]) -> Intervals:
@@ -81,11 +90,16 @@ class Intervals:
         return self.gross - self.rescale - self.preemption
 
     def work_at(self, time_s: float) -> float:
-        """Work booked by `time_s`; within an interval the promise counts, its pending cost already deducted."""
-        passed = int(np.searchsorted(self.start_s + self.length_s, time_s, side="right"))
+        """Work booked by `time_s`; costs jump, so a time that rounding took off an event counts as the event's.
+
+        Within an interval the promise counts, its pending cost already deducted, until a task's work is done.
+        """
+        same_s = rounding_s(time_s)
+        passed = int(np.searchsorted(self.end_s, time_s + same_s, side="right"))
         total = math.fsum(self.net[:passed])
-        if passed < self.start_s.size and time_s > self.start_s[passed]:
+        if passed < self.start_s.size and time_s > self.start_s[passed] + same_s:
             total += float(self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed])
+            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in self.overruns[passed])
         return total
 
 

@@ -99,7 +99,7 @@ def test_what_the_corners_are(tmp_path):
     assert outcome("no admission before the first row") == [(20.0, None), (None, None)]
     assert outcome("completion noticed by the window's end") == [(0.0, 100.0)]
     assert outcome("completion noticed where the run is stopped") == [(0.0, 50.0)]
-    assert outcome("completion due where the run is stopped") == [(0.0, None)]
+    assert outcome("completion due where the run is stopped") == [(0.0, 20.0)]
     assert outcome("nodes that give no work") == [(50.0, 70.0)]
 
 

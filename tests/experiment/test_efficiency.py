@@ -14,6 +14,7 @@ from bftrainer.experiment.baseline import Efficiency, efficiency
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
+from bftrainer.report import Intervals
 from tests.worlds import World, worlds
 
 NS = 1_000_000_000
@@ -116,6 +117,49 @@ def test_the_earliest_end_of_the_three_runs_counts():
     result = replayed(pool(100, (0, 3)), task(work=30.0))
     assert result.efficiency.horizon_s == 10.0
     assert result.efficiency.value == 1.0
+
+
+LATE = {"max_nodes": 1, "grow_cost_s": 0.0, "shrink_cost_s": 0.0}
+
+
+def test_work_ends_where_it_is_done():
+    """Rows at 0, 11 and 20 s: J0 has done its 2 work at 0.2 s, which the row at 11 s notices, and J1 starts.
+
+    One or two dedicated nodes have done all 3 at 1.2 s. By then 2 are harvested: 66.7 %, and not 10/s for 1.2 s. What
+    had work to do was done at once: nothing of the ideal is lost.
+    """
+    tasks = task("J0", work=2.0, scaling=ScalingCurve.linear(10.0, 1), **LATE), task("J1", work=1.0, **LATE)
+    result = replayed(pool(20, (0, 1), (11, 2)), *tasks, decide_on="nodes", max_tasks=1)
+    assert result.efficiency.horizon_s == 1.2
+    assert shares(result) == (pytest.approx(2 / 3), 0.0, 0.0)
+    assert result.efficiency.ideal_work == pytest.approx(3.0)
+
+
+def test_work_that_waits_for_a_row_is_loss():
+    """J0 does its 2 work in 1 s; then J1 alone has work, on one of two nodes until the row at 11 s, on both for 1 s.
+
+    The pool would do 3 work in the first second and 2 in each of the others, 25, of which 15 are done; 25 / 12
+    dedicated nodes would do a twelfth more in the first second, when one more node is of use.
+    """
+    tasks = (
+        task("J0", work=2.0, scaling=ScalingCurve.linear(2.0, 1), **LATE),
+        task("J1", work=13.0, max_nodes=2, grow_cost_s=0.0),
+    )
+    result = replayed(pool(20, (0, 2), (11, 3), (12, 2)), *tasks, decide_on="nodes")
+    done = [(event.time_s, event.gross) for event in result.recording.timeline]
+    assert done == [(0.0, 0.0), (11.0, 13.0), (12.0, 2.0)]
+    assert result.efficiency.ideal_work == pytest.approx(25 + 1 / 12)
+    assert shares(result)[1:] == pytest.approx((1 / 12 / (25 + 1 / 12), 10 / (25 + 1 / 12)))
+
+
+@pytest.mark.parametrize("step", [-1.0, 0.0, 1.0])
+def test_costs_of_the_last_event_are_booked_in_spite_of_rounding(step):
+    """A node is lost as the run ends, 3 work each: whether h is a rounding step off the end makes no difference."""
+    recording = replayed(ALTERNATING, task()).recording
+    h = 40.0 if step == 0.0 else math.nextafter(40.0, step * math.inf)
+    assert Intervals.of(recording).work_at(h) == 28.0
+    h = 30.0 if step == 0.0 else math.nextafter(30.0, step * math.inf)
+    assert Intervals.of(recording).work_at(h) == 28.0
 
 
 def test_the_clock_starts_with_the_first_submission():

@@ -81,6 +81,17 @@ def test_idle_power_of_a_task():
     assert energy[50.0] - energy[None] == pytest.approx(5.0 * 2 * (4 * 50.0 - 10.0))
 
 
+def test_a_task_that_is_done_draws_idle_power_until_a_row_notices():
+    """With rows alone as events, energy and training time end with the work; the node idles until that at 1,000 s."""
+    tasks = tuned.recurrences(1, tuning=tuned.section(idle_power_w=50.0))
+    rows = [(0.0, ("n0",), ()), (1000.0, ("n1",), ())]
+    exact, metered, _ = tuned.run(tasks, rows, solver="dp")
+    _, late, _ = tuned.run(tasks, rows, solver="dp", decide_on="nodes")
+    done_s = exact.tasks[0].completed_s
+    assert late.train_s == {0: pytest.approx(done_s)}
+    assert late.energy_j == {0: pytest.approx(metered.energy_j[0] + 50.0 * (1000.0 - done_s))}
+
+
 @pytest.mark.parametrize("watts", [-1.0, math.inf, math.nan])
 def test_idle_power_of_a_task_has_a_range(watts):
     """From 0 W on, and finite."""

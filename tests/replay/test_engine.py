@@ -95,6 +95,29 @@ def test_max_events_books_up_to_the_next_event():
     assert recording.tasks[0].work_done == 400.0
 
 
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+@pytest.mark.parametrize("work", [2.0, 2.1])
+def test_who_is_done_where_max_events_stops_is_complete(decide_on: str, work: float):
+    """Work that takes until the next row, where booking ends, is done there; no event is added.
+
+    In binary 2.1 at 0.7/s takes 3.0000000000000004 s, and 3 s of it do 2.0999999999999996.
+    """
+    slow = task(work=work, max_nodes=1, scaling=ScalingCurve.linear(work / 3.0 if work == 2.0 else 0.7, 1))
+    recording = run([slow], [FOUR, (3.0, (), ("d",))], max_events=1, decide_on=decide_on)
+    assert (recording.reason, len(recording.events)) == ("max_events", 1)
+    assert recording.tasks[0].completed_s == recording.end_s == 3.0
+    assert recording.tasks[0].work_done == work
+
+
+def test_a_completion_that_rounding_parts_from_a_row_is_at_the_row():
+    """Work of 2.1 at 0.7/s is done at 3 s, all but rounding: a node lost at 3 s costs nothing any more."""
+    assert 2.1 / 0.7 > 3.0
+    slow = task(work=2.1, max_nodes=1, scaling=ScalingCurve.linear(0.7, 1))
+    recording = run([slow, task("J1", submit_s=1e6)], [(0.0, ("a",), ()), (3.0, (), ("a",))])
+    assert [event.time_s for event in recording.events][:2] == [0.0, 3.0]
+    assert (recording.tasks[0].completed_s, recording.tasks[0].preemptions) == (3.0, 0)
+
+
 def test_an_interrupt_ends_the_replay_before_the_next_event():
     """What was replayed so far is kept."""
     asked = iter([False, True])
