@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from bftrainer.experiment import run_replay, write_run
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.traces import write_node_log, write_task_set
-from tests.tuned import FILES, frames, recurrences, section
+from tests.tuned import DEFAULT, FILES, frames, recurrences, section
 
 NS = 1_000_000_000
 # Node n holds from its first to its second time (s), and so on.
@@ -52,15 +53,13 @@ def plain_tasks(folder: Path) -> Path:
     return folder / "tasks.toml"
 
 
-def tuned_tasks(folder: Path, **changes: Any) -> Path:
+def tuned_tasks(folder: Path, default: int = DEFAULT) -> Path:
     """Recurrences of the made-up job, and what was measured of it."""
     for name, frame in zip(FILES, frames(), strict=True):
         frame.to_csv(folder / name, index=False)
     files = {"train_trace": str(folder / FILES[0]), "power_trace": str(folder / FILES[1])}
-    names = ("dataset", "network", "optimizer", "target_metric", "max_epochs", "default_batch_size")
-    asked = section(idle_power_w=20.0)
-    tuning = type(asked)(**{name: getattr(asked, name) for name in names}, **files, idle_power_w=20.0, beta=1.5)
-    tasks = recurrences(12, 3, tuning=tuning, grow_cost_s=8.0, shrink_cost_s=6.0, gpus_per_node=2, **changes)
+    tuning = replace(section(idle_power_w=20.0, beta=1.5, default_batch_size=default), **files)
+    tasks = recurrences(12, 3, tuning=tuning, grow_cost_s=8.0, shrink_cost_s=6.0, gpus_per_node=2)
     write_task_set(folder / "tasks.toml", tasks)
     return folder / "tasks.toml"
 
@@ -72,11 +71,11 @@ def plain_run(folder: Path, **options: Any) -> Path:
     return written(run_replay(**files, **(defaults | options)), folder / "run")
 
 
-def tuned_run(folder: Path, **options: Any) -> Path:
+def tuned_run(folder: Path, default: int = DEFAULT, **options: Any) -> Path:
     """A run of tuned tasks under a cap, with what it emits."""
     (folder / "cap.csv").write_text(CAP)
     (folder / "carbon.csv").write_text(CARBON)
-    files = {"node_log": node_log(folder), "tasks": tuned_tasks(folder)}
+    files = {"node_log": node_log(folder), "tasks": tuned_tasks(folder, default)}
     defaults: dict[str, Any] = {"power_cap": folder / "cap.csv", "carbon": folder / "carbon.csv", "pue": 1.2}
     defaults |= {"idle_power_w": 30.0, "power_options": "pareto", "solver": "highs", "forward_time_s": 60.0}
     defaults |= {"baseline": False, "max_tasks": 3, "large_idle": 4}

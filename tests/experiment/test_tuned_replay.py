@@ -230,3 +230,13 @@ def test_a_job_that_the_traces_lack_is_refused(changes, said):
     with pytest.raises(InvalidTaskError) as refused:
         tuned.tuner(tuned.recurrences(1, tuning=tuned.section(**changes)))
     assert said in str(refused.value)
+
+
+def test_a_run_that_profiles_nothing_never_draws_profiling_power():
+    """Where costs take its progress below 0, a run at a known batch size draws what training does."""
+    first, second = tuned.recurrences(2)
+    tuner = tuned.tuner((first, second))
+    (profiling,), (known,) = tuner.start(first), tuner.start(second)
+    assert profiling.run.profiling_work > 0.0 == known.run.profiling_work
+    assert profiling.run.profiling_power_w.tolist() != profiling.run.power_w.tolist()
+    assert known.run.profiling_power_w.tolist() == known.run.power_w.tolist()
