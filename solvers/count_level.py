@@ -174,6 +174,7 @@ def apart(name: str, run: Run, columns: int = 0) -> Run:
     """
 
     def asked(model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+        """Ask there, or here."""
         if model.objective.size < columns:
             return run(model, limits, branches)
         deadline = perf_counter() + limits.time_s

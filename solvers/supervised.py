@@ -214,6 +214,7 @@ def end_with_peer(peer: socket.socket) -> None:
     hung_up.register(peer, 0)
 
     def follow() -> None:
+        """Wait for the other end to be closed."""
         hung_up.poll()
         os._exit(1)
 

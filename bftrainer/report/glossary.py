@@ -85,7 +85,7 @@ GLOSSARY: dict[str, Term] = {
     "decisions_optimal": Term("proven optimal", "count", "Decisions than which none is better, proven.", 1),
     "decisions_incumbent": Term("best found", "count", "Decisions that ran out of time, with an allocation.", -1),
     "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept what there was.", -1),
-    "backend_asked": Term("solver asked", "count", "Decisions that pruning and search had not settled before."),
+    "backend_asked": Term("left to the solver", "count", "Decisions that pruning and search had not settled before."),
     "gap_max": Term("worst gap", "share", "The most that a decision may be worth less than the best one.", -1),
     "solve_s_median": Term("decision time, median", "wall_s", "Half of the decisions took no longer.", -1),
     "solve_s_p95": Term("decision time, p95", "wall_s", "19 of 20 decisions took no longer.", -1),
