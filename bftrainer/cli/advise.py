@@ -48,12 +48,15 @@ def advise(
 
 def _print(found: Advice) -> None:
     from bftrainer.cli.tables import print_table
+    from bftrainer.report.assumptions import ASSUMED, MARK
     from bftrainer.report.glossary import GLOSSARY, shown
 
-    term = GLOSSARY[found.plan.metric]
+    term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
     rows = []
     for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
-        values = (shown(part[place], term.unit) for part in (found.trained, found.held_out))
+        values = (mark + shown(part[place], term.unit) for part in (found.trained, found.held_out))
         rows.append([name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.objective, *values])
     print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
     click.echo(found.sentence())
+    if found.assumed_scaling:
+        click.echo(f"{MARK} {ASSUMED}: {found.assumed_scaling}")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-# More runs than this stand below one another, with their headline figures only.
-SIDE_BY_SIDE = 4
+# Of more runs than this only the headline figures are shown.
+FEW = 4
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -35,11 +36,12 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.experiment.finished import read_summary, run_names
-    from bftrainer.report.comparison import compared
+    from bftrainer.report.comparison import compared, with_short_names
 
     if as_json and as_csv:
         raise click.UsageError("Expected --json or --csv, got both.")
-    found = compared(run_names(runs), [read_summary(path) for path in runs])
+    summaries = [read_summary(path) for path in runs]
+    found = compared(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
     for name in chosen:
         if name not in found.figures:
             raise SettingsError(
@@ -63,24 +65,30 @@ def _write_csv(found: Comparison, keys: Sequence[str]) -> None:
 
 
 def _print(found: Comparison, chosen: Sequence[str]) -> None:
-    from bftrainer.cli.tables import print_table
+    from bftrainer.cli.side_by_side import Section, print_side_by_side
+    from bftrainer.cli.tables import line_width
+    from bftrainer.report.assumptions import ASSUMED, MARK
     from bftrainer.report.glossary import HEADLINES
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
-    if len(names) <= SIDE_BY_SIDE:
-        settings = [[key, *map(_setting, values)] for key, values in found.settings.items()]
-        if settings:
-            print_table(["setting", *names], settings, left=None)
-            click.echo()
-        keys = chosen or tuple(found.figures)
-        rows = [[_label(key), *_cells(found, key)] for key in keys]
-        print_table(["figure", *names], rows)
-        return
-    keys = chosen or tuple(key for key in HEADLINES if key in found.figures)
-    columns = [_cells(found, key) for key in keys]
-    settings = [list(map(_setting, values)) for values in found.settings.values()]
-    rows = [list(row) for row in zip(names, *settings, *columns, strict=True)]
-    print_table(["run", *found.settings, *map(_label, keys)], rows, left=1 + len(settings))
+    few = len(names) <= FEW
+    keys = chosen or tuple(found.figures if few else (key for key in HEADLINES if key in found.figures))
+    settings = [[key, *map(_setting, values)] for key, values in found.settings.items()]
+    figures = Section("figure", [[_label(key), *_cells(found, key)] for key in keys])
+    print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
+    for note, of in _assumptions(found).items():
+        where = "" if len(of) == len(names) else f" ({', '.join(of)})"
+        text = f"{MARK} {ASSUMED}{where}: {note}"
+        click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
+
+
+def _assumptions(found: Comparison) -> dict[str, list[str]]:
+    """What was assumed, and in which runs."""
+    notes: dict[str, list[str]] = {}
+    for name, assumed in zip(found.names, found.assumptions, strict=True):
+        if assumed is not None:
+            notes.setdefault(assumed.note, []).append(name)
+    return notes
 
 
 def _label(key: str) -> str:
@@ -92,13 +100,16 @@ def _label(key: str) -> str:
 
 
 def _cells(found: Comparison, key: str) -> list[str]:
+    from bftrainer.report.assumptions import MARK
     from bftrainer.report.glossary import GLOSSARY, shown
 
     term = GLOSSARY.get(key.rpartition(".")[2])
     cells = []
     for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
         text = shown(value, term.unit if term else "rate")
-        cells.append(f"{text} ({100 * change:+.2f} %)" if place and change else text)
+        if value is not None and found.is_assumed(key, place):
+            text = f"{MARK} {text}"
+        cells.append(f"{text}\n({100 * change:+.2f} %)" if place and change else text)
     return cells
 
 

@@ -77,6 +77,7 @@ def _instant(when: datetime) -> int:
 
 def _print(found: Forecast) -> None:
     from bftrainer.experiment.forecast import FOR_INTERVAL, quantile
+    from bftrainer.report.assumptions import ASSUMED
     from bftrainer.report.glossary import shown
 
     def told(time_s: float) -> str:
@@ -94,6 +95,8 @@ def _print(found: Forecast) -> None:
     )
     for label, text in rows:
         click.echo(f"{label:20}{text}")
+    if found.assumed_scaling is not None:
+        click.echo(f"{ASSUMED:20}{found.assumed_scaling}")
     number = len(found.completion_s)
     if number < FOR_INTERVAL:
         click.echo(

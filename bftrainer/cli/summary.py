@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from bftrainer.cli.rows import duration, percent, write_rows
+from bftrainer.report.assumptions import ASSUMED, assumption
 
 __all__ = ["render_summary"]
 
@@ -18,7 +19,13 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
         title += " (partial: interrupted)"
-    write_rows(title, [(label, show(summary)) for label, show in _ROWS], out)
+    assumed = assumption(summary)
+    rows = []
+    for label, key, show in _ROWS:
+        text = show(summary)
+        bears = assumed is not None and assumed.bears(key)
+        rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
+    write_rows(title, rows, out)
 
 
 def _milliseconds(value: float | None) -> str:
@@ -126,26 +133,37 @@ def _wall_time(summary: Summary) -> str:
     return f"{summary['wall_s']:.2f} s: {parts}"
 
 
-_ROWS: tuple[tuple[str, Callable[[Summary], str | None]], ...] = (
-    ("events", lambda s: f"{s['events']:,} in {duration(s['window_s'])}"),
-    ("idle nodes", lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours"),
-    ("occupancy", lambda s: percent(s["occupancy"])),
-    ("  below large idle", _below_large_idle),
-    ("work done", lambda s: f"{s['work_done']:.6g}"),
-    ("efficiency U", _efficiency),
-    ("rescale loss", lambda s: percent(s["rescale_loss_share"])),
-    ("preemption loss", lambda s: percent(s["preemption_loss_share"])),
-    ("return on investment", lambda s: percent(s["return_on_investment"])),
-    ("tasks", _tasks),
-    ("makespan", _makespan),
-    ("turnaround", _turnaround),
-    ("waiting", _waiting),
-    ("preemptions, rescales", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
-    ("tuning", _tuning),
-    ("  given up", _given_up),
-    ("energy", _energy),
-    ("emissions", _emissions),
-    ("optimality", _optimality),
-    ("decision time", _decision_time),
-    ("wall time", _wall_time),
+def _scaling(summary: Summary) -> str | None:
+    found = assumption(summary)
+    return None if found is None else found.note
+
+
+# Label, the figure that it tells of first, and what it tells.
+_ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
+    ("events", "events", lambda s: f"{s['events']:,} in {duration(s['window_s'])}"),
+    (
+        "idle nodes",
+        "eq_nodes",
+        lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
+    ),
+    (ASSUMED, "", _scaling),
+    ("occupancy", "occupancy", lambda s: percent(s["occupancy"])),
+    ("  below large idle", "occupancy", _below_large_idle),
+    ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
+    ("efficiency U", "efficiency", _efficiency),
+    ("rescale loss", "rescale_loss_share", lambda s: percent(s["rescale_loss_share"])),
+    ("preemption loss", "preemption_loss_share", lambda s: percent(s["preemption_loss_share"])),
+    ("return on investment", "return_on_investment", lambda s: percent(s["return_on_investment"])),
+    ("tasks", "tasks_completed", _tasks),
+    ("makespan", "makespan_s", _makespan),
+    ("turnaround", "turnaround_mean_s", _turnaround),
+    ("waiting", "wait_mean_s", _waiting),
+    ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
+    ("tuning", "tasks_reached", _tuning),
+    ("  given up", "failures", _given_up),
+    ("energy", "energy_j", _energy),
+    ("emissions", "emissions_gco2", _emissions),
+    ("optimality", "decisions_optimal", _optimality),
+    ("decision time", "solve_s_median", _decision_time),
+    ("wall time", "wall_s", _wall_time),
 )

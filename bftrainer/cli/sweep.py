@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.report.assumptions import ASSUMED, MARK
+
 if TYPE_CHECKING:
     from bftrainer.experiment.engines import Engine
     from bftrainer.experiment.sweep import PointResult
@@ -85,7 +87,8 @@ def _as_json(result: PointResult) -> dict[str, object]:
     from bftrainer.experiment.sweep import told_value
 
     varied = {name: told_value(value) for name, value in result.point.varied}
-    return {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    told = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    return told if result.assumed is None else told | {"assumed_scaling": result.assumed.note}
 
 
 def _print(results: Sequence[PointResult]) -> None:
@@ -100,8 +103,14 @@ def _print(results: Sequence[PointResult]) -> None:
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(told_value(value)) for _, value in result.point.varied]
-        figures = [shown(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
+        figures = [_marked(result, key) + shown(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
         rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {note}")
+
+
+def _marked(result: PointResult, key: str) -> str:
+    return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""

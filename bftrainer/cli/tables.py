@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
-__all__ = ["print_table"]
+__all__ = ["line_width", "print_table"]
 
 FILE_WIDTH = 10_000
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = 1) -> None:
+def line_width() -> int | None:
+    """Characters in a line of a terminal, or as the environment's ``COLUMNS`` says; None where lines may be long."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: int | None = 1,
+    widths: Sequence[int] | None = None,
+) -> None:
     """Print a table; on a terminal its cells fold, elsewhere a row is a line.
 
     Parameters
@@ -19,14 +33,22 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
     rows : iterable of sequence of str
     left : int or None
         How many columns hold text; the others hold numbers, which stand at the right. None: all are text.
+    widths : sequence of int, optional
+        Of the columns, wherever the table goes; cells that are longer fold.
     """
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if left is None or number < left else "right")
+        table.add_column(
+            heading,
+            justify="left" if left is None or number < left else "right",
+            width=None if widths is None else widths[number],
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*row)
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
+    fits = widths is None and sys.stdout.isatty()
+    console = Console(markup=False, highlight=False, width=None if fits else FILE_WIDTH)
     console.print(table)

@@ -13,6 +13,7 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.readers import CachedReaders
 from bftrainer.experiment.run import Inputs, load_inputs, log_start_ns, run_replay
 from bftrainer.model import NS_PER_S
+from bftrainer.report.assumptions import ON_SCALING
 from bftrainer.report.glossary import GLOSSARY
 
 __all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
@@ -95,6 +96,8 @@ class Advice:
         The metric on each part: with the given settings, and with the best ones.
     split_s : float
         Where the window is split, in seconds after its start.
+    assumed_scaling : str or None
+        What was assumed of how tasks scale, if the metric rests on it.
     """
 
     plan: AdvicePlan
@@ -102,6 +105,7 @@ class Advice:
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float
+    assumed_scaling: str | None = None
 
     @property
     def gains(self) -> tuple[float, float]:
@@ -153,6 +157,7 @@ class Advice:
                 part: gain if math.isfinite(gain) else None
                 for part, gain in zip(("training", "held_out"), self.gains, strict=True)
             },
+            "assumed_scaling": self.assumed_scaling,
         }
 
 
@@ -221,7 +226,8 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
         raise SettingsError(
             f"Expected {plan.metric} to have a value on the held-out part, got none.{_why(plan.metric, inputs)}"
         )
-    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s))
+    assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
+    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:

@@ -22,6 +22,7 @@ from bftrainer.model.finished_run import (
     TaskColumns,
 )
 from bftrainer.model.records import RUN_SCHEMA
+from bftrainer.report.comparison import shortest_tails
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,14 +63,22 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """What runs are called beside one another: their directories' names, or the paths where those are equal."""
-    names = [path.resolve().name.removesuffix("-itrOut") for path in paths]
-    if len(set(names)) == len(names):
-        return tuple(names)
-    texts = [str(path) for path in paths]
+    """What runs are called beside one another: their directories' names, and as much before as tells them apart.
+
+    A directory that is given several times is numbered.
+
+    Examples
+    --------
+    >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
+    ('may/x', 'june/x', 'y')
+    """
+    whole = [path.resolve() for path in paths]
+    tails = shortest_tails(whole)
+    bare = [tail.removesuffix("-itrOut") for tail in tails]
+    names = bare if len(set(bare)) == len(set(whole)) else tails
     return tuple(
-        text if texts.count(text) == 1 else f"{text} ({texts[: place + 1].count(text)})"
-        for place, text in enumerate(texts)
+        name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
+        for place, (path, name) in enumerate(zip(whole, names, strict=True))
     )
 
 

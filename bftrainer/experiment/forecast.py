@@ -92,12 +92,15 @@ class Forecast:
     overlap : float
         How many stretches cover a moment of the log on average; 1 or less are independent of each other, many tell
         little more than one.
+    assumed_scaling : str or None
+        What was assumed of how tasks scale, on which all of it rests.
     """
 
     plan: ForecastPlan
     completion_s: tuple[float, ...]
     done: tuple[float, ...]
     overlap: float
+    assumed_scaling: str | None = None
 
     @property
     def probability(self) -> Proportion:
@@ -125,6 +128,7 @@ class Forecast:
             "interval80_s": [_told(low), _told(high)],
             "completion_quantiles_s": quantiles,
             "completion_s": [_told(time_s) for time_s in self.completion_s],
+            "assumed_scaling": self.assumed_scaling,
         }
 
 
@@ -196,7 +200,8 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
         found[index] = outcome
         told(outcome)
     ordered = [found[index] for index in range(len(items))]
-    return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap)
+    assumed = None if inputs.assumed_scaling is None else inputs.assumed_scaling.note
+    return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap, assumed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.power import Metered, power_summary
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
+from bftrainer.report.assumptions import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+from bftrainer.traces import AssumedScaling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +54,8 @@ class RunResult:
     command : str
     sources : dict
         Inputs: paths as given, SHA-256.
-    assumed_scaling : str or None
-        The scaling law given to tasks that came without a curve.
+    assumed_scaling : AssumedScaling or None
+        What tasks were given that came without a curve.
     notes : tuple of str
         What the user should know about the inputs.
     versions : dict
@@ -73,7 +75,7 @@ class RunResult:
     config: ReplayConfig
     command: str
     sources: Mapping[str, Any]
-    assumed_scaling: str | None
+    assumed_scaling: AssumedScaling | None
     notes: tuple[str, ...]
     versions: Mapping[str, str]
     nodes: tuple[str, ...]
@@ -96,7 +98,7 @@ class RunResult:
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions)
         solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
-        return {
+        summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,
             "end_reason": recording.reason,
@@ -128,6 +130,7 @@ class RunResult:
             "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
             "below_large_idle": self._below_large_idle(intervals),
         }
+        return summary | {"assumed_scaling": self._assumed_scaling(summary)}
 
     def frame(self, table: str = "tasks") -> pd.DataFrame:
         """A table of the run: what is written to the Parquet file of that name.
@@ -168,13 +171,16 @@ class RunResult:
         from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
 
         summary = self.summary()
-        rows = [
-            (GLOSSARY[key].label, shown(summary[key], GLOSSARY[key].unit), GLOSSARY[key].meaning)
-            for key in HEADLINES
-            if summary.get(key) is not None
-        ]
-        cells = "".join(f"<tr><th>{name}</th><td>{value}</td><td>{meaning}</td></tr>" for name, value, meaning in rows)
-        return f"<table>{cells}</table>"
+        assumed = assumption(summary)
+        cells = ""
+        for key in HEADLINES:
+            if summary.get(key) is not None:
+                term = GLOSSARY[key]
+                mark = f"{MARK} " if assumed is not None and assumed.bears(key) else ""
+                value = mark + shown(summary[key], term.unit)
+                cells += f"<tr><th>{term.label}</th><td>{value}</td><td>{term.meaning}</td></tr>"
+        note = "" if assumed is None else f"<p>{MARK} {ASSUMED}: {assumed.note}</p>"
+        return f"<table>{cells}</table>{note}"
 
     def _efficiency(self) -> dict[str, Any]:
         found = self.efficiency
@@ -207,6 +213,20 @@ class RunResult:
             "failures": sorted({task.failure for task in tuned if task.failure is not None}),
         }
 
+    def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was assumed of how tasks scale, and the figures of the summary that rest on it."""
+        found = self.assumed_scaling
+        if found is None:
+            return None
+        return {
+            "model": str(found.model),
+            "work_per_s_on_one_node": found.model.rate_1,
+            "tasks": found.tasks,
+            "is_default": found.is_default,
+            "note": found.note,
+            "figures": [key for key in ON_SCALING if summary.get(key) is not None],
+        }
+
     def _settings(self) -> dict[str, Any]:
         config = self.config
         until_s = config.until_s(self.start_ns)
@@ -214,7 +234,7 @@ class RunResult:
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
-            "scaling": self.assumed_scaling,
+            "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
         }
         if self.metered is not None:
             settings |= {name: _given(getattr(config, name)) for name in POWER_SETTINGS}

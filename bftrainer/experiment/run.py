@@ -25,6 +25,7 @@ from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, log_rows, replay
+from bftrainer.traces import AssumedScaling
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
@@ -48,8 +49,8 @@ class Inputs:
         What the user should know about how they were read.
     sources : dict
         Per input its path as given and its SHA-256; None for what came as objects.
-    assumed_scaling : str or None
-        The scaling law given to tasks that came without a curve.
+    assumed_scaling : AssumedScaling or None
+        What tasks were given that came without a curve.
     settings : Settings
     power : PowerPlan
         Cap and carbon intensity over the window.
@@ -64,7 +65,7 @@ class Inputs:
     tasks: tuple[TaskSpec, ...]
     notes: tuple[str, ...]
     sources: dict[str, Any]
-    assumed_scaling: str | None
+    assumed_scaling: AssumedScaling | None
     settings: Settings
     power: PowerPlan
     tuning: Tuning | None

@@ -72,6 +72,13 @@ def _schema() -> type[BaseModel]:
         """Those that pages name."""
 
         decide_on: str
+        scaling: str | None = None
+
+    class Assumed(Part):
+        """What was assumed of how tasks scale."""
+
+        note: str
+        figures: list[str]
 
     known: Any = (float | None, None)
     needed: Any = (float, ...)
@@ -88,6 +95,7 @@ def _schema() -> type[BaseModel]:
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),
         "below_large_idle": (below | None, None),
+        "assumed_scaling": (Assumed | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)
 

@@ -22,6 +22,7 @@ from bftrainer.experiment.generation import GenerationConfig, generate_trace
 from bftrainer.experiment.readers import file_source, shared_readers
 from bftrainer.experiment.run import load_inputs, run_replay
 from bftrainer.experiment.sweep_file import SweepPoint, SweepSpec
+from bftrainer.report.assumptions import Assumption, assumption
 from bftrainer.report.comparison import figures_of
 from bftrainer.traces import write_node_log
 from bftrainer.traces.writing import replacing
@@ -46,6 +47,8 @@ class PointResult:
     point : SweepPoint
     figures : mapping
         All figures of the run; empty if it failed.
+    assumed : Assumption or None
+        What figures of the run rest on.
     error : str or None
         Why it failed.
     was_done : bool
@@ -54,6 +57,7 @@ class PointResult:
 
     point: SweepPoint
     figures: Mapping[str, float | None]
+    assumed: Assumption | None = None
     error: str | None = None
     was_done: bool = False
 
@@ -81,6 +85,8 @@ class SweepResult:
         for place, (name, _) in enumerate(points[0].point.varied if points else ()):
             columns[name] = _column([each.point.varied[place][1] for each in points])
         columns["error"] = _column([each.error for each in points])
+        if any(each.assumed for each in points):
+            columns["assumed_scaling"] = _column([each.assumed.note if each.assumed else None for each in points])
         names = dict.fromkeys(name for each in points for name in each.figures)
         for name in names:
             if name not in columns:
@@ -182,7 +188,7 @@ def run_sweep(
 
 def _result(point: SweepPoint, outcome: PointResult | Lost) -> PointResult:
     if isinstance(outcome, Lost):
-        return PointResult(point, {}, outcome.reason)
+        return PointResult(point, {}, error=outcome.reason)
     return replace(outcome, point=point)
 
 
@@ -204,11 +210,11 @@ class _Work:
             # What may be replaced is the empty directory that a worker reserved before it was killed.
             with result_directory([self.directory / _RUNS / point.key], force=True) as place:
                 write_run(result, place.working)
-            return PointResult(point, _figures(result.summary()))
+            return _read(point, result.summary())
         except BftrainerError as error:
-            return PointResult(point, {}, str(error))
+            return PointResult(point, {}, error=str(error))
         except Exception as error:  # an objective or a solver of the user's may raise anything
-            return PointResult(point, {}, f"{type(error).__name__}: {error}")
+            return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
 
 
 def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
@@ -217,9 +223,14 @@ def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
     if not (path / "summary.json").is_file():
         return None
     try:
-        return PointResult(point, _figures(read_summary(path)), was_done=True)
+        return replace(_read(point, read_summary(path)), was_done=True)
     except RunDirectoryError as error:
         raise SweepError(f"{error} Remove it to have it computed again.") from None
+
+
+def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
+    """What the summary of a point's run says."""
+    return PointResult(point, _figures(summary), assumption(summary))
 
 
 def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:

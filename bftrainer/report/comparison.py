@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
+from bftrainer.report.assumptions import Assumption, assumption
 from bftrainer.report.glossary import GLOSSARY
 
-__all__ = ["Comparison", "compared", "figures_of", "input_files", "relative"]
+__all__ = ["Comparison", "compared", "figures_of", "input_files", "relative", "shortest_tails", "with_short_names"]
 
 Summary = Mapping[str, Any]
 
@@ -63,6 +65,8 @@ class Comparison:
         One value a run, None where a run has none.
     differences : dict
         Likewise, as shares of the first run's.
+    assumptions : tuple of (Assumption or None)
+        What each run had to assume.
     """
 
     names: tuple[str, ...]
@@ -70,12 +74,19 @@ class Comparison:
     settings: dict[str, tuple[Any, ...]]
     figures: dict[str, tuple[float | None, ...]]
     differences: dict[str, tuple[float | None, ...]]
+    assumptions: tuple[Assumption | None, ...]
+
+    def is_assumed(self, key: str, place: int) -> bool:
+        """Whether a figure of the run at that place rests on an assumption."""
+        found = self.assumptions[place]
+        return found is not None and found.bears(key)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         return {
             "runs": [
-                {"name": name, "partial": partial} for name, partial in zip(self.names, self.partial, strict=True)
+                {"name": name, "partial": partial} | ({"assumed_scaling": found.note} if found else {})
+                for name, partial, found in zip(self.names, self.partial, self.assumptions, strict=True)
             ],
             "settings": {key: list(values) for key, values in self.settings.items()},
             "figures": {
@@ -97,6 +108,7 @@ def compared(names: Sequence[str], summaries: Sequence[Summary]) -> Comparison:
         settings=_differing([_settings_of(summary) for summary in summaries]),
         figures=figures,
         differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
+        assumptions=tuple(map(assumption, summaries)),
     )
 
 
@@ -107,6 +119,43 @@ def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
         entries = entry if isinstance(entry, list | tuple) else [entry]
         found[name] = tuple(each for each in entries if each)
     return found
+
+
+def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
+    """Of each path its name, and as much before that as tells it from the others.
+
+    Examples
+    --------
+    >>> shortest_tails([PurePath("/tmp/may/x"), PurePath("/tmp/june/x"), PurePath("y"), PurePath("y")])
+    ('may/x', 'june/x', 'y', 'y')
+    """
+    different = list(dict.fromkeys(paths))
+
+    def tail(path: PurePath) -> str:
+        """The fewest last parts of a path that no other one ends in."""
+        for length in range(1, len(path.parts)):
+            last = path.parts[-length:]
+            if all(other == path or other.parts[-length:] != last for other in different):
+                return str(PurePath(*last))
+        return str(path)
+
+    return tuple(map(tail, paths))
+
+
+def with_short_names(summaries: Sequence[Summary]) -> list[Summary]:
+    """Summaries with the shortest names of their input files that tell them apart, instead of paths."""
+    paths = [file["path"] for each in summaries for files in input_files(each).values() for file in files]
+    names = dict(zip(paths, shortest_tails([PurePath(path) for path in paths]), strict=True))
+    return [
+        {
+            **each,
+            "inputs": {
+                key: [{**file, "path": names[file["path"]]} for file in files]
+                for key, files in input_files(each).items()
+            },
+        }
+        for each in summaries
+    ]
 
 
 def _settings_of(summary: Summary) -> dict[str, Any]:

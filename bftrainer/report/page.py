@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.model.trace_statistics import TraceStatistics
+from bftrainer.report.assumptions import ASSUMED, MARK, assumption
 from bftrainer.report.chart import Chart
 from bftrainer.report.charts import completion_chart, gantt_chart, pool_chart, power_chart
 from bftrainer.report.comparison import compared, input_files
@@ -60,20 +61,23 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
     template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(source)
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
-    facts = {"decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs), "losses": _losses(runs)}
+    facts = {chart.key: _assumed(runs) for chart in charts}
+    facts |= {"decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs)}
+    facts["losses"] += _losses(runs)
     return template.render(
         version=version,
         title=title,
         subtitle=f"{first['nodes_total']:,} nodes, {first['window_start'][:16]} to {first['window_end'][:16]} UTC",
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
         notes=_notes(runs, logs),
+        assumed=_assumed(runs),
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
         cards=_cards(first),
         settings=_settings(runs),
         rows=_rows(runs),
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
         charts=[
-            {"key": c.key, "title": c.title, "reading": c.reading, "note": c.note, "facts": facts.get(c.key, [])}
+            {"key": c.key, "title": c.title, "reading": c.reading, "note": c.note, "facts": facts[c.key]}
             for c in charts
         ],
         task_tables=[_task_table(run) for run in runs[:MOST_GANTTS]],
@@ -114,20 +118,36 @@ def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]
     return notes
 
 
+def _assumed(runs: Sequence[FinishedRun]) -> list[str]:
+    """What was assumed in which runs."""
+    named = [(run.name, found) for run in runs if (found := assumption(run.summary)) is not None]
+    lead = "Rests on" if len(runs) == 1 else "{}: rests on"
+    return [f"{lead.format(name)} {ASSUMED}: {found.note}." for name, found in named]
+
+
+def _marked(summary: Mapping[str, Any], key: str) -> str:
+    """What stands behind a figure that rests on an assumption."""
+    found = assumption(summary)
+    return f" ({ASSUMED})" if found is not None and found.bears(key) else ""
+
+
 def _answer(summary: Mapping[str, Any]) -> str:
     """Whether it was worth it, in a sentence or two."""
     nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
     if summary.get("occupancy") is not None:
-        text += f", and training used {shown(summary['occupancy'], 'share')} of that time"
-    text += f". {summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed."
+        used = f"{shown(summary['occupancy'], 'share')} of that time{_marked(summary, 'occupancy')}"
+        text += f", and training used {used}"
+    completed = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
+    text += f". {completed}{_marked(summary, 'tasks_completed')}."
     nodes = summary.get("efficiency_eq_nodes")
     if summary.get("efficiency") is not None and nodes is not None:
         held = shown(summary["efficiency"], "share")
         horizon = shown(summary.get("efficiency_horizon_s"), "s")
         text += (
             f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
-            f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)."
+            f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)"
+            f"{_marked(summary, 'efficiency')}."
         )
     return text
 
@@ -143,7 +163,8 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     for key in keys:
         if summary.get(key) is not None:
             term = GLOSSARY[key]
-            found.append({"label": term.label, "value": shown(summary[key], term.unit), "meaning": term.meaning})
+            card = {"label": term.label, "value": shown(summary[key], term.unit), "meaning": term.meaning}
+            found.append(card | {"mark": _marked(summary, key)})
     return found
 
 
@@ -160,12 +181,13 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
         if key not in found.figures:
             continue
         cells = []
-        for value, change in zip(found.figures[key], found.differences[key], strict=True):
+        for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
             told = f"{100 * change:+.1f} %" if change else ""
             if told in ("+0.0 %", "-0.0 %"):
                 change, told = 0.0, "0.0 %"
             tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
-            cells.append({"value": shown(value, term.unit), "change": told, "tone": tone})
+            mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
+            cells.append({"value": mark + shown(value, term.unit), "change": told, "tone": tone})
         rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
     return rows
 
@@ -182,7 +204,7 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
     return (
         f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
         f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{occupancy}, rescale loss {rescale}, preemption loss {preemption}."
+        f"{occupancy}, rescale loss {rescale}, preemption loss {preemption}{_marked(run.summary, 'occupancy')}."
     )
 
 
@@ -195,7 +217,8 @@ def _losses(runs: Sequence[FinishedRun]) -> list[str]:
         lead = f"{run.name}: of" if len(runs) > 1 else "Of"
         found.append(
             f"{lead} the most that the idle nodes could have given, {shown(variability, 'share')} is lost because the "
-            f"pool comes and goes, and {shown(horizon, 'share')} because decisions look a fixed time ahead."
+            f"pool comes and goes, and {shown(horizon, 'share')} because decisions look a fixed time "
+            f"ahead{_marked(run.summary, 'loss_horizon_share')}."
         )
     return found
 
@@ -244,10 +267,10 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
     tasks = run.tasks
     total = len(tasks.names)
     shown_rows = np.arange(total)
-    note = ""
+    notes = _assumed([run])
     if total > MOST_ROWS:
         shown_rows = np.sort(np.argsort(-tasks.node_s, kind="stable")[:MOST_ROWS])
-        note = f"The {MOST_ROWS:,} tasks of {total:,} with the most node-time; all are in tasks.parquet."
+        notes.append(f"The {MOST_ROWS:,} tasks of {total:,} with the most node-time; all are in tasks.parquet.")
     tuned = bool(np.isfinite(tasks.energy_j).any())
     headings = ["task", "progress", "submitted", "started", "completed", "node-hours", "preemptions", "rescales"]
     rows = []
@@ -262,7 +285,12 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
         rows.append(
             {"name": tasks.names[row], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells}
         )
-    return {"name": run.name, "note": note, "headings": headings + (["energy"] if tuned else []), "rows": rows}
+    return {
+        "name": run.name,
+        "note": " ".join(notes),
+        "headings": headings + (["energy"] if tuned else []),
+        "rows": rows,
+    }
 
 
 def _made(run: FinishedRun) -> dict[str, Any]:

@@ -4,9 +4,10 @@ Importing this package imports neither pandas nor pyarrow nor pydantic: each is 
 """
 
 from bftrainer.traces.store import read_node_log, read_task_set, write_node_log, write_task_set
-from bftrainer.traces.task_set import ScalingModel, TaskSet, parse_scaling_model
+from bftrainer.traces.task_set import AssumedScaling, ScalingModel, TaskSet, parse_scaling_model
 
 __all__ = [
+    "AssumedScaling",
     "ScalingModel",
     "TaskSet",
     "parse_scaling_model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ __all__ = ["read_legacy_tasks", "read_scalability", "scalability_path", "write_l
 
 _BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 _SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
+# What the names of the two files say, in the cases in which people write them.
+_PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
 
 
@@ -34,14 +37,15 @@ def read_legacy_tasks(
     bounds_path : Path
         Columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub.
     scaling_path : Path, optional
-        Columns Ns, Ps, Os, Tsub; without it, the file named like the bounds with `JNPs` for `Jbnd`, if there is one.
+        Columns Ns, Ps, Os, Tsub; without it, the file named like the bounds with `JNPs` for `Jbnd`, if there is one: in
+        the same case, else in any.
     scaling : ScalingModel, optional
         For want of both; linear at 1 work/s and node if None.
 
     Raises
     ------
     InvalidTaskError
-        Naming file and task.
+        Naming file and task; or the files, if several may hold the scalability.
     UnsafePickleError
         If a pickle asks for more than pandas and numpy data.
     """
@@ -49,9 +53,9 @@ def read_legacy_tasks(
     drafts = _drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
     if scaling_path is None:
-        beside = scalability_path(bounds_path)
-        if beside is not None and beside.is_file():
-            scaling_path, notes = beside, (f"{bounds_path}: scalability taken from {beside}.",)
+        scaling_path = _beside(bounds_path)
+        if scaling_path is not None:
+            notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
     if scaling_path is None:
         return finished(bounds_path, drafts, None, scaling)
     names = [draft.fields["name"] for draft in drafts]
@@ -64,9 +68,32 @@ def read_legacy_tasks(
 
 
 def scalability_path(bounds_path: Path) -> Path | None:
-    """Path of the scalability that goes with bounds; None if the name does not say `Jbnd`."""
+    """Path of the scalability that goes with bounds, in the same case; None if the name does not say `Jbnd`."""
     name = bounds_path.name
-    return bounds_path.with_name(name.replace("Jbnd", "JNPs")) if "Jbnd" in name else None
+    for bounds, curves in _PARTNERS.items():
+        if bounds in name:
+            return bounds_path.with_name(name.replace(bounds, curves))
+    return None
+
+
+def _beside(bounds_path: Path) -> Path | None:
+    """The file that holds the scalability of bounds: that of the same case, else the only one of any."""
+    same = scalability_path(bounds_path)
+    if same is not None and same.is_file():
+        return same
+    name = bounds_path.name
+    wanted = re.sub("jbnd", "jnps", name, flags=re.IGNORECASE).lower()
+    if wanted == name.lower():
+        return None
+    try:
+        found = sorted(path for path in bounds_path.parent.iterdir() if path.name.lower() == wanted and path.is_file())
+    except OSError as error:
+        reason = f"{bounds_path.parent} cannot be listed ({error.strerror}); name the file with -scfn."
+        raise InvalidTaskError(f"{bounds_path}: Expected to find the scalability beside it, but {reason}") from None
+    if len(found) > 1:
+        names = one_line(", ".join(path.name for path in found))
+        raise InvalidTaskError(f"{bounds_path}: Expected one scalability beside it, got {names}; name one with -scfn.")
+    return found[0] if found else None
 
 
 def read_scalability(
@@ -109,7 +136,7 @@ def write_legacy_tasks(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[st
     Parameters
     ----------
     bounds_path : Path
-        Its name must say `Jbnd`; the scalability's says `JNPs` there.
+        Its name must say `Jbnd`, in capitals or not; the scalability's says `JNPs` there.
     tasks : sequence of TaskSpec
 
     Returns

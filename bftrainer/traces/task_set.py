@@ -14,7 +14,7 @@ from typing import Any
 from bftrainer.errors import InvalidTaskError, SettingsError, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 
-__all__ = ["Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
+__all__ = ["AssumedScaling", "Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
 
 MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""
@@ -32,14 +32,14 @@ class TaskSet:
         One line each, for stderr.
     sources : tuple of Path
         The files read.
-    assumed_scaling : str, optional
-        The scaling model given to tasks that had no curve, as `parse_scaling_model` reads it.
+    assumed_scaling : AssumedScaling, optional
+        What was given to tasks that had no curve.
     """
 
     tasks: tuple[TaskSpec, ...]
     warnings: tuple[str, ...] = ()
     sources: tuple[Path, ...] = ()
-    assumed_scaling: str | None = None
+    assumed_scaling: AssumedScaling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,31 @@ class ScalingModel:
 
     def __str__(self) -> str:
         return "linear" if self.parallel_fraction == 1.0 else f"amdahl:{self.parallel_fraction!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedScaling:
+    """The scaling that was given to tasks without a curve.
+
+    Parameters
+    ----------
+    model : ScalingModel
+    tasks, total : int
+        How many had none, of how many.
+    is_default : bool
+        Whether nobody named the model.
+    """
+
+    model: ScalingModel
+    tasks: int
+    total: int
+    is_default: bool
+
+    @property
+    def note(self) -> str:
+        """What it is, and the options that put something better in its place."""
+        law = f"{self.model} from {self.model.rate_1:g} work/s on one node for {self.tasks:,} of {self.total:,} tasks"
+        return f"{law}; -scfn names measured scaling" + (", --scaling another law" if self.is_default else "")
 
 
 def parse_scaling_model(text: str) -> ScalingModel:
@@ -141,9 +166,9 @@ def finished(
             tasks[name] = _task(draft.fields, curve or law)
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,))
-    law_text = f"{law} from {law.rate_1:g} work/s on one node"
-    note = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {law_text}."
-    return TaskSet(tuple(tasks.values()), (note,), (path,), str(law))
+    assumed = AssumedScaling(law, without, len(drafts), is_default=model is None)
+    warning = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {assumed.note}."
+    return TaskSet(tuple(tasks.values()), (warning,), (path,), assumed)
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:

@@ -65,12 +65,16 @@ def test_power_is_read_where_it_is_known(tmp_path):
     ("paths", "names"),
     [
         (["a/x-itrOut", "a/y"], ("x", "y")),
-        (["a/x", "b/x"], ("a/x", "b/x")),
-        (["a/x", "a/x"], ("a/x (1)", "a/x (2)")),
+        (["/t/a/x", "b/x", "c/y"], ("a/x", "b/x", "y")),
+        (["/t/a/1/x", "/t/b/1/x", "/t/b/2/x"], ("a/1/x", "b/1/x", "2/x")),
+        (["a/x-itrOut", "a/x"], ("x-itrOut", "x")),
+        (["/x", "/a/x"], ("/x", "a/x")),
+        (["a/x", "a/x", "b/x"], ("a/x (1)", "a/x (2)", "b/x")),
+        (["a/x", "b/../a/x"], ("x (1)", "x (2)")),
     ],
 )
 def test_names_tell_runs_apart(paths, names, tmp_path):
-    """Directory names, paths where those are equal, numbers where those are too."""
+    """Directory names with as much before them as it takes, numbers where paths are equal."""
     assert run_names([type(tmp_path)(path) for path in paths]) == names
 
 

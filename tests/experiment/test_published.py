@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def test_the_whole_log(whole):
     assert (summary["nodes_total"], summary["tasks_completed"]) == (4734, 1000)
     assert summary["decisions"] == summary["decisions_optimal"] > 6000
     assert summary["work_done"] == pytest.approx(sum(task.spec.work for task in whole.recording.tasks), rel=1e-12)
+
+
+def test_names_in_small_letters(published, tmp_path):
+    """Ten published tasks whose files are called jbnd.pkl and jnps.pkl are replayed with their measured scaling."""
+    for there, here in (("Jbnd", "jbnd"), ("JNPs", "jnps")):
+        shutil.copy(published / f"hps-shufflenet-{there}-10J.pkl", tmp_path / f"{here}.pkl")
+    log = published / "ndstat-10sdn6-evt.tar.gz"
+    summary = run_replay(log, tmp_path / "jbnd.pkl", forward_time_s=10.0, solver="dp").summary()
+    assert summary["assumed_scaling"] is None
+    assert (summary["tasks_completed"], summary["tasks_total"]) == (10, 10)
+    assert summary["makespan_s"] / 3600 == pytest.approx(10.67, abs=0.005)
+    assert summary["efficiency"] == pytest.approx(0.9370, abs=0.00005)
 
 
 def problem_of(decision: Decision, tasks: dict[str, TaskSpec], forward_time_s: float) -> AllocationProblem:

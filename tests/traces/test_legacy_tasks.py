@@ -102,15 +102,60 @@ def test_sibling_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("named", "there", "taken"),
+    [
+        ("jbnd.pkl", ["jnps.pkl"], "jnps.pkl"),
+        ("jbnd.pkl", ["JNPs.pkl"], "JNPs.pkl"),
+        ("Jbnd.pkl", ["jnps.pkl"], "jnps.pkl"),
+        ("X-JBND-1.PKL", ["x-jnps-1.pkl"], "x-jnps-1.pkl"),
+        ("Jbnd.pkl", ["jnps.pkl", "JNPs.pkl"], "JNPs.pkl"),
+        ("jbnd.pkl", ["jnps.pkl", "JNPs.pkl"], "jnps.pkl"),
+        ("JBND.pkl", ["JNPS.pkl", "JNPs.pkl"], "JNPS.pkl"),
+    ],
+)
+def test_siblings_in_any_case(tmp_path, named, there, taken):
+    """The sibling whose name is in the same case is taken, else the only one in any case."""
+    bounds().to_pickle(tmp_path / named, compression=None)
+    for name in there:
+        scalability().to_pickle(tmp_path / name)
+    given = read_task_set(tmp_path / named)
+    assert given.sources == (tmp_path / named, tmp_path / taken)
+    assert given.assumed_scaling is None
+
+
+@pytest.mark.parametrize("named", ["jbnd.pkl", "Jbnd.pkl", "jBnd.pkl"])
+def test_several_siblings(tmp_path, named):
+    """Several that are as good are all named, and none is taken; one that is named settles it."""
+    bounds().to_pickle(tmp_path / named)
+    for name in ("JNPS.pkl", "jNPs.pkl"):
+        scalability().to_pickle(tmp_path / name)
+    (tmp_path / "JnPs.pkl").mkdir()
+    with pytest.raises(InvalidTaskError, match=rf"{named}: Expected one .* got JNPS\.pkl, jNPs\.pkl; .*-scfn"):
+        read_task_set(tmp_path / named)
+    assert read_task_set(tmp_path / named, tmp_path / "jNPs.pkl").assumed_scaling is None
+
+
+def test_pairs_are_written_in_the_case_of_their_name(tmp_path, read):
+    """Scalability goes to the file from which it is read again."""
+    tasks = read(bounds(), scalability()).tasks
+    for named, beside in (("x-jbnd.pkl", "x-jnps.pkl"), ("y-JBND.pkl", "y-JNPS.pkl"), ("z-Jbnd.pkl", "z-JNPs.pkl")):
+        write_task_set(tmp_path / named, tasks)
+        assert (tmp_path / beside).exists()
+        assert read_task_set(tmp_path / named).tasks == tasks
+
+
+@pytest.mark.parametrize(
     ("scaling", "rate_at_4"), [(None, 4.0), ("linear", 4.0), ("amdahl:0.5", 1.6), ("amdahl:0", 1.0), ("amdahl:1", 4.0)]
 )
 def test_assumed_scaling(read, scaling, rate_at_4):
     """Without any scalability a law is assumed, linear unless asked, with a warning."""
     given = read(bounds(), scaling=scaling)
     assert given.tasks[0].scaling.at(4) == pytest.approx(rate_at_4)
-    assert given.assumed_scaling is not None
+    assert given.assumed_scaling.is_default == (scaling is None)
     assert len(given.warnings) == 1
     assert "2 of 2 tasks have no scaling; assumed" in given.warnings[0]
+    assert "-scfn" in given.warnings[0]
+    assert ("--scaling" in given.warnings[0]) == (scaling is None)
 
 
 @pytest.mark.parametrize(

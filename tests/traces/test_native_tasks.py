@@ -113,7 +113,8 @@ def test_scaling_models(toml, section, rates):
 def test_scaling_may_be_missing(toml):
     """Without a scaling section the law is assumed, with a warning."""
     given = toml(GOOD)
-    assert given.assumed_scaling == "linear"
+    assert str(given.assumed_scaling.model) == "linear"
+    assert (given.assumed_scaling.tasks, given.assumed_scaling.total) == (1, 1)
     assert len(given.warnings) == 1
 
 

@@ -1,0 +1,173 @@
+"""Tasks whose scaling is assumed: every surface says so beside the figures that rest on it, and what mends it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from bftrainer import run_replay
+from bftrainer.report.assumptions import ON_SCALING, assumption
+from bftrainer.report.glossary import GLOSSARY
+
+MENDS = ("-scfn", "--scaling")
+# Figures of the log and of the computation, which no scaling of tasks touches.
+UNTOUCHED = {
+    *("eq_nodes", "idle_node_s", "nodes_total", "window_s", "tasks_total", "events", "wall_s", "gap_max"),
+    *("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept"),
+    *("solve_s_median", "solve_s_p95", "solve_s_max"),
+}
+TOUCHED_ROWS = (
+    *("occupancy", "  below large idle", "work done", "efficiency U", "rescale loss", "preemption loss"),
+    *("return on investment", "tasks ", "makespan", "turnaround", "waiting", "preemptions, rescales"),
+)
+
+
+@pytest.fixture
+def call(call, here):
+    """Call commands where no scalability is."""
+    (here / "JNPs.pkl").unlink()
+    return call
+
+
+@pytest.fixture
+def world():
+    """Options of a replay without measured scaling."""
+    return ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
+
+
+@pytest.fixture
+def two(call, world, here):
+    """The directory with a run that assumes, and one that does not."""
+    assert call("replay", *world, "--output-dir", "assumed").status == 0
+    assert call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--output-dir", "measured").status == 0
+    return here
+
+
+def test_every_figure_is_one_or_the_other():
+    """A figure of the glossary rests on how tasks scale, or it does not; none is forgotten."""
+    assert set(GLOSSARY) == {key for key in ON_SCALING if key in GLOSSARY} | UNTOUCHED
+    assert not UNTOUCHED & set(ON_SCALING)
+
+
+def test_result_table(call, world):
+    """Each figure that rests on it is marked, the others are not, and one row names the options."""
+    lines = call("replay", *world, "--large-idle", 4).out.splitlines()
+    told = [line for line in lines if line.startswith("assumed scaling")]
+    assert len(told) == 1
+    assert all(option in told[0] for option in MENDS)
+    assert "2 of 2 tasks" in told[0]
+    marked = {line for line in lines if line.endswith("(assumed scaling)")}
+    for row in TOUCHED_ROWS:
+        found = [line for line in lines if line.startswith(row)]
+        assert set(found) <= marked, row
+        assert found or row == "makespan"
+    assert not any(line.startswith(("events", "idle nodes", "optimality", "decision time")) for line in marked)
+    assert "assumed" not in call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--force").out
+
+
+def test_a_law_that_was_asked_for_is_assumed_too(call, world):
+    """`--scaling` chooses the law; measurements are still what is missing, and the row says so."""
+    done = call("replay", *world, "--scaling", "amdahl:0.5")
+    (row,) = (line for line in done.out.splitlines() if line.startswith("assumed scaling"))
+    assert "amdahl:0.5" in row
+    assert "-scfn" in row
+    assert "--scaling" not in row
+
+
+def test_summary(two):
+    """The summary names the figures and the options; null where every task brought its own."""
+    assumed, measured = (json.loads((two / name / "summary.json").read_text()) for name in ("assumed", "measured"))
+    assert measured["assumed_scaling"] is None
+    found = assumed["assumed_scaling"]
+    assert (found["model"], found["tasks"], found["is_default"]) == ("linear", 2, True)
+    assert all(option in found["note"] for option in MENDS)
+    assert set(found["figures"]) == {key for key in ON_SCALING if assumed.get(key) is not None}
+    assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
+
+
+def test_summaries_of_earlier_versions(two):
+    """Where only the law was kept, all figures that may rest on it are taken to."""
+    summary = json.loads((two / "assumed" / "summary.json").read_text())
+    del summary["assumed_scaling"]
+    found = assumption(summary)
+    assert found.bears("work_done")
+    assert found.bears("below_large_idle.occupancy")
+    assert not found.bears("eq_nodes")
+    assert assumption(summary | {"settings": {"scaling": None}}) is None
+
+
+@pytest.mark.usefixtures("two")
+def test_compare(call):
+    """Only the figures of the run that assumed are marked, and a note says what; JSON says it of the run."""
+    done = call("compare", "measured", "assumed")
+    rows = {line[:12].strip(): line for line in done.out.splitlines()}
+    assert re.search(r"work done +\d+ +\* \d+", done.out)
+    assert "*" not in rows["idle nodes"]
+    (note,) = (line for line in done.out.splitlines() if line.startswith("* "))
+    assert "(assumed)" in note
+    assert all(option in note for option in MENDS)
+    runs = call("compare", "measured", "assumed", "--json").json["runs"]
+    assert runs[0] == {"name": "measured", "partial": False}
+    assert runs[1]["assumed_scaling"].startswith("linear from 1 work/s")
+
+
+def test_page(call, two):
+    """The page says it on top, on the cards and in the words; of several runs, in their columns."""
+    call("report", "assumed", "-o", "one.html")
+    page = (two / "one.html").read_text().split("<script", 1)[0]
+    assert re.search(r'class="warn">Rests on assumed scaling: linear .*-scfn.*--scaling', page)
+    for label in ("efficiency U", "occupancy", "tasks completed", "return on investment"):
+        assert re.search(rf'"name">{label}</span><b>[^<]*<small class="soft"> \(assumed scaling\)', page), label
+    assert re.search(r'"name">idle nodes</span><b>[^<]*</b>', page)
+    assert "of that time (assumed scaling)" in page
+    call("report", "measured", "assumed", "-o", "both.html")
+    page = (two / "both.html").read_text().split("<script", 1)[0]
+    assert 'class="warn">assumed: rests on assumed scaling: linear' in page
+    assert re.search(r">work done</td><td>\d+</td><td>\* \d+", page)
+    call("report", "measured", "-o", "none.html")
+    assert "assumed" not in (two / "none.html").read_text().split("<script", 1)[0]
+
+
+def test_campaigns(call, world, here):
+    """Sweeps, forecasts and advice say it beside what they print, and in their JSON."""
+    (here / "s.toml").write_text(
+        'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "Jbnd.pkl"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
+    )
+    swept = call("sweep", "s.toml", "--workers", 1)
+    assert re.search(r"^0 +5 +\* \S+ % +\* ", swept.out, re.MULTILINE)
+    assert_note(next(line for line in swept.out.splitlines() if line.startswith("* ")))
+    assert_note(call("sweep", "s.toml", "--resume", "--workers", 1, "--json").json[0]["assumed_scaling"])
+    words = ("forecast", "--deadline", "20s", "--horizon", 30, *world, "--stretches", 2, "--workers", 1)
+    assert_note(next(line for line in call(*words).out.splitlines() if line.startswith("assumed scaling")))
+    assert_note(call(*words, "--json").json["assumed_scaling"])
+    words = ("advise", *world, "--metric", "work_done", "--trials", 2)
+    assert_note(call(*words).out.splitlines()[-1])
+    assert_note(call(*words, "--json").json["assumed_scaling"])
+
+
+def assert_note(text):
+    """It names the law and the options."""
+    assert "linear from 1 work/s" in text
+    assert all(option in text for option in MENDS)
+
+
+@pytest.mark.usefixtures("two")
+def test_notebooks():
+    """The table of a result in a notebook marks its figures and tells of the assumption."""
+    shown = run_replay("evt.pkl", "Jbnd.pkl", solver="dp")._repr_html_()
+    assert "<th>occupancy</th><td>* " in shown
+    assert_note(shown)
+    assert "*" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()
+
+
+def test_several_siblings_are_refused(call, here, world):
+    """Several files that may hold the scalability: one line that names them, and nothing is written."""
+    for name in ("JNPS.pkl", "jnps.pkl"):
+        (here / name).write_bytes(b"")
+    done = call("replay", *world)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert "JNPS.pkl, jnps.pkl" in done.err
+    assert not (here / "debug-itrOut").exists()

@@ -1,0 +1,114 @@
+"""Comparisons of any number of runs in terminals of any width: nothing is cut, values stand at the right."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.finished import write_sample_run
+
+NAME = "a-run-with-a-name-that-says-forward-time-{:03}-and-at-most-30-tasks"
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    """The summary of a run of the sample."""
+    return json.loads((write_sample_run(tmp_path_factory.mktemp("one") / "run") / "summary.json").read_text())
+
+
+@pytest.fixture
+def runs(summary, tmp_path):
+    """`runs(n, name)`: directories of n runs that differ in a setting, an input and two figures."""
+
+    def made(count, name="run-{}"):
+        paths = []
+        for number in range(count):
+            path = tmp_path / "of a long path to somewhere" / name.format(number)
+            path.mkdir(parents=True)
+            log = {"path": f"/data/logs of {number}/summit-idle-nodes.parquet", "sha256": f"{number:064}"}
+            change = {"inputs": summary["inputs"] | {"node_log": log}, "work_done": 1e9 + 1234.5 * number}
+            change["settings"] = summary["settings"] | {"forward_time_s": 10.0 + number}
+            (path / "summary.json").write_text(json.dumps(summary | change | {"tasks_completed": number}))
+            paths.append(path)
+        return paths
+
+    return made
+
+
+@pytest.fixture
+def compare(call, monkeypatch):
+    """`compare(width, runs)`: the lines of `bftrainer compare` in a terminal of that width."""
+
+    def lines(width, runs, *words):
+        if width is not None:
+            monkeypatch.setenv("COLUMNS", str(width))
+        done = call("compare", *runs, *words)
+        assert done.status == 0, done.err
+        return done.out.splitlines()
+
+    return lines
+
+
+@pytest.mark.parametrize("name", ["run-{}", NAME])
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_nothing_is_cut(runs, compare, count, width, name):
+    """No line is longer than the terminal, and every run's name and values are whole, folded at most."""
+    lines = compare(width, runs(count, name))
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    rows = " ".join(line for line in lines if line.startswith("work done "))
+    assert len(re.findall(r"1e\+09", rows)) == count
+    if name != NAME:
+        words = " ".join(lines).split()
+        assert all(f"run-{number}" in words for number in range(count))
+
+
+def test_values_stand_at_the_right(runs, compare):
+    """In a table that fits, all cells of a column end in the same place, under the run's name."""
+    lines = [line.rstrip() for line in compare(100, runs(2)) if line[40:].strip()]
+    assert len({len(line) for line in lines}) == 1
+    assert lines[0].split()[1:] == ["run-0", "run-1"]
+    assert lines[-1].endswith(" %")
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_five_runs_are_a_table(runs, compare, width):
+    """Five runs take one or two tables of whole columns, a row a figure with its difference below it."""
+    lines = compare(width, runs(5))
+    headings = [line.split()[1:] for line in lines if line.startswith("figure")]
+    assert [name for heading in headings for name in heading] == [f"run-{number}" for number in range(5)]
+    assert len(headings) <= 2
+
+
+def test_each_run_is_in_one_column(runs, compare):
+    """Of twenty runs each has its own value under its own name, in whichever table."""
+    lines = compare(100, runs(20))
+    found, heading = {}, []
+    for line in lines:
+        words = line.split()
+        if line.startswith("figure"):
+            heading = words[1:]
+        elif line.startswith("tasks completed"):
+            found |= dict(zip(heading, words[2:], strict=True))
+    assert found == {f"run-{number}": str(number) for number in range(20)}
+
+
+def test_a_pipe_has_a_line_a_row(runs, compare, monkeypatch):
+    """Where nobody looks at a terminal, every figure is one line, with all runs in it."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = compare(None, runs(20, NAME))
+    assert sum(line.startswith("work done") for line in lines) == 1
+    (row,) = (line for line in lines if line.startswith("forward_time_s"))
+    assert row.split()[1:] == [str(10.0 + number) for number in range(20)]
+
+
+def test_files_are_called_by_the_shortest_names(runs, compare):
+    """An input's file by its name and as much before as tells it from the others'; JSON has the paths."""
+    paths = runs(2)
+    (row,) = (line for line in compare(None, paths) if line.startswith("node_log"))
+    assert "  logs of 0/summit-idle-nodes.parquet (00000000)" in row
+    found = json.loads("\n".join(compare(None, paths, "--json")))
+    assert found["settings"]["node_log"][0].startswith("/data/logs of 0/")
