@@ -23,6 +23,7 @@ from bftrainer.errors import (
     UnsupportedProblemError,
     suggestion,
 )
+from bftrainer.extras import EXTRAS, INSTALL
 from bftrainer.plugins import by_name, clash
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
 from solvers.verdict import verified
@@ -108,7 +109,9 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = [module for module in registered.requires if not _importable(module)]
     if missing:
-        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; try: pip install {missing[0]}")
+        raise SolverUnavailableError(
+            f"{name}: {missing[0]} is not installed; try: pip install {missing[0]}{_extra(missing[0])}"
+        )
     with _loading(name):
         return registered()
 
@@ -201,6 +204,12 @@ def _loading(where: str) -> Iterator[None]:
 
 def _one_line(where: str, error: Exception) -> str:
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
+
+
+def _extra(module: str) -> str:
+    """The extra of ours that brings a module, as the end of a message."""
+    found = next((name for name, modules in EXTRAS.items() if module in modules), None)
+    return "" if found is None else f", or the extra {found}, {INSTALL.format(found)}"
 
 
 @cache

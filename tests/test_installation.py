@@ -88,7 +88,7 @@ def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):
 
 
 def test_the_server_runs_with_its_extra_alone(checkout, tmp_path):
-    """`pip install bftrainer[server]` brings all that serving takes: tables, templates and the page."""
+    """The extra `server` brings all that serving takes: tables, templates and the page."""
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, checkout, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.bso.schemas import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     import httpx
@@ -73,10 +74,7 @@ class BatchSizeClient:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        from importlib.util import find_spec
-
-        if find_spec("httpx") is None:
-            raise SettingsError("Expected httpx for the client, found none; pip install 'bftrainer[server]' brings it.")
+        require_extra("The client needs", "client")
         import httpx
 
         try:

@@ -20,16 +20,18 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from bftrainer.bso.settings import DEFAULT_URL
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
+from bftrainer.extras import require_extra
 
-__all__ = ["DEFAULT_URL", "Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
+__all__ = ["Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 # Drivers that don't block, by what the URL begins with.
 _DRIVERS = {"postgresql": "asyncpg", "mysql": "aiomysql", "mariadb": "aiomysql"}
+_EXTRAS = {"asyncpg": "postgresql", "aiomysql": "mysql"}
 _PLAIN = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"} | {
     name: f"{name}+{driver}" for name, driver in _DRIVERS.items()
 }
@@ -293,6 +295,8 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
     try:
         return ServerDatabase(url)
     except (ImportError, NoSuchModuleError) as error:
+        if name.endswith(f"+{_DRIVERS[backend]}"):
+            require_extra(f"{name}:// needs", _EXTRAS[_DRIVERS[backend]])
         raise SettingsError(f"Expected the driver of {name}:// to be installed, got: {error}.") from None
     except SQLAlchemyError:
         raise SettingsError(

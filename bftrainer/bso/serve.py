@@ -8,17 +8,16 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 
 from bftrainer.bso.settings import ServerSettings, is_loopback
 from bftrainer.bso.tokens import read_tokens
 from bftrainer.errors import SettingsError
+from bftrainer.extras import require_extra
 
 __all__ = ["SHUTDOWN_S", "check_exposure", "check_installed", "serve"]
 
 # Requests that are being answered have so long to end.
 SHUTDOWN_S = 10
-_NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "jinja2", "prometheus_client")
 
 
 def check_installed() -> None:
@@ -29,11 +28,7 @@ def check_installed() -> None:
     SettingsError
         If a package is missing.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise SettingsError(
-            f"Expected {', '.join(missing)} to serve, found none; pip install 'bftrainer[server]' brings them."
-        )
+    require_extra("The server needs", "server")
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:

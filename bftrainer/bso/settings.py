@@ -7,12 +7,12 @@ import math
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 
-from bftrainer.bso.database import DEFAULT_URL
 from bftrainer.errors import SettingsError, suggestion
 
-__all__ = ["COMPATIBILITY", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback"]
+__all__ = ["COMPATIBILITY", "DEFAULT_URL", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback"]
 
 COMPATIBILITY = ("none", "zeus")
+DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 # What a server that only this machine reaches is called.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 TRIAL_TIMEOUT_S = 86_400.0

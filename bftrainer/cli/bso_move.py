@@ -49,9 +49,10 @@ def import_zeus(source: str, database: str | None) -> None:
     from bftrainer.bso.serve import check_installed
 
     check_installed()
-    from bftrainer.bso.database import DEFAULT_URL, open_database
+    from bftrainer.bso.database import open_database
     from bftrainer.bso.opening import open_store
     from bftrainer.bso.published import import_jobs, read_published
+    from bftrainer.bso.settings import DEFAULT_URL
 
     async def move() -> int:
         """Read all, then write all."""

@@ -65,8 +65,7 @@ def serve(
 
     check_installed()
     from bftrainer.bso import serve as serving
-    from bftrainer.bso.database import DEFAULT_URL
-    from bftrainer.bso.settings import LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
+    from bftrainer.bso.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     check_exposure(host, token_file, insecure=insecure)

@@ -24,7 +24,7 @@ KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
 @click.option("--figure", metavar="NAME", default="efficiency", show_default=True, help="For kind setting.")
 @click.option("--force", is_flag=True, help="Replace an existing figure.")
 def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, force: bool) -> None:
-    r"""Draw a figure of finished runs for print.
+    """Draw a figure of finished runs for print.
 
     \b
     pool       idle and used nodes over time
@@ -33,7 +33,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     losses     what rescaling, preemption, variability and horizon cost
     fragments  how long nodes stay idle
     energy     energy of tuned tasks against the time to their targets
-    """
+    """  # noqa: D301
     from bftrainer.cli.figure import refuse_figure, write_figure
     from bftrainer.report.drawing import figure_of
 

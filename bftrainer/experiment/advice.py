@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.readers import CachedReaders
 from bftrainer.experiment.run import Inputs, load_inputs, log_start_ns, run_replay
+from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.report.assumptions import ON_SCALING
 from bftrainer.report.glossary import GLOSSARY
@@ -74,8 +74,7 @@ class AdvicePlan:
             raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
-        if find_spec("optuna") is None:
-            raise SettingsError("Expected optuna for advice, found none; pip install 'bftrainer[advise]' brings it.")
+        require_extra("Advice needs", "advise")
 
     @property
     def given(self) -> Settings:

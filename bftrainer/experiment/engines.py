@@ -12,13 +12,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.extras import require_extra
 
 __all__ = ["DaskEngine", "Engine", "LocalEngine", "Lost"]
 
@@ -172,11 +172,7 @@ class DaskEngine:
     def __init__(self, scheduler: str | None = None, jobqueue: Path | None = None) -> None:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
-        missing = [
-            name for name in ("distributed", *(["dask_jobqueue"] if jobqueue else [])) if find_spec(name) is None
-        ]
-        if missing:
-            raise SettingsError(f"Expected {missing[0]}, found none; pip install 'bftrainer[dask]' brings it.")
+        require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._jobqueue = scheduler, jobqueue
 
     def run(self, work: Work, items: Sequence[Any]) -> Iterator[tuple[int, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer import __version__
-from bftrainer.errors import BftrainerError, RunDirectoryError, SettingsError
+from bftrainer.errors import BftrainerError, RunDirectoryError
 from bftrainer.experiment.files import write_run
 from bftrainer.experiment.finished import read_runs
 from bftrainer.experiment.readers import file_source
 from bftrainer.experiment.result import RunResult
 from bftrainer.experiment.sample import SAMPLE_NODE_LOG, sample_path
+from bftrainer.extras import require_extra
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.report.page import LogFigures, page
@@ -36,11 +36,7 @@ def check_pages() -> None:
     SettingsError
         If plotly or Jinja is not installed.
     """
-    missing = [name for name, module in (("plotly", "plotly"), ("Jinja2", "jinja2")) if find_spec(module) is None]
-    if missing:
-        raise SettingsError(
-            f"Expected {' and '.join(missing)} for pages, found none; pip install 'bftrainer[report]' brings them."
-        )
+    require_extra("Pages need", "report", "jinja2", "plotly")
 
 
 def render_page(paths: Sequence[Path]) -> str:

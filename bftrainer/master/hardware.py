@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bftrainer.errors import MeasurementError
+from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.master.nvml import Gpus, found_gpus
 from bftrainer.traces.writing import replacing
 
@@ -55,6 +56,7 @@ class Hardware:
             If there is no GPU, or that is not allowed.
         """
         if self.gpus is None:
+            require_extra("Power limits need", "gpu", error=MeasurementError)
             raise MeasurementError("Expected a GPU whose power can be limited, found none.")
         self.gpus.set_limits_w(self.gpus.limits_w())
 
@@ -92,8 +94,10 @@ def find_hardware(
                 f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some, or allow mixed ones."
             )
     elif max_power_w is None:
+        missing = absent(*EXTRAS["gpu"])
+        hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
         raise MeasurementError(
-            "Expected the highest power in watts (max_power_w, --max-power), as no GPU was found that tells it."
+            f"Expected the highest power in watts (max_power_w, --max-power), as no GPU was found that tells it.{hint}"
         )
     power = gpus.max_power_w if max_power_w is None and gpus is not None else max_power_w
     assert power is not None  # one of the two says it

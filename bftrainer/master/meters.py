@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.errors import MeasurementError
+from bftrainer.extras import require_extra
 from bftrainer.master.nvml import Gpus
 
 __all__ = ["Meter", "ModelMeter", "NvmlMeter", "RaplMeter", "ZeusMeter", "open_meter", "process_times"]
@@ -237,7 +237,8 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
     """
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
-            raise MeasurementError("Expected a GPU and nvidia-ml-py (pip install 'bftrainer[gpu]'), found none.")
+            require_extra("GPUs need", "gpu", error=MeasurementError)
+            raise MeasurementError("Expected a GPU, found none.")
         return NvmlMeter(gpus)
     if measure == "zeus":
         return ZeusMeter()
@@ -251,8 +252,7 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
 
 
 def _zeus_monitor() -> Any:
-    if find_spec("zeus") is None or find_spec("zeus.monitor") is None:
-        raise MeasurementError("Expected the zeus package (pip install 'bftrainer[zeus]'), found none.")
+    require_extra("Its measurements need", "zeus", error=MeasurementError)
     try:
         return import_module("zeus.monitor").ZeusMonitor()
     except Exception as error:  # its errors are many, and have no common root

@@ -7,7 +7,6 @@ steps, so an epoch takes longer; large ones make fewer updates, so more epochs a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.extras import require_extra
 from bftrainer.master.training import training_run
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def perceptron(batch_size: int, learning_rate: float, seed: int) -> MLPClassifie
     SettingsError
         If scikit-learn is not installed.
     """
-    if find_spec("sklearn") is None:
-        raise SettingsError("Expected scikit-learn, found none; pip install 'bftrainer[sample]' brings it.")
+    require_extra("The sample training needs", "sample")
     from sklearn.neural_network import MLPClassifier
 
     return MLPClassifier(

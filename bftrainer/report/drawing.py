@@ -7,10 +7,10 @@ pyplot's state is touched.
 from __future__ import annotations
 
 import io
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import OutputError, SettingsError
+from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,8 +55,7 @@ def require_matplotlib() -> None:
     SettingsError
         If matplotlib is not installed.
     """
-    if find_spec("matplotlib") is None:
-        raise SettingsError("Expected matplotlib for figures, found none; try pip install 'bftrainer[report]'.")
+    require_extra("Figures need", "report", "matplotlib")
 
 
 def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
+from bftrainer.cli.group import cli
 from bftrainer.traces import read_node_log, read_task_set
 from solvers.registry import names as solver_names
 from tests.tiny import installed
@@ -39,6 +42,25 @@ def test_help_imports_nothing_heavy(words):
 def test_importing_the_package_imports_nothing_heavy():
     """`import bftrainer` alone loads no other package."""
     assert not imported_by("import bftrainer") & (HEAVY | {"solvers", "click"})
+
+
+def helps(command, path=("bftrainer",)):
+    """The help of a command, and of those of its group, as a terminal of any width shows it."""
+    with click.Context(command, info_name=" ".join(path), max_content_width=500, terminal_width=400) as ctx:
+        yield " ".join(path), command.get_help(ctx)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(ctx):
+                yield from helps(command.get_command(ctx, name), (*path, name))
+
+
+def test_help_is_plain_text():
+    """No command's help shows what should have formatted it: escapes, control characters, markup."""
+    shown = dict(helps(cli))
+    assert len(shown) > 50
+    for name, text in shown.items():
+        assert text.replace("\n", "").isprintable(), name
+        assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text), name
+    assert re.search(r"\n +pool +idle and used.*\n +gantt ", shown["bftrainer plot"])
 
 
 def test_bare_commands_print_their_help(call):

@@ -133,10 +133,10 @@ def test_bad_input(call, runs, words, said):
 
 def test_without_the_libraries(call, monkeypatch):
     """Without the extra, one line says how to get it."""
-    monkeypatch.setattr("bftrainer.experiment.page.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
     done = call("report", "short", "-o", "x.html")
     check_refusal(done)
-    assert "pip install 'bftrainer[report]'" in done.err
+    assert "pip install '.[report]'" in done.err
 
 
 def test_a_run_that_moved_finds_its_log(call, tmp_path, monkeypatch):

@@ -137,8 +137,8 @@ def test_bad_plans(given, said):
 
 def test_without_the_library(monkeypatch):
     """One line says how to get it."""
-    monkeypatch.setattr(advice, "find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[advise\]'"):
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra advise .*pip install '\.\[advise\]'"):
         AdvicePlan(ReplayConfig())
 
 

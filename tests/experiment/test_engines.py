@@ -141,8 +141,8 @@ def test_dask_needs_to_know_where():
 
 def test_dask_not_installed(monkeypatch):
     """One line says how to get it."""
-    monkeypatch.setattr(engines, "find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[dask\]'"):
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra dask .*pip install '\.\[dask\]'"):
         DaskEngine("tcp://x:1")
 
 

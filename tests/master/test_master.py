@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -265,8 +267,11 @@ def test_power_limits_are_left_alone_otherwise(tmp_path):
 
 
 def test_scripts_run_where_they_should(tmp_path):
-    """A relative program is looked for in the job's directory."""
-    (tmp_path / "train").write_text(f"#!/bin/sh\nexec {' '.join(PYTHON)} {DATA / 'fake_train.py'} $@\n")
-    (tmp_path / "train").chmod(0o755)
-    job = script_job(tmp_path, ["./train", "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
-    assert len(master(tmp_path / "logs").run(job, 1, [32], 2.0, 0.5)) == 1
+    """A relative program is looked for in the job's directory, whatever characters the paths have."""
+    folder = tmp_path / "a job's directory"
+    folder.mkdir()
+    script = shutil.copy(DATA / "fake_train.py", folder / "the script.py")
+    (folder / "train").write_text(f'#!/bin/sh\nexec {shlex.join((*PYTHON, str(script)))} "$@"\n')
+    (folder / "train").chmod(0o755)
+    job = script_job(folder, ["./train", "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
+    assert len(master(folder / "logs").run(job, 1, [32], 2.0, 0.5)) == 1

@@ -170,11 +170,12 @@ def test_what_is_asked_for_by_name_must_be_there(name, tmp_path):
         open_meter(name, 100.0, None, tmp_path / "none")
 
 
-def test_the_zeus_package_is_named_where_it_is_missing(monkeypatch):
+@pytest.mark.parametrize(("name", "extra"), [("zeus", "zeus"), ("nvml", "gpu")])
+def test_the_extra_is_named_where_it_is_missing(monkeypatch, name, extra):
     """Without the package, the message says how to get it."""
-    monkeypatch.setattr(meters, "find_spec", lambda name: None)  # noqa: ARG005
-    with pytest.raises(MeasurementError, match=r"Expected the zeus package \(pip install 'bftrainer\[zeus\]'\)"):
-        open_meter("zeus", 100.0, None)
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(MeasurementError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
+        open_meter(name, 100.0, None)
 
 
 def test_the_zeus_package_may_fail(monkeypatch):
@@ -184,7 +185,7 @@ def test_the_zeus_package_may_fail(monkeypatch):
         def ZeusMonitor(self):  # noqa: N802
             raise LookupError("nothing here")
 
-    monkeypatch.setattr(meters, "find_spec", lambda name: name)
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
     monkeypatch.setattr(meters, "import_module", lambda name: Broken())  # noqa: ARG005
     with pytest.raises(MeasurementError, match="Expected the zeus package to measure, got LookupError: nothing here"):
         open_meter("zeus", 100.0, None)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.master import sample_training
 from bftrainer.master.sample_training import ARMS, perceptron, spirals
 
 
@@ -47,6 +46,6 @@ def test_batch_size_matters():
 
 def test_without_the_library(monkeypatch):
     """One line says how to get it."""
-    monkeypatch.setattr(sample_training, "find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"pip install 'bftrainer\[sample\]'"):
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra sample .*pip install '\.\[sample\]'"):
         perceptron(8, 0.1, 1)

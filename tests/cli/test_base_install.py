@@ -1,0 +1,187 @@
+"""Every command where no extra is installed: it works, or says in one line which extra it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import distribution, packages_distributions
+
+import click
+import pytest
+from packaging.requirements import Requirement
+
+from bftrainer.cli.group import cli
+from bftrainer.extras import EXTRAS, INSTALL
+from tests.base_install import ROOT, base_distributions, make_base_install, normalised
+from tests.cli.test_import import SWF
+from tests.cli.test_master import JOB
+from tests.recurring import TRACES, write_world
+from tests.tiny import write_inputs
+
+WORLD = "-ndmap evt.pkl -bdfn tasks.toml --solver dp"
+ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
+# Line of a command, after `bftrainer`, and the extra that it cannot do without; in this order.
+CALLS = (
+    (f"replay {WORLD} --output-dir run", None),
+    (f"replay {WORLD} --output-dir other --report page.html", "report"),
+    (f"replay {WORLD} --output-dir other --solver gurobi", "gurobi"),
+    ("compare run run", None),
+    ("report run", "report"),
+    ("plot pool run -o pool.svg", "report"),
+    ("completion bash", None),
+    ("solvers", None),
+    ("convert tasks.toml tasks.csv", None),
+    ("convert evt.pkl idle.parquet", None),
+    (f"advise {WORLD} --trials 2", "advise"),
+    (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
+    ("sweep sweep.toml --workers 1", None),
+    ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
+    ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
+    ("bso serve --port 0", "server"),
+    ("bso import sqlite:///zeus.db", "server"),
+    ("bso jobs", "client"),
+    ("bso show job", "client"),
+    ("bso delete job", "client"),
+    ("bso export job trials.csv", "client"),
+    ("import swf log.swf -o swf.parquet", None),
+    ("master run job.toml --quiet", None),
+    ("master status {logs}", None),
+    ("master resume {logs}", None),
+    ("spot simulate --trace idle.parquet --depth 2", None),
+    ("spot sweep --preemption-scale 1 --repeats 2 --days 0.1 --jobs 1", None),
+    ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
+    ("tasks fit measured.csv", None),
+    ("trace generate --days 1 --nodes 4 -o generated.parquet", None),
+    ("trace stats idle.parquet", None),
+    ("trace stats idle.parquet --figure survival.svg", "report"),
+    ("trace cut idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
+    ("trace filter idle.parquet --min-hole 5 -o filtered.parquet", None),
+    ("trace merge idle.parquet generated.parquet -o merged.parquet", None),
+    ("trace export idle.parquet --batsim -o batsim.csv", None),
+    ("trace anonymise idle.parquet -o anonymous.parquet --key-file key", None),
+    (f"zeus simulate {ZEUS} --recurrences 3", None),
+    (f"zeus simulate {ZEUS} --recurrences 3 --figures figures", "report"),
+    (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
+    (f"zeus groups {ZEUS} --groups groups.csv", None),
+    (f"zeus traces {shlex.join(TRACES)}", None),
+)
+# Formats of logs share one command; it is called for one of them.
+SHARED = "import"
+DRIVER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from bftrainer.cli.group import cli, guarded
+found = []
+for words in json.load(sys.stdin):
+    logs = next(iter(Path("logs").glob("*")), Path("none"))
+    out, err = TextIOWrapper(BytesIO()), TextIOWrapper(BytesIO())
+    sys.argv = ["bftrainer", *(word.replace("{logs}", str(logs)) for word in words)]
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = guarded(cli, "bftrainer")
+        except BaseException as error:
+            status = f"{type(error).__name__}: {error}"
+    err.flush()
+    found.append([status, err.buffer.getvalue().decode()])
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """Of each call its status and what it said on stderr, all in one process that has nothing but a base install."""
+    folder = tmp_path_factory.mktemp("base")
+    packages, work = make_base_install(folder / "packages"), folder / "work"
+    work.mkdir()
+    write_inputs(work)
+    write_world(work)
+    (work / "log.swf").write_text(SWF)
+    (work / "job.toml").write_text(JOB)
+    (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
+    (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
+    (work / "sweep.toml").write_text(
+        'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", DRIVER, str(packages)],
+        cwd=work,
+        input=json.dumps([shlex.split(line) for line, _ in CALLS]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip((line for line, _ in CALLS), json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize(("line", "extra"), CALLS, ids=[line for line, _ in CALLS])
+def test_each_command(answers, line, extra):
+    """It does its work, or names the extra and how to install it in one line, with status 2."""
+    status, said = answers[line]
+    if extra is None:
+        assert status == 0, said
+        assert "extra" not in said
+        return
+    assert status == 2, said
+    told = said.splitlines()[-1]
+    assert told.startswith("Error: ")
+    assert f"the extra {extra}" in told
+    assert told.endswith(INSTALL.format(extra))
+    assert said.count("Error") == 1
+    assert len(told) < 200
+
+
+def leaves(command, path=()):
+    """The commands of a group and of the groups within."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    with click.Context(command) as ctx:
+        for name in command.list_commands(ctx):
+            yield from leaves(command.get_command(ctx, name), (*path, name))
+
+
+def test_every_command_is_called():
+    """A command that is added is tried here as well."""
+    for name in leaves(cli):
+        wanted = SHARED if name.startswith(SHARED) else name
+        assert any(line.startswith(f"{wanted} ") or line == wanted for line, _ in CALLS), name
+
+
+def test_extras_are_those_of_the_package():
+    """Each extra is known, with modules that its distributions bring; none of these is part of a base install."""
+    known = set(distribution("bftrainer").metadata.get_all("Provides-Extra"))
+    assert set(EXTRAS) == known - {"dev", "test"}
+    base, providers = base_distributions(), packages_distributions()
+    needs = [Requirement(text) for text in distribution("bftrainer").requires]
+    for extra, modules in EXTRAS.items():
+        brought = {
+            normalised(each.name)
+            for each in needs
+            if each.marker is not None and each.marker.evaluate({"extra": extra})
+        }
+        assert not brought & set(base)
+        for module in modules:
+            assert {normalised(name) for name in providers.get(module.partition(".")[0], brought)} & brought, module
+
+
+def test_one_phrase_says_how_to_install_an_extra():
+    """Messages and pages install extras from the checkout; nothing says the name of the package, which no index has."""
+    wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    texts += [
+        path for name in ("bftrainer", "solvers", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()
+    ]
+    for path in texts:
+        text = "" if path.suffix in (".pyc", ".png") else path.read_text(encoding="utf-8")
+        assert not wrong.search(text), path
+        for found in re.finditer(r"pip install ('?[^`'\n{]*\[[^`\n]*)", text):
+            phrase = re.match(r"(?:-e )?'\.\[([a-z,]+|\{\})\]'", found[1])
+            assert phrase, (path, found[0])
+            assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
