@@ -158,7 +158,7 @@ def _settings(config: ReplayConfig) -> Settings:
     else:
         _check_solvers(config)
     return Settings(
-        objective=get_objective(config.objective),
+        objective=get_objective(config.objective) if isinstance(config.objective, str) else config.objective,
         solver=solver,
         forward_time_s=config.forward_time_s,
         max_tasks=config.max_tasks,
@@ -175,9 +175,11 @@ def _settings(config: ReplayConfig) -> Settings:
 
 def _check_solvers(config: ReplayConfig) -> None:
     """Find out before the replay what it would find out at the first decision that needs the solver."""
-    fallback = None if config.fallback is None else get_solver(config.fallback)
+    solver, fallback = config.solver, config.fallback
+    if isinstance(fallback, str):
+        fallback = get_solver(fallback)
     try:
-        _check_licence(get_solver(config.solver))
+        _check_licence(get_solver(solver) if isinstance(solver, str) else solver)
     except SolverError:
         if fallback is None:
             raise
@@ -220,7 +222,7 @@ def run_replay(
     command : str
         Kept in the summary.
     **options
-        Fields of `ReplayConfig`.
+        Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
     Returns
     -------
