@@ -5,16 +5,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bftrainer.errors import InputError, suggestion
 
-__all__ = ["Plugins", "by_name", "clash"]
+__all__ = ["Plugins", "by_name", "clash", "full_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ class Plugins:
     def names(self) -> list[str]:
         """Names of the registered ones, sorted; reading them imports none."""
         return sorted(_entries(self.group))
+
+    def name_of(self, found: object) -> str:
+        """What records call one: the name under which it is registered, or its `full_name`."""
+        name = full_name(found)
+        entries = _entries(self.group)
+        return next((known for known, points in entries.items() if {point.value for point in points} == {name}), name)
 
     def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
         """Find the one called `name`: an entry point of the group, or ``module:callable``.
@@ -104,6 +110,47 @@ class Plugins:
             raise self.error(
                 f"{self.noun} {name}: Expected an importable module, got {type(error).__name__}: {error}."
             ) from error
+
+
+def full_name(found: object) -> str:
+    """What records call a callable or an object that was handed over: ``module:qualname``, an object by its class.
+
+    What a dataclass or a `functools.partial` was made with is told, too; no name is that of two different functions of
+    one module.
+
+    Examples
+    --------
+    >>> full_name(full_name), full_name("throughput")
+    ('bftrainer.plugins:full_name', 'throughput')
+    >>> full_name(partial(clash, points=3))
+    'functools:partial(bftrainer.plugins:clash, points=3)'
+    """
+    if isinstance(found, str):
+        return found
+    if hasattr(found, "__qualname__"):
+        return f"{found.__module__}:{found.__qualname__}"
+    made = f"{type(found).__module__}:{type(found).__qualname__}"
+    if isinstance(found, partial):
+        given = [
+            *map(_told, (found.func, *found.args)),
+            *(f"{key}={_told(each)}" for key, each in found.keywords.items()),
+        ]
+        return f"{made}({', '.join(given)})"
+    if is_dataclass(found):
+        given = [f"{each.name}={_told(getattr(found, each.name))}" for each in fields(found) if each.repr]
+        return f"{made}({', '.join(given)})"
+    return made
+
+
+def _told(value: object) -> str:
+    """A value as it is written, without the addresses that Python gives to what it cannot write."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_told, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_told(key)}: {_told(each)}' for key, each in value.items())}}}"
+    return full_name(value)
 
 
 @cache

@@ -56,7 +56,9 @@ def _print(found: Advice) -> None:
     rows = []
     for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
         values = (mark + shown(part[place], term.unit) for part in (found.trained, found.held_out))
-        rows.append([name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.objective, *values])
+        rows.append(
+            [name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"], *values]
+        )
     print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
     click.echo(found.sentence())
     if found.assumed_scaling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError, suggestion
@@ -12,7 +12,8 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.readers import CachedReaders
 from bftrainer.experiment.run import Inputs, load_inputs, log_start_ns, run_replay
 from bftrainer.extras import require_extra
-from bftrainer.model import NS_PER_S
+from bftrainer.model import NS_PER_S, Objective
+from bftrainer.objectives import name_of_objective
 from bftrainer.report.assumptions import ON_SCALING
 from bftrainer.report.glossary import GLOSSARY
 
@@ -31,11 +32,11 @@ class Settings:
 
     forward_time_s: float
     max_tasks: int
-    objective: str
+    objective: str | Objective
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"forward_time_s": self.forward_time_s, "max_tasks": self.max_tasks, "objective": self.objective}
+        return asdict(self) | {"objective": name_of_objective(self.objective)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class AdvicePlan:
         Part of the window that is searched on; the rest is held out.
     trials : int
         Settings that are tried, the given ones among them.
-    objectives : tuple of str
+    objectives : tuple of (str or Objective)
         What the objective may be; only the given one if empty.
     seed : int
         Of the search.
@@ -62,7 +63,7 @@ class AdvicePlan:
     metric: str = "efficiency"
     train_share: float = 0.6
     trials: int = 40
-    objectives: tuple[str, ...] = ()
+    objectives: tuple[str | Objective, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -264,16 +265,18 @@ def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> Settings:
     max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
     chosen = plan.config.objective
     if plan.objectives:
-        chosen = trial.suggest_categorical("objective", _choices(plan.given.objective, plan.objectives))
+        choices = _choices(plan.given.objective, plan.objectives)
+        chosen = choices[trial.suggest_categorical("objective", list(choices))]
     # Two digits are all that a setting needs.
     return Settings(float(f"{forward_s:.2g}"), max_tasks, chosen)
 
 
-def _choices(given: str, objectives: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys((given, *objectives)))
+def _choices(given: str | Objective, objectives: Sequence[str | Objective]) -> dict[str, str | Objective]:
+    """Objectives by their names, the given one first."""
+    return {name_of_objective(each): each for each in (given, *objectives)}
 
 
-def _parameters(settings: Settings, objectives: Sequence[str]) -> dict[str, Any]:
+def _parameters(settings: Settings, objectives: Sequence[str | Objective]) -> dict[str, Any]:
     found = settings.to_dict()
     found["forward_time_s"] = min(max(settings.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
     if not objectives:
@@ -283,7 +286,8 @@ def _parameters(settings: Settings, objectives: Sequence[str]) -> dict[str, Any]
 
 def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
     """The metric of a replay; NaN if it has none."""
-    inputs = load_inputs(replace(config, **settings.to_dict()), readers)
+    changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    inputs = load_inputs(replace(config, **changed), readers)
     summary = run_replay(inputs=inputs).summary()
     value = summary.get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:

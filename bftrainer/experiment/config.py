@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, Objective, TaskSpec, instant_ns
 from bftrainer.replay.settings import Settings
+from solvers import Limits, Solver
 
 __all__ = ["ReplayConfig"]
 
@@ -44,9 +44,11 @@ class ReplayConfig:
         Whether submissions and completions are events too, or noticed at the next row of the log.
     initial : {"solve", "empty", "random"}
     startup_cost : {"none", "full"}
-    objective : str
-        A name that `bftrainer.objectives.get_objective` knows: registered, modified, or ``module:callable``.
-    solver, fallback : str
+    objective : str or Objective
+        A name that `bftrainer.objectives.get_objective` knows (registered, modified, or ``module:callable``), or a
+        callable ``credit(task, counts, now_s)``.
+    solver, fallback : str or solvers.Solver
+        A registered solver's name, or a solver.
     forward_time_s, time_limit_s, mip_gap : float
     threads, max_tasks, seed : int
     prune : bool
@@ -88,9 +90,9 @@ class ReplayConfig:
     decide_on: Literal["all", "nodes"] = "all"
     initial: Literal["solve", "empty", "random"] = "solve"
     startup_cost: Literal["none", "full"] = "none"
-    objective: str = "as-given"
-    solver: str = "cbc"
-    fallback: str | None = None
+    objective: str | Objective = "as-given"
+    solver: str | Solver = "cbc"
+    fallback: str | Solver | None = None
     forward_time_s: float = 10.0
     time_limit_s: float = 10.0
     mip_gap: float = 1e-9
@@ -122,6 +124,11 @@ class ReplayConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise SettingsError(f"Expected {name} >= {least}, got {value}.")
+        if not callable(self.objective) and not isinstance(self.objective, str):
+            raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
+        _check_solver("solver", self.solver)
+        if self.fallback is not None:
+            _check_solver("fallback", self.fallback)
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
         if self.decide_on not in ("all", "nodes"):
@@ -133,7 +140,7 @@ class ReplayConfig:
             if isinstance(value, int | float) and not 0 <= value < math.inf:
                 raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
 
-    def settings(self, objective: Objective, solver: str | solvers.Solver) -> Settings:
+    def settings(self, objective: Objective, solver: str | Solver) -> Settings:
         """How decisions are made, by that objective and solver.
 
         Raises
@@ -146,7 +153,7 @@ class ReplayConfig:
             solver=solver,
             forward_time_s=self.forward_time_s,
             max_tasks=self.max_tasks,
-            limits=solvers.Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
+            limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
             startup_cost=self.startup_cost,
             initial=self.initial,
             completions="reported" if self.decide_on == "all" else "noticed",
@@ -186,6 +193,18 @@ class ReplayConfig:
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
         return seconds
+
+
+def _check_solver(option: str, solver: object) -> None:
+    """Refuse what is neither a name nor a solver."""
+    if isinstance(solver, str):
+        return
+    if isinstance(solver, type):
+        raise SettingsError(
+            f"Expected {option} to be a name or a solver, got the class {solver.__name__}: make one of it."
+        )
+    if not callable(getattr(solver, "solve", None)) or not isinstance(getattr(solver, "name", None), str):
+        raise SettingsError(f"Expected {option} to be a name or an object with name and solve, got {solver!r}.")
 
 
 def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:

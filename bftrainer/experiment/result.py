@@ -15,6 +15,8 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.power import Metered, power_summary
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
+from bftrainer.objectives import name_of_objective
+from bftrainer.plugins import full_name
 from bftrainer.report.assumptions import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.traces import AssumedScaling
@@ -107,8 +109,8 @@ class RunResult:
             "inputs": dict(self.sources),
             "settings": self._settings(),
             "seed": config.seed,
-            "solver": config.solver,
-            "objective": config.objective,
+            "solver": full_name(config.solver),
+            "objective": name_of_objective(config.objective),
             "forward_time_s": config.forward_time_s,
             "max_tasks": config.max_tasks,
             "window_start": self.iso(0.0),
@@ -231,6 +233,9 @@ class RunResult:
         config = self.config
         until_s = config.until_s(self.start_ns)
         settings = {name: getattr(config, name) for name in SETTINGS} | {
+            "objective": name_of_objective(config.objective),
+            "solver": full_name(config.solver),
+            "fallback": None if config.fallback is None else full_name(config.fallback),
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,

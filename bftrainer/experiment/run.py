@@ -165,14 +165,17 @@ def _settings(config: ReplayConfig) -> Settings:
         solver = EqualShare(strict_published=True)
     else:
         _check_solvers(config)
-    return config.settings(get_objective(config.objective), solver)
+    objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
+    return config.settings(objective, solver)
 
 
 def _check_solvers(config: ReplayConfig) -> None:
     """Find out before the replay what it would find out at the first decision that needs the solver."""
-    fallback = None if config.fallback is None else get_solver(config.fallback)
+    solver, fallback = config.solver, config.fallback
+    if isinstance(fallback, str):
+        fallback = get_solver(fallback)
     try:
-        _check_licence(get_solver(config.solver))
+        _check_licence(get_solver(solver) if isinstance(solver, str) else solver)
     except SolverError:
         if fallback is None:
             raise
@@ -215,7 +218,7 @@ def run_replay(
     command : str
         Kept in the summary.
     **options
-        Fields of `ReplayConfig`.
+        Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
     Returns
     -------

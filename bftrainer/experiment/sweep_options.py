@@ -176,11 +176,11 @@ def _is_moment(value: object) -> bool:
 
 @cache
 def _adapters() -> dict[str, Any]:
-    """What checks the type of each option that a file can give; paths are texts there."""
+    """What checks the type of each option that a file can give; paths, objectives and solvers are texts there."""
     from pydantic import TypeAdapter
 
     hints = get_type_hints(ReplayConfig)
-    hints |= dict.fromkeys(("node_log", "tasks", "scalability"), str)
+    hints |= dict.fromkeys(("node_log", "tasks", "scalability", "objective", "solver", "fallback"), str)
     hints |= dict.fromkeys(("power_cap", "carbon"), float | str)
     return {field.name: TypeAdapter(hints[field.name]) for field in fields(ReplayConfig)}
 

@@ -8,7 +8,7 @@ from bftrainer.objectives.fair_share import FairShare
 from bftrainer.objectives.modifier import Constraint, Modifier, ModifierKind
 from bftrainer.objectives.priority import Priority
 from bftrainer.objectives.quota import Quota
-from bftrainer.objectives.registry import get_objective, objective_names
+from bftrainer.objectives.registry import get_objective, name_of_objective, objective_names
 from bftrainer.objectives.scaling_efficiency import scaling_efficiency
 from bftrainer.objectives.throughput import throughput
 
@@ -24,6 +24,7 @@ __all__ = [
     "energy",
     "energy_delay",
     "get_objective",
+    "name_of_objective",
     "objective_names",
     "scaling_efficiency",
     "throughput",

@@ -8,7 +8,7 @@ from typing import Any
 from bftrainer.errors import BftrainerError, ObjectiveError
 from bftrainer.plugins import Plugins
 
-__all__ = ["get_objective", "objective_names"]
+__all__ = ["get_objective", "name_of_objective", "objective_names"]
 
 _OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)
 _MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveError)
@@ -17,6 +17,11 @@ _MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveErro
 def objective_names() -> list[str]:
     """Names of the registered objectives, and of those that modify another one, sorted."""
     return sorted({*_OBJECTIVES.names(), *_MODIFIERS.names()})
+
+
+def name_of_objective(objective: object) -> str:
+    """What the records of a run call an objective: by its name, or ``module:qualname`` if it was handed over."""
+    return _OBJECTIVES.name_of(objective)
 
 
 def get_objective(name: str) -> Callable[..., Any]:

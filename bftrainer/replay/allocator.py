@@ -77,7 +77,7 @@ class Allocator:
             raise SettingsError("Expected unique task names.")
         self._start_ns = start_ns
         self._rng = np.random.default_rng(settings.seed)
-        self._fallback = None if settings.fallback is None else get_solver(settings.fallback)
+        self._fallback = None if settings.fallback is None else _made(settings.fallback)
         self._solver = self._first_usable()
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
@@ -93,10 +93,8 @@ class Allocator:
         self.state = ReplayState.initial(rules, tasks, submit_s, len(self.node_names))
 
     def _first_usable(self) -> solvers.Solver:
-        if not isinstance(self.settings.solver, str):
-            return self.settings.solver
         try:
-            return get_solver(self.settings.solver)
+            return _made(self.settings.solver)
         except SolverError:
             if self._fallback is None:
                 raise
@@ -367,3 +365,8 @@ def _kept(state: ReplayState) -> list[int]:
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
     ]
+
+
+def _made(solver: str | solvers.Solver) -> solvers.Solver:
+    """The solver of a name, or the one that was handed over."""
+    return get_solver(solver) if isinstance(solver, str) else solver

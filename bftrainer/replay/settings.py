@@ -38,7 +38,7 @@ class Settings:
         The allocation at the first decision.
     completions : {"reported", "noticed"}
         Whether tasks complete by completion events, or when an event finds their work done.
-    fallback : str, optional
+    fallback : str or solvers.Solver, optional
         Solver to ask when the first one fails or cannot run.
     seed : int
         For the random initial allocation.
@@ -63,7 +63,7 @@ class Settings:
     startup_cost: Literal["none", "full"] = "none"
     initial: Literal["solve", "empty", "random"] = "solve"
     completions: Literal["reported", "noticed"] = "reported"
-    fallback: str | None = None
+    fallback: str | solvers.Solver | None = None
     seed: int = 0
     power_cap_w: float = math.inf
     idle_node_w: float = 0.0

@@ -58,5 +58,5 @@ def test_forms_of_figures():
 def test_without_matplotlib(monkeypatch, use):
     """Where matplotlib is not installed, one line says what brings it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SettingsError, match=r"found none; try pip install 'bftrainer\[report\]'\.$"):
+    with pytest.raises(SettingsError, match=r"the extra report .*pip install '\.\[report\]'$"):
         use()
