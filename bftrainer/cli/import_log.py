@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from bftrainer.cli.import_options import FORMATS, all_options, own_options
 from bftrainer.cli.late import HelpfulGroup
+from bftrainer.cli.streams import tell
 
 __all__ = ["import_log"]
 
@@ -87,7 +88,7 @@ def _recognised(files: tuple[Path, ...]) -> str:
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
-    click.echo(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})", err=True)
+    tell(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})")
     ctx = click.get_current_context()
     for option in ctx.command.params:
         given = ctx.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT

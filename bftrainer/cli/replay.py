@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from bftrainer import __version__
 from bftrainer.cli.replay_options import config_of, replay_options
+from bftrainer.cli.streams import tell
 
 if TYPE_CHECKING:
     from bftrainer.experiment import Inputs, RunResult
@@ -57,7 +58,7 @@ def replay(
         _check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
-        click.echo(f"Note: {note}", err=True)
+        tell(f"Note: {note}")
     if dry_run:
         _print_inputs(inputs, as_json)
         return

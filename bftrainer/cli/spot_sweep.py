@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.spot_options import FILE, Places, prices_of, settings_of, spot_options
+from bftrainer.cli.streams import tell
 
 __all__ = ["sweep"]
 
@@ -59,7 +60,7 @@ def sweep(
 
     places = Places(options)
     settings, _ = settings_of(options)
-    trace = None if like is None else read_availability(like, lambda note: click.echo(f"Note: {note}", err=True))
+    trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
     model, bounds = minute_setup(MinuteOptions(initial_nodes=initial_nodes, max_nodes=max_nodes), trace, like)
     model = model.exact() if exact_mean else model
     made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, prices_of(options))

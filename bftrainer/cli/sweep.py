@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.streams import tell
+
 if TYPE_CHECKING:
     from bftrainer.experiment.engines import Engine
     from bftrainer.experiment.sweep import PointResult
@@ -56,7 +58,7 @@ def sweep(
         with counting("Replaying", len(spec.points)) as count:
             result = run_sweep(spec, place, chosen, count)
     except KeyboardInterrupt:
-        click.echo(f"Finished points are kept; --resume goes on in {place}.", err=True)
+        tell(f"Finished points are kept; --resume goes on in {place}.")
         raise
     if as_json:
         click.echo(json.dumps([_as_json(point) for point in result.points], indent=2, allow_nan=False))
@@ -64,7 +66,7 @@ def sweep(
         _print(result.points)
         click.echo(f"Table: {place / 'sweep.parquet'}")
     for point in result.failed:
-        click.echo(f"Point {point.point.number} failed: {point.error}", err=True)
+        tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
 
 

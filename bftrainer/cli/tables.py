@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from bftrainer.errors import escaped
+
 __all__ = ["print_table"]
 
 FILE_WIDTH = 10_000
@@ -27,6 +29,6 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if left is None or number < left else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escaped, row))  # names come from files
     console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
     console.print(table)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.streams import tell
+
 __all__ = ["tasks"]
 
 FILE = click.Path(path_type=Path)
@@ -79,7 +81,7 @@ def generate(
         user=user,
     )
     for warning in write_task_set(output, made):
-        click.echo(f"Note: {warning}", err=True)
+        tell(f"Note: {warning}")
     click.echo(f"{output}: {count:,} tasks")
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bftrainer.cli.streams import tell
+
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
 
@@ -116,7 +118,7 @@ def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
         (done.untold_node_s, "told by no log"),
     ):
         if node_s:
-            click.echo(f"Note: {node_s / 3600:,.2f} node-hours are {what}, and count as busy.", err=True)
+            tell(f"Note: {node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
     _write(output, done.log)
 
 
@@ -125,7 +127,7 @@ def _read(path: Path, output: Path, force: bool) -> NodeLog:
     from bftrainer.traces.store import read_node_log, refuse_node_log
 
     refuse_node_log(output, force=force)
-    return read_node_log(path, warn=lambda text: click.echo(f"Note: {text}", err=True))
+    return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
 
 
 def _write(output: Path, log: NodeLog) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.streams import tell
+
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
 
@@ -90,7 +92,7 @@ def generate(
         refuse_existing(path, force=force)
     minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__})
     config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
-    made = generate_trace(config, lambda note: click.echo(f"Note: {note}", err=True))
+    made = generate_trace(config, lambda note: tell(f"Note: {note}"))
     write_node_log(output, made.log)
     click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.time_ns.size:,} transitions")
     if spot:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.streams import tell
+
 __all__ = ["stats"]
 
 FILE = click.Path(path_type=Path)
@@ -26,7 +28,7 @@ def stats(file: Path, terminations: Path | None, as_json: bool, figure: Path | N
     from bftrainer.traces.availability import read_availability
 
     refuse_figure(figure, force=force)
-    trace = read_availability(file, lambda note: click.echo(f"Note: {note}", err=True), terminations)
+    trace = read_availability(file, lambda note: tell(f"Note: {note}"), terminations)
     found = trace_statistics(trace)
     if figure is not None:
         from bftrainer.report.trace_figures import trace_figure

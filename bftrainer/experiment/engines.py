@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.traces.documents import toml_file
 
 __all__ = ["DaskEngine", "Engine", "LocalEngine", "Lost"]
 
@@ -194,7 +195,7 @@ class DaskEngine:
             places = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
                 error = future.exception()
-                lost = None if error is None else Lost(str(error).splitlines()[0])
+                lost = None if error is None else Lost(_said(error))
                 yield places[future.key], future.result() if lost is None else lost
                 future.release()
 
@@ -210,9 +211,8 @@ class DaskEngine:
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
             except (OSError, ValueError, MemoryError, EOFError) as error:
                 # What some other server says is taken for lengths of messages that no memory holds.
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise SweepError(
-                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {reason}"
+                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {_said(error)}"
                 ) from None
             try:
                 yield client
@@ -229,12 +229,17 @@ class DaskEngine:
         try:
             cluster = kind(**options)
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._jobqueue}: {str(error).splitlines()[0]}") from None
+            raise SweepError(f"{self._jobqueue}: {_said(error)}") from None
         try:
             cluster.scale(jobs=jobs)
             yield cluster
         finally:
             cluster.close()
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what a library says, which may be nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 async def _reach(address: str) -> None:
@@ -246,17 +251,10 @@ async def _reach(address: str) -> None:
 
 def _jobqueue(path: Path) -> tuple[Callable[..., Any], int, dict[str, Any]]:
     """The class of a batch system's clusters, how many jobs, and what the class takes."""
-    import tomllib
-
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SweepError(f"{path}: {error.strerror}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SweepError(f"{path}: Expected TOML, got something else ({error}).") from None
+    table, _ = toml_file(path, SweepError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     if system not in kinds:
         raise SweepError(
