@@ -45,7 +45,8 @@
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
 
-A message is one line that says what was expected, what was found, and where.
+A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
+so it is made `legible` when it is read: whoever raises an error may quote what came as it came.
 """
 
 from __future__ import annotations
@@ -96,15 +97,24 @@ __all__ = [
     "UnusableRequestError",
     "UnusableValueError",
     "UnusedOptionsError",
+    "escaped",
+    "legible",
     "nearest",
     "suggestion",
 ]
+
+
+# The most characters of a message, and those of them that tell where.
+_MOST, _MOST_OF_PLACE = 500, 200
 
 
 class BftrainerError(Exception):
     """Root of the tree; catching it catches all that bftrainer raises on purpose."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        return legible(super().__str__())
 
 
 class InputError(BftrainerError):
@@ -319,6 +329,43 @@ class UnsupportedProblemError(SolverError):
     """A solver cannot take this kind of problem; another one can."""
 
     exit_status = 2
+
+
+def legible(message: str) -> str:
+    r"""Make a message one line of at most 500 characters that does nothing to a terminal.
+
+    What cannot be printed is escaped: control characters, and bytes of file names that are no text. Of a long message
+    the middle of the place goes, which leaves the file's name, and the middle of the rest, which leaves the reason.
+
+    Examples
+    --------
+    >>> print(legible("evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'."))
+    evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'.
+    """
+    return _cut(escaped(_cut(message)))  # escapes take more room than what they stand for
+
+
+def escaped(text: str) -> str:
+    """Text with all that cannot be printed, line ends too, as Python spells it in a literal."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def _cut(message: str) -> str:
+    if len(message) <= _MOST:
+        return message
+    place, colon, rest = message.partition(": ")
+    if not colon:
+        return _without_middle(message, _MOST, _MOST * 2 // 3)
+    place = _without_middle(place, _MOST_OF_PLACE, _MOST_OF_PLACE // 3)
+    room = _MOST - len(place) - len(colon)
+    return place + colon + _without_middle(rest, room, room * 2 // 3)
+
+
+def _without_middle(text: str, most: int, head: int) -> str:
+    """At most so many characters of a text: its first `head` ones, and its last."""
+    return text if len(text) <= most else f"{text[:head]}...{text[len(text) - most + head + 3 :]}"
 
 
 def nearest(number: float, known: Iterable[float], count: int = 3) -> str:

@@ -219,7 +219,7 @@ class BatchSizeClient:
     def _parsed(self, answer: httpx.Response) -> Any:
         try:
             return answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._other() from None
 
     def _read(self, kind: TypeAdapter[T], value: object) -> T:
@@ -234,7 +234,7 @@ class BatchSizeClient:
     def _refused(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
         try:
             body = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
         return ServerRequestError(f"{where}: {_reason(body) or answer.reason_phrase}", answer.status_code)
@@ -305,5 +305,13 @@ def _reason(body: object) -> str:
     if not isinstance(body, Mapping):
         return ""
     if isinstance(detail := body.get("detail"), list):
-        return "; ".join(f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in detail)
+        return "; ".join(map(_fault, detail))
     return str(body.get("message") or detail or "")
+
+
+def _fault(detail: object) -> str:
+    """One fault of a list of them, as FastAPI tells it."""
+    if not isinstance(detail, Mapping):
+        return str(detail)
+    place = detail.get("loc")
+    return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"

@@ -288,7 +288,7 @@ def check_generator_state(state: str) -> str:
     try:
         value: Any = json.loads(state)
         default_rng(0).bit_generator.state = value
-    except (TypeError, ValueError, KeyError, OverflowError):
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
         raise ValueError(f"Expected the state of a generator as JSON, got {state[:80]!r}.") from None
     return state
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.streams import tell
+
 if TYPE_CHECKING:
     from bftrainer.audit import Audit, Part
 
@@ -45,7 +47,7 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         except UnusableError as fault:
             status = UNUSABLE
             found.append({"run": str(run), "error": str(fault)})
-            click.echo(f"Error: {run}: {fault}.", err=True)
+            tell(f"Error: {run}: {fault}.")
             continue
         status = max(status, WRONG if result.failed else 0)
         found.append(result.to_dict())
@@ -62,7 +64,7 @@ def _own(name: str) -> Callable[..., Any]:
 
     if ":" not in name:
         raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {name!r}.")
-    click.echo(f"Note: {name} is code of yours, which this runs.", err=True)
+    tell(f"Note: {name} is code of yours, which this runs.")
     return get_objective(name)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.streams import tell
+
 if TYPE_CHECKING:
     from bftrainer.traces.convert import TraceForm
 
@@ -48,5 +50,5 @@ def convert(
             refuse_existing(path, force=force)
     done = convert_file(source, target, scalability, scaling, to)
     for warning in done.warnings:
-        click.echo(f"Note: {warning}", err=True)
+        tell(f"Note: {warning}")
     click.echo(f"{target}: {done.summary()}")

@@ -10,7 +10,7 @@ import click
 
 from bftrainer import __version__
 from bftrainer.cli.late import LateGroup
-from bftrainer.cli.streams import ready_streams, settle_stdout
+from bftrainer.cli.streams import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError
 
 __all__ = ["cli", "guarded", "main", "replay_main"]
@@ -56,10 +56,10 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"Error: {_one_line(error.format_message())}", err=True)
+        tell(f"Error: {_one_line(error.format_message())}")
         return error.exit_code
     except BftrainerError as error:
-        click.echo(f"Error: {_one_line(str(error))}", err=True)
+        tell(f"Error: {_one_line(str(error))}")
         return error.exit_status
     except BrokenPipeError:
         settle_stdout()
@@ -67,12 +67,22 @@ def guarded(command: Callable[..., Any], program: str) -> int:
     except OSError as error:
         settle_stdout()
         where = "" if error.filename is None else f"{error.filename}: "
-        click.echo(f"Error: {where}{_one_line(error.strerror or str(error))}.", err=True)
+        tell(f"Error: {where}{_one_line(error.strerror or str(error))}.")
         return InputError.exit_status
+    except ImportError as error:
+        tell(f"Error: Cannot load {error.name or 'a library'}: {_one_line(str(_root(error)))}.")
+        return BftrainerError.exit_status
     except MemoryError:
         click.echo("Error: Expected more memory than there is.", err=True)
         return BftrainerError.exit_status
     return status or 0
+
+
+def _root(error: BaseException) -> BaseException:
+    """The fault that others were raised for: libraries wrap what the system said in pages of advice."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
 
 
 def _one_line(message: str) -> str:

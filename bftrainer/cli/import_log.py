@@ -13,6 +13,7 @@ import click
 
 from bftrainer.cli.import_options import COUNTING, FORMATS, all_options, own_options
 from bftrainer.cli.late import HelpfulGroup
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 __all__ = ["import_log"]
@@ -89,7 +90,7 @@ def _recognised(files: tuple[Path, ...]) -> str:
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
-    click.echo(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})", err=True)
+    tell(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})")
     refuse_unused(dict.fromkeys(_others(name), f"not of the format {name}"))
     return name
 

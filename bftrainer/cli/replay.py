@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from bftrainer import __version__
 from bftrainer.cli.replay_options import config_of, replay_options
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def replay(
         _check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
-        click.echo(f"Note: {note}", err=True)
+        tell(f"Note: {note}")
     is_drawn = config.initial == "random" or inputs.tuning is not None
     refuse_unused({"seed": not is_drawn and "nothing is drawn without --initial random or tuned tasks"})
     if dry_run:

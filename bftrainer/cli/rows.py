@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import IO
 
+from bftrainer.errors import escaped
+
 __all__ = ["duration", "percent", "write_rows"]
 
 _INDENT = 23
@@ -15,7 +17,7 @@ _INDENT = 23
 def write_rows(title: str, rows: Iterable[tuple[str, str | None]], out: IO[str]) -> None:
     """Write a title and labelled rows; a terminal's width is respected, rows without text are left out."""
     width = max(shutil.get_terminal_size().columns, 2 * _INDENT) if out.isatty() else None
-    lines = [title, *(f"{label:{_INDENT}}{text}" for label, text in rows if text is not None)]
+    lines = [title, *(f"{label:{_INDENT}}{escaped(text)}" for label, text in rows if text is not None)]
     for line in lines:
         folded = [line] if width is None else _folded(line, width)
         out.writelines(f"{part}\n" for part in folded)

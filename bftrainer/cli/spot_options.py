@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Places:
         if self._directory is not None:
             with result_directory([self._directory], force=self._force) as directory:
                 write(directory.working)
-            click.echo(f"Results: {self._directory}", err=True)
+            tell(f"Results: {self._directory}")
         if self._figure is not None:
             write_figure(self._figure, draw())
-            click.echo(f"Figure: {self._figure}", err=True)
+            tell(f"Figure: {self._figure}")

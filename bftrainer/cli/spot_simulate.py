@@ -12,6 +12,7 @@ import click
 
 from bftrainer.cli.sizes import large_option, size_option
 from bftrainer.cli.spot_options import FILE, Places, prices_of, settings_of, spot_options
+from bftrainer.cli.streams import tell
 
 __all__ = ["simulate"]
 
@@ -28,7 +29,7 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
 
     places = Places(options)
     settings, profile = settings_of(options)
-    log, sources = load_log(trace, additions, initial_nodes, lambda note: click.echo(f"Note: {note}", err=True))
+    log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
     result = simulate_spot(log, settings, prices_of(options), sources | {"profile": profile})
 
     def draw() -> Any:

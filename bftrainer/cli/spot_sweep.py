@@ -13,6 +13,7 @@ import click
 from bftrainer.cli.minute_options import minute_options
 from bftrainer.cli.sizes import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
 from bftrainer.cli.spot_options import FILE, Places, prices_of, settings_of, spot_options
+from bftrainer.cli.streams import tell
 from bftrainer.cli.zeus_options import with_options
 
 __all__ = ["sweep"]
@@ -60,7 +61,7 @@ def sweep(
 
     places = Places(options)
     settings, _ = settings_of(options)
-    trace = None if like is None else read_availability(like, lambda note: click.echo(f"Note: {note}", err=True))
+    trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
     minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__ if key in options})
     model, bounds = minute_setup(minutes, trace, like)
     model = model.exact() if minutes.exact_mean else model

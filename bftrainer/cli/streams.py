@@ -6,7 +6,16 @@ import io
 import os
 import sys
 
-__all__ = ["ready_streams", "settle_stdout"]
+import click
+
+from bftrainer.errors import legible
+
+__all__ = ["ready_streams", "settle_stdout", "tell"]
+
+
+def tell(message: str) -> None:
+    """Print a line on stderr, whatever it quotes from files."""
+    click.echo(legible(message), err=True)
 
 
 def ready_streams() -> None:

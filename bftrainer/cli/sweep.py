@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 from bftrainer.report.assumptions import ASSUMED, MARK
 
@@ -65,7 +66,7 @@ def sweep(
             result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
         if place.is_dir():
-            click.echo(f"Finished points are kept; --resume goes on in {place}.", err=True)
+            tell(f"Finished points are kept; --resume goes on in {place}.")
         raise
     if as_json:
         click.echo(json.dumps([_as_json(point) for point in result.points], indent=2, allow_nan=False))
@@ -73,7 +74,7 @@ def sweep(
         _print(result.points)
         click.echo(f"Table: {place / 'sweep.parquet'}")
     for point in result.failed:
-        click.echo(f"Point {point.point.number} failed: {point.error}", err=True)
+        tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
 
 

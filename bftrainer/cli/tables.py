@@ -7,6 +7,8 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
+from bftrainer.errors import escaped
+
 __all__ = ["line_width", "print_table"]
 
 FILE_WIDTH = 10_000
@@ -48,7 +50,7 @@ def print_table(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escaped, row))  # names come from files
     fits = widths is None and sys.stdout.isatty()
     console = Console(markup=False, highlight=False, width=None if fits else FILE_WIDTH)
     console.print(table)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bftrainer.cli.sizes import large_option, size_option
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 __all__ = ["tasks"]
@@ -84,7 +85,7 @@ def generate(
         user=user,
     )
     for warning in write_task_set(output, made):
-        click.echo(f"Note: {warning}", err=True)
+        tell(f"Note: {warning}")
     click.echo(f"{output}: {count:,} tasks")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.import_options import Names
+from bftrainer.cli.streams import tell
 from bftrainer.cli.trace_edit import narrowed, narrows
 from bftrainer.cli.unused import refuse_unused
 
@@ -78,7 +79,7 @@ def _pseudonyms(key_file: Path) -> Pseudonyms:
 
     key, is_new = read_or_make_key(key_file)
     if is_new:
-        click.echo(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.", err=True)
+        tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
     return Pseudonyms(key)
 
 
@@ -89,7 +90,7 @@ def _anonymise_rows(
 
     done = anonymise_sacct(source, output, names, shift_s, columns)
     if done.columns:
-        click.echo(f"Note: left out: {', '.join(done.columns)}", err=True)
+        tell(f"Note: left out: {', '.join(done.columns)}")
     if done.dropped:
-        click.echo(f"Note: {done.dropped:,} malformed rows left out", err=True)
+        tell(f"Note: {done.dropped:,} malformed rows left out")
     click.echo(f"{output}: {done.rows:,} rows")

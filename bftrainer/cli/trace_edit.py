@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
         (done.untold_node_s, "told by no log"),
     ):
         if node_s:
-            click.echo(f"Note: {node_s / 3600:,.2f} node-hours are {what}, and count as busy.", err=True)
+            tell(f"Note: {node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
     _write(output, done.log)
 
 
@@ -134,7 +135,7 @@ def _read(path: Path, output: Path, force: bool) -> NodeLog:
     from bftrainer.traces.store import read_node_log, refuse_node_log
 
     refuse_node_log(output, force=force)
-    return read_node_log(path, warn=lambda text: click.echo(f"Note: {text}", err=True))
+    return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
 
 
 def _write(output: Path, log: NodeLog) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.streams import tell
+
 __all__ = ["export"]
 
 FILE = click.Path(path_type=Path)
@@ -25,7 +27,7 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     refuse_node_log(output, force=force)
     if batsim and suffix_form(output) is not Form.CSV:
         raise click.UsageError(f"Expected a name ending in .csv or .csv.gz for jobs of Batsim, got {output.name}.")
-    log = read_node_log(node_log, warn=lambda text: click.echo(f"Note: {text}", err=True))
+    log = read_node_log(node_log, warn=lambda text: tell(f"Note: {text}"))
     if batsim:
         write_batsim_jobs(output, log)
     else:

@@ -10,6 +10,7 @@ import click
 
 from bftrainer.cli.minute_options import minute_options
 from bftrainer.cli.sizes import LARGE_DAYS, large_option, size_option
+from bftrainer.cli.streams import tell
 
 if TYPE_CHECKING:
     from bftrainer.spot.generate import Figure
@@ -91,7 +92,7 @@ def generate(
         refuse_existing(path, force=force)
     minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__})
     config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
-    made = generate_trace(config, lambda note: click.echo(f"Note: {note}", err=True))
+    made = generate_trace(config, lambda note: tell(f"Note: {note}"))
     write_node_log(output, made.log)
     click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.time_ns.size:,} transitions")
     if spot:

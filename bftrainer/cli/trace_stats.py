@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 __all__ = ["stats"]
@@ -44,11 +45,11 @@ def stats(
     for place in (additions, terminations):
         if place is not None:
             refuse_existing(place, force=force)
-    trace = read_availability(file, lambda note: click.echo(f"Note: {note}", err=True), recorded)
+    trace = read_availability(file, lambda note: tell(f"Note: {note}"), recorded)
     found = trace_statistics(trace)
     if additions is not None or terminations is not None:
         at_start = write_measured(trace, additions, terminations)
-        click.echo(f"Note: nodes at the start, for spot simulate --initial-nodes: {at_start}", err=True)
+        tell(f"Note: nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
         from bftrainer.report.trace_figures import trace_figure
 

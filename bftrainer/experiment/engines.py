@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from bftrainer.errors import SettingsError, SweepError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
+from bftrainer.traces.documents import toml_file
 
 __all__ = ["DaskEngine", "Engine", "LocalEngine"]
 
@@ -97,7 +98,7 @@ class DaskEngine:
             places = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
                 error = future.exception()
-                lost = None if error is None else Lost(str(error).splitlines()[0])
+                lost = None if error is None else Lost(_said(error))
                 yield places[future.key], future.result() if lost is None else lost
                 future.release()
 
@@ -113,9 +114,8 @@ class DaskEngine:
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
             except (OSError, ValueError, MemoryError, EOFError) as error:
                 # What some other server says is taken for lengths of messages that no memory holds.
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise SweepError(
-                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {reason}"
+                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {_said(error)}"
                 ) from None
             try:
                 yield client
@@ -131,12 +131,17 @@ class DaskEngine:
         try:
             cluster = self._jobqueue.kind(**self._jobqueue.options)
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._jobqueue.path}: {str(error).splitlines()[0]}") from None
+            raise SweepError(f"{self._jobqueue.path}: {_said(error)}") from None
         try:
             cluster.scale(jobs=self._jobqueue.jobs)
             yield cluster
         finally:
             cluster.close()
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what a library says, which may be nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 async def _reach(address: str) -> None:
@@ -157,17 +162,11 @@ class _JobQueue:
 
 
 def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
-    import tomllib
 
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SweepError(f"{path}: {error.strerror}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SweepError(f"{path}: Expected TOML, got something else ({error}).") from None
+    table, _ = toml_file(path, SweepError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     if system not in kinds:
         raise SweepError(

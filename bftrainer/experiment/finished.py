@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import RunDirectoryError, escaped
 from bftrainer.experiment.consistency import check_one_run
 from bftrainer.experiment.summary_schema import check_summary, finite, whole
 from bftrainer.model import NS_PER_S, instant_ns
@@ -24,6 +23,8 @@ from bftrainer.model.finished_run import (
 )
 from bftrainer.model.records import RUN_SCHEMA
 from bftrainer.report.comparison import shortest_tails
+from bftrainer.traces.documents import parsed_json
+from bftrainer.traces.parquet_file import parquet_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +49,10 @@ def read_summary(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
     try:
-        text = file.read_text(encoding="utf-8")
-        summary = json.loads(text, parse_float=finite, parse_int=whole, parse_constant=finite)
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{file}: Expected the summary of a run in JSON, got: {error}.") from error
+        text = file.read_bytes()
+    except OSError as error:
+        raise RunDirectoryError(f"{file}: Expected the summary of a run, got: {_reason(error)}.") from error
+    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", finite, whole)
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
@@ -76,7 +77,8 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
     whole = [path.resolve() for path in paths]
     tails = shortest_tails(whole)
     bare = [tail.removesuffix("-itrOut") for tail in tails]
-    names = bare if len(set(bare)) == len(set(whole)) else tails
+    # Names of directories need be no text, and those of runs are written into pages and figures.
+    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(whole)) else tails)]
     return tuple(
         name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
         for place, (path, name) in enumerate(zip(whole, names, strict=True))
@@ -119,22 +121,20 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
 
 
 _TEXT, _REAL, _COUNT, _TIME = "text", "number", "whole number", "time"
+# As these, and there is one in each row.
+_AMOUNT, _INSTANT, _NAME = "number of each row", "time of each row", "text of each row"
+# Beyond it no figure of a run means anything, and sums of many would overflow.
+_MOST = 1e100
 
 
 def _table(path: Path, kinds: Mapping[str, str], optional: Sequence[str] = ()) -> pa.Table:
     """Columns of a Parquet table, each as what its kind says."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with path.open("rb") as stream:
-            file = pq.ParquetFile(stream)
-            there = set(file.schema_arrow.names)
-            _need(path, kinds, there)
-            table = file.read([*kinds, *(name for name in optional if name in there)])
-    except (OSError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"{path}: Expected a table of a finished run, got: {_reason(error)}.") from error
-    return _typed(path, table, {**kinds, **dict.fromkeys(set(optional) & there, _REAL)})
+    with parquet_file(path, RunDirectoryError) as file:
+        there = file.schema_arrow.names
+        _need(path, kinds, there)
+        table = file.read([*kinds, *(name for name in optional if name in there)])
+        table.validate(full=True)
+    return _typed(path, table, {**kinds, **dict.fromkeys([name for name in optional if name in there], _REAL)})
 
 
 def _reason(error: Exception) -> str:
@@ -142,25 +142,34 @@ def _reason(error: Exception) -> str:
     return str(text).removesuffix(".")
 
 
-def _need(path: Path, columns: Iterable[str], there: set[str]) -> None:
-    missing = [name for name in columns if name not in there]
-    if missing:
-        raise RunDirectoryError(f"{path}: Expected a column {missing[0]!r}, found {', '.join(sorted(there))}.")
+def _need(path: Path, columns: Iterable[str], there: Sequence[str]) -> None:
+    for name in columns:
+        if name not in there:
+            raise RunDirectoryError(f"{path}: Expected a column {name!r}, found {', '.join(sorted(there))}.")
+        if there.count(name) > 1:
+            raise RunDirectoryError(f"{path}: Expected one column {name!r}, found {there.count(name)}.")
 
 
 def _typed(path: Path, table: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
-    """The table with its columns as they are computed with; counts without gaps."""
+    """The table with its columns as they are computed with."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     types = {_TEXT: pa.string(), _REAL: pa.float64(), _COUNT: pa.int64(), _TIME: pa.timestamp("ns", tz="UTC")}
+    types |= {_AMOUNT: types[_REAL], _INSTANT: types[_TIME], _NAME: types[_TEXT]}
     columns = {}
     for name, kind in kinds.items():
         try:
             columns[name] = table[name].cast(types[kind])
         except pa.ArrowException:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got {table[name].type}.") from None
-        if kind == _COUNT and columns[name].null_count:
+        if kind in (_COUNT, _AMOUNT, _INSTANT, _NAME) and columns[name].null_count:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got a row without.")
+        if kind in (_REAL, _AMOUNT):
+            values = pc.drop_null(columns[name]).to_numpy()
+            odd = values[~(np.abs(values) < _MOST)]  # NaN compares false
+            if odd.size:
+                raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
     return pa.table(columns)
 
 
@@ -190,16 +199,17 @@ def _steps(path: Path, start_ns: int) -> StepColumns:
     import pyarrow as pa
     from pyarrow import csv
 
-    kinds = {"evtTime": _TIME, **dict.fromkeys(("nNd", "nNrun", "nJob"), _COUNT)}
-    kinds |= dict.fromkeys(("Thr", "ReScost", "PreCost"), _REAL)
+    kinds = {"evtTime": _INSTANT, **dict.fromkeys(("nNd", "nNrun", "nJob"), _COUNT)}
+    kinds |= dict.fromkeys(("Thr", "ReScost", "PreCost"), _AMOUNT)
     types = {"evtTime": pa.timestamp("ns", tz="UTC"), **dict.fromkeys(("Thr", "ReScost", "PreCost"), pa.float64())}
     types |= dict.fromkeys(("nNd", "nNrun", "nJob"), pa.int64())
     try:
         with path.open("rb") as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
-    except (OSError, pa.ArrowException) as error:
+        there = table.column_names
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
-    _need(path, kinds, set(table.column_names))
+    _need(path, kinds, there)
     table = _typed(path, table, kinds)
     return StepColumns(
         time_s=_seconds(table["evtTime"], start_ns),
@@ -213,7 +223,7 @@ def _steps(path: Path, start_ns: int) -> StepColumns:
 
 
 def _decisions(path: Path, start_ns: int) -> DecisionColumns:
-    table = _table(path, {"time": _TIME, "solve_s": _REAL, "held": _TEXT, "gap": _REAL})
+    table = _table(path, {"time": _INSTANT, "solve_s": _AMOUNT, "held": _NAME, "gap": _REAL})
     place = {name: number for number, name in enumerate(DecisionColumns.HELD)}
     held = table["held"].to_pylist()
     unknown = set(held) - place.keys()
@@ -231,7 +241,8 @@ def _tasks(path: Path, start_ns: int) -> TaskColumns:
     times = ("submitted", "started", "completed")
     reals = ("work_done", "work_total", "node_s", "rescale_cost", "preemption_cost")
     counts = ("rescales", "preemptions")
-    kinds = {"task": _TEXT} | dict.fromkeys(times, _TIME) | dict.fromkeys(reals, _REAL) | dict.fromkeys(counts, _COUNT)
+    kinds = {"task": _NAME} | dict.fromkeys(times, _TIME) | dict.fromkeys(reals, _AMOUNT)
+    kinds |= dict.fromkeys(counts, _COUNT)
     table = _table(path, kinds, ("energy_j", "train_s"))
     columns: dict[str, Any] = {f"{name}_s": _seconds(table[name], start_ns) for name in times}
     columns |= {name: _reals(table, name) for name in (*reals, "energy_j", "train_s")}
@@ -250,7 +261,7 @@ def _holdings(path: Path, start_ns: int, names: tuple[str, ...]) -> Holdings:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = _table(path, {"time": _TIME, "node": _TEXT, "task": _TEXT})
+    table = _table(path, {"time": _INSTANT, "node": _NAME, "task": _TEXT})
     time_s = _seconds(table["time"], start_ns)
     node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
     known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))

@@ -70,7 +70,7 @@ def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> N
     refuse_existing(output, force=force)
     text = render_page(paths)
     with replacing(output) as stream:
-        stream.write(text.encode())
+        stream.write(text.encode(errors="backslashreplace"))  # it names files, which need not be text
 
 
 def write_result_page(result: RunResult, output: Path, *, force: bool = False) -> Path:
@@ -117,9 +117,9 @@ def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures
     return logs
 
 
-def _log_figures(path: Path, source: Mapping[str, str] | None, settings: Mapping[str, Any]) -> LogFigures:
+def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFigures:
     """Fragments of the log that a run replayed, if that is still what it was."""
-    if not source:
+    if not isinstance(source, Mapping):
         return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
     given = Path(source["path"])
     there = []

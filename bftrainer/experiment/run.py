@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import solvers
-from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError
+from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
 from bftrainer.experiment.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.power import Metered, PowerPlan, power_plan, refuse_unused_power
@@ -124,7 +124,9 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_cap_w())
     load_s = time.perf_counter() - began
-    return Inputs(config, log, tasks, tuple(notes), sources, assumed_scaling, settings, power, tuning, load_s)
+    return Inputs(
+        config, log, tasks, tuple(map(legible, notes)), sources, assumed_scaling, settings, power, tuning, load_s
+    )
 
 
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:

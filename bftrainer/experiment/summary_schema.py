@@ -101,10 +101,13 @@ def _schema() -> type[BaseModel]:
         sha256: str
 
     class Settings(Part):
-        """Those that pages name."""
+        """Those that pages name, and those that choose from the log what was replayed."""
 
         decide_on: str
         scaling: str | None = None
+        skip_events: int | None = None
+        first_node: int | None = None
+        node_count: int | None = None
 
     class Assumed(Part):
         """What was assumed of how tasks scale."""

@@ -17,7 +17,7 @@ from bftrainer.experiment.config import ReplayConfig
 from bftrainer.experiment.generation import GenerationConfig
 from bftrainer.experiment.readers import CachedReaders
 from bftrainer.experiment.sweep_options import PATHS, TRACE_SEED, WINDOW, OptionReader, merged
-from bftrainer.traces.opening import open_plain, translated
+from bftrainer.traces.documents import toml_file
 
 __all__ = ["SweepPoint", "SweepSpec", "read_sweep"]
 
@@ -161,15 +161,7 @@ def read_sweep(path: Path) -> SweepSpec:
     SweepError
         If it cannot be read, or an option is unknown or has a value it cannot have; the message names the line.
     """
-    import tomllib
-
-    try:
-        with translated(path, SweepError), open_plain(path) as stream:
-            content = stream.read()
-        text = content.decode("utf-8")
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise SweepError(f"{path}: Expected TOML, got something else ({fault}).") from None
+    tables, text = toml_file(path, SweepError)
     reader = OptionReader(path, text)
     for name in tables:
         if name not in _SECTIONS:
@@ -189,7 +181,7 @@ def read_sweep(path: Path) -> SweepSpec:
         raise SweepError(f"{reader.at(TRACE_SEED)}: Expected a section [generate] for {TRACE_SEED}, found none.")
     for point in points:
         reader.check(base, point)
-    return SweepSpec(path, content, base, tuple(points), generate)
+    return SweepSpec(path, text.encode(), base, tuple(points), generate)
 
 
 def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

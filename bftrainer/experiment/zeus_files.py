@@ -14,7 +14,9 @@ import numpy as np
 from bftrainer.errors import InputError, OutputError, SettingsError, TuningInputError
 from bftrainer.experiment.columns import booleans, integers, reals
 from bftrainer.experiment.zeus_campaign import Simulation, SimulationResult
-from bftrainer.traces.opening import one_line, open_plain, translated
+from bftrainer.traces.documents import json_file, parsed_json
+from bftrainer.traces.opening import one_line
+from bftrainer.traces.parquet_file import parquet_file
 from bftrainer.traces.toml_tables import telling_fault
 from bftrainer.traces.writing import replacing
 from bftrainer.zeus.groups import Group, GroupJob
@@ -154,7 +156,7 @@ def read_results(path: Path) -> list[SimulationResult]:
     """
     check_suffix(path)
     if path.suffix == ".json":
-        document = _read_json(path)
+        document = json_file(path, InputError)
     else:
         table, document = _read_parquet(path, {"simulation": int} | RUN_COLUMNS)
         _share_out(path, table, document)
@@ -232,7 +234,7 @@ def read_history(path: Path) -> list[HistoryEntry]:
     """
     check_suffix(path)
     if path.suffix == ".json":
-        document = _read_json(path)
+        document = json_file(path, InputError)
     else:
         table, document = _read_parquet(path, HISTORY_COLUMNS)
         document["history"] = table.to_pylist()
@@ -274,28 +276,12 @@ def _write_parquet(path: Path, table: pa.Table, document: Mapping[str, Any]) -> 
         pq.write_table(table, stream, compression="zstd")
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        with translated(path, InputError), open_plain(path) as stream:
-            return json.load(stream)
-    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
-        raise InputError(f"{path}: Expected JSON, got something else ({fault}).") from None
-
-
 def _read_parquet(path: Path, columns: Mapping[str, type]) -> tuple[pa.Table, Any]:
     """The table, which has just those columns, and what its metadata hold."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with translated(path, InputError), path.open("rb") as stream:
-            table = pq.read_table(stream)
-        document = json.loads((table.schema.metadata or {}).get(_META, b"null"))
-    except pa.ArrowException as fault:
-        detail = one_line(str(fault).split("\n", 1)[0])
-        raise InputError(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
-        raise InputError(f"{path}: Expected JSON in the metadata, got something else ({fault}).") from None
+    with parquet_file(path, InputError) as file:
+        table = file.read()
+        table.validate(full=True)
+    document = parsed_json(path, (table.schema.metadata or {}).get(_META, b"null"), InputError, "JSON in the metadata")
     if table.column_names != list(columns):
         got = one_line(", ".join(table.column_names))
         raise InputError(f"{path}: Expected columns {', '.join(columns)}, got {got}.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.master.nvml import Gpus, found_gpus
+from bftrainer.traces.documents import json_file
 from bftrainer.traces.writing import replacing
 
 __all__ = ["LIMITS", "Hardware", "find_hardware", "restoring_limits"]
@@ -140,8 +141,8 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
 
 def _kept(path: Path, count: int) -> list[float]:
     try:
-        limits = [float(limit) for limit in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError) as fault:
+        limits = [float(limit) for limit in json_file(path, MeasurementError)]
+    except (ArithmeticError, ValueError, TypeError) as fault:
         raise MeasurementError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
     if len(limits) != count:
         raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits)}.")

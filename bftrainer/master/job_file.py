@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import TuningInputError
-from bftrainer.traces.opening import open_plain, translated
+from bftrainer.traces.documents import toml_file
 from bftrainer.traces.toml_tables import fault_text, telling_fault
 from bftrainer.zeus.job import Job
 
@@ -37,11 +36,7 @@ def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple
 
     from bftrainer.master.schema import JobFile, LaunchedJob
 
-    try:
-        with translated(path, TuningInputError), open_plain(path) as stream:
-            content = tomllib.load(stream)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise TuningInputError(f"{path}: Expected TOML, got something else ({fault}).") from None
+    content, _ = toml_file(path, TuningInputError)
     keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
     known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
     try:

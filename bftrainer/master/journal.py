@@ -22,7 +22,8 @@ from bftrainer.master.plan import Plan, RunSettings
 from bftrainer.master.policies import kept_policy, restored_policy
 from bftrainer.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.master.server_decisions import ServerDecisions
-from bftrainer.traces.opening import one_line, open_plain, translated
+from bftrainer.traces.documents import json_file
+from bftrainer.traces.opening import one_line
 from bftrainer.traces.writing import replacing
 from bftrainer.zeus.job import Job
 
@@ -197,11 +198,7 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
 def _document(path: Path) -> Any:
     if path.parent.is_dir() and not path.exists():
         raise JournalError(f"{path.parent}: Expected the logs of a recurring job, found no {path.name}.")
-    try:
-        with translated(path, JournalError), open_plain(path) as stream:
-            return json.load(stream)
-    except (ValueError, RecursionError) as fault:  # Python refuses numbers of thousands of digits, too
-        raise JournalError(f"{path}: Expected JSON, got something else ({one_line(fault)}).") from None
+    return json_file(path, JournalError)
 
 
 def _validated(path: Path, document: Any) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from bftrainer.errors import MeasurementError
 from bftrainer.master.meters import Meter
+from bftrainer.traces.documents import json_file
 from bftrainer.traces.writing import replacing
 
 __all__ = ["PowerControl", "PowerProfiler", "ProfiledLimit", "best_limit", "read_profile", "write_profile"]
@@ -128,10 +130,10 @@ def write_profile(path: Path, limits: Sequence[ProfiledLimit]) -> None:
 def read_profile(path: Path) -> list[ProfiledLimit] | None:
     """A profile that an earlier run kept; None if there is none that can be used, so that it is measured again."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json_file(path, MeasurementError)
         if document["schema"] != SCHEMA:
             return None
         limits = [ProfiledLimit(**each) for each in document["limits"]]
-    except (OSError, ValueError, TypeError, LookupError):
+    except (MeasurementError, ValueError, TypeError, LookupError):
         return None
     return limits or None

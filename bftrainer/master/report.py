@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import TrainingReportError
+from bftrainer.traces.documents import parsed_json
 from bftrainer.traces.opening import one_line
 from bftrainer.traces.writing import replacing
 
@@ -70,10 +71,7 @@ def read_report(path: Path) -> TrainingReport:
         raise TrainingReportError(f"{path}: {cause.strerror or cause}.") from None
     if len(text) > MOST_BYTES:
         raise TrainingReportError(f"{path}: Expected a report of at most {MOST_BYTES:,} bytes, got a larger file.")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as fault:  # Python refuses numbers of thousands of digits, too
-        raise TrainingReportError(f"{path}: Expected JSON, got something else ({one_line(fault)}).") from None
+    document = parsed_json(path, text, TrainingReportError)
     if not isinstance(document, dict):
         raise TrainingReportError(f"{path}: Expected an object, got {one_line(document)}.")
     try:

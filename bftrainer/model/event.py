@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from bftrainer.errors import InputError
+from bftrainer.model.checks import checked_names, real_number, whole_number
 from bftrainer.model.task import TaskSpec
 
 __all__ = ["Event", "EventKind"]
@@ -42,6 +44,11 @@ class Event:
     power_cap_w : float, optional
         What harvested nodes may draw from now on, in watts at the site's meter; None: as much as they like.
 
+    Raises
+    ------
+    InputError
+        If a field is of another type; the message names it.
+
     Examples
     --------
     >>> Event.leave(60.0, "n1", "n2") < Event.join(60.0, "n3") < Event.leave(61.0, "n3")
@@ -55,6 +62,24 @@ class Event:
     tasks: tuple[str, ...] = ()
     spec: TaskSpec | None = None
     power_cap_w: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.time_s) is not float:
+            object.__setattr__(self, "time_s", real_number("time_s of an event", self.time_s, InputError))
+        if type(self.kind) is not EventKind:
+            raise InputError(f"Expected kind of an event to be an EventKind, got {self.kind!r}.")
+        if type(self.sequence) is not int:
+            object.__setattr__(self, "sequence", whole_number("sequence of an event", self.sequence, InputError))
+        for name in ("nodes", "tasks"):
+            values = getattr(self, name)
+            # Most have neither, or node names from a log.
+            if type(values) is not tuple or (values and (set(map(type, values)) != {str} or "" in values)):
+                object.__setattr__(self, name, checked_names(f"{name} of an event", values, InputError))
+        if self.spec is not None and not isinstance(self.spec, TaskSpec):
+            raise InputError(f"Expected spec of an event to be a TaskSpec, got {self.spec!r}.")
+        if self.power_cap_w is not None:
+            cap_w = real_number("power_cap_w of an event", self.power_cap_w, InputError)
+            object.__setattr__(self, "power_cap_w", cap_w)
 
     @property
     def order(self) -> tuple[float, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,33 @@ from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import iso
 from bftrainer.model.task import NS_PER_S
 
-__all__ = ["NodeLog"]
+__all__ = ["NodeLog", "check_node_names"]
+
+
+def check_node_names(names: Sequence[str]) -> None:
+    """Refuse names of nodes that could not be told apart, or not be written down.
+
+    Raises
+    ------
+    NodeLogError
+        If one is no text, empty, not Unicode, or comes twice.
+    """
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise NodeLogError(f"Expected node names as a sequence of texts, got {names!r}.")
+    if not set(map(type, names)) <= {str}:
+        for name in names:
+            if not isinstance(name, str):
+                raise NodeLogError(f"Expected node names to be text, got {name!r}.")
+    if "" in names:
+        raise NodeLogError("Expected node names that are not empty, got '' among them.")
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError as fault:
+        raise NodeLogError(f"Expected node names in Unicode, got {fault.object[fault.start]!r} in one.") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +85,8 @@ class NodeLog:
     unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        if "" in self.nodes:
-            raise NodeLogError("Expected node names that are not empty, got '' among them.")
-        if len(set(self.nodes)) != len(self.nodes):
-            seen: set[str] = set()
-            twice = next(name for name in self.nodes if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
+        check_node_names(self.nodes)
+        self._check_types()
         if self.start_ns > self.end_ns:
             raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
         if not self.time_ns.shape == self.node.shape == self.idle.shape:
@@ -73,6 +95,23 @@ class NodeLog:
             self._check_transitions()
         if self.unchanged_ns.size:
             self._check_unchanged()
+
+    def _check_types(self) -> None:
+        for name in ("start_ns", "end_ns"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
+                raise NodeLogError(f"Expected {name} to be whole nanoseconds, got {value!r}.")
+        for name, kind, what in (
+            ("time_ns", "i", "whole numbers"),
+            ("node", "i", "whole numbers"),
+            ("idle", "b", "booleans"),
+            ("unchanged_ns", "i", "whole numbers"),
+        ):
+            value = getattr(self, name)
+            if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
+                raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
+        if not isinstance(self.provenance, Mapping):
+            raise NodeLogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
 
     def _check_transitions(self) -> None:
         time, node, idle = self.time_ns, self.node, self.idle

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
+from bftrainer.model.checks import real_number, whole_number
 from bftrainer.model.tuning import TunedRun, TuningSpec
 
-__all__ = ["NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
+__all__ = ["MOST_NODES", "NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
 
 NS_PER_S = 1_000_000_000
+MOST_NODES = 10_000_000
+"""Largest node count of a task: tables over counts have to fit in memory."""
 
 _WHOLE_FIELDS = ("min_nodes", "max_nodes", "gpus_per_node", "submit_ns", "deadline_ns")
 _REAL_FIELDS = ("work", "weight", "grow_cost_s", "shrink_cost_s", "submit_s", "deadline_s")
@@ -50,11 +54,19 @@ class ScalingCurve:
     credit: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name, made, kind in (("nodes", _whole, int), ("throughput", _real, float), ("credit", _real, float)):
+        for name, made, kind in (
+            ("nodes", whole_number, int),
+            ("throughput", real_number, float),
+            ("credit", real_number, float),
+        ):
             values = getattr(self, name)
-            if values is not None and not (type(values) is tuple and set(map(type, values)) <= {kind}):
-                what = "node counts" if name == "nodes" else name
-                object.__setattr__(self, name, tuple(made(what, value) for value in values))
+            if values is None and name == "credit":
+                continue
+            what = "node counts" if name == "nodes" else name
+            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+                raise InvalidTaskError(f"Expected {what} as a list of numbers, got {values!r}.")
+            if not (type(values) is tuple and set(map(type, values)) <= {kind}):
+                object.__setattr__(self, name, tuple(made(what, value, InvalidTaskError) for value in values))
         nodes = self.nodes
         if len(nodes) < 2:
             raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
@@ -69,7 +81,8 @@ class ScalingCurve:
     @classmethod
     def linear(cls, rate_1: float, max_nodes: int) -> ScalingCurve:
         """A curve of `rate_1` work/s on every node, up to `max_nodes`."""
-        return cls((0, max_nodes), (0.0, rate_1 * max_nodes))
+        most, rate = _most_nodes(max_nodes), real_number("rate_1", rate_1, InvalidTaskError)
+        return cls((0, most), (0.0, rate * most))
 
     @classmethod
     def amdahl(cls, rate_1: float, parallel_fraction: float, max_nodes: int) -> ScalingCurve:
@@ -79,11 +92,13 @@ class ScalingCurve:
         ----------
         Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
         """
-        if not 0.0 <= parallel_fraction <= 1.0:
-            raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {parallel_fraction}.")
-        counts = tuple(range(max_nodes + 1))
-        serial = 1.0 - parallel_fraction
-        return cls(counts, (0.0, *(rate_1 / (serial + parallel_fraction / n) for n in counts[1:])))
+        fraction = real_number("parallel_fraction", parallel_fraction, InvalidTaskError)
+        if not 0.0 <= fraction <= 1.0:
+            raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {fraction}.")
+        rate = real_number("rate_1", rate_1, InvalidTaskError)
+        counts = tuple(range(_most_nodes(max_nodes) + 1))
+        serial = 1.0 - fraction
+        return cls(counts, (0.0, *(rate / (serial + fraction / n) for n in counts[1:])))
 
     @property
     def max_nodes(self) -> int:
@@ -103,21 +118,12 @@ class ScalingCurve:
         return np.interp(counts, self.nodes, self.throughput if self.credit is None else self.credit)
 
 
-def _whole(what: str, value: object) -> int:
-    """An integer of Python or numpy as one of Python."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InvalidTaskError(f"Expected {what} to be whole, got {value!r}.")
-    return int(value)
-
-
-def _real(what: str, value: object) -> float:
-    """A number of Python or numpy as one of Python."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InvalidTaskError(f"Expected {what} to be a number, got {value!r}.")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+def _most_nodes(value: object) -> int:
+    """A largest node count, whose tables fit in memory."""
+    most = whole_number("max_nodes", value, InvalidTaskError)
+    if most > MOST_NODES:
+        raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
+    return most
 
 
 def _check_curve(name: str, values: tuple[float, ...], length: int) -> None:
@@ -213,13 +219,17 @@ class TaskSpec:
                 self._refuse(f"Expected {name} to be text, got {value!r}")
         if not isinstance(self.scaling, ScalingCurve):
             self._refuse(f"Expected scaling to be a ScalingCurve, got {self.scaling!r}")
-        for names, made in ((_WHOLE_FIELDS, _whole), (_REAL_FIELDS, _real)):
+        for name, kind in (("tuning", TuningSpec), ("run", TunedRun)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                self._refuse(f"Expected {name} to be a {kind.__name__}, got {value!r}")
+        for names, made in ((_WHOLE_FIELDS, whole_number), (_REAL_FIELDS, real_number)):
             for name in names:
                 value = getattr(self, name)
                 if value is None and name in _OPTIONAL_FIELDS:
                     continue
                 try:
-                    object.__setattr__(self, name, made(name, value))
+                    object.__setattr__(self, name, made(name, value, InvalidTaskError))
                 except InvalidTaskError as fault:
                     self._refuse(str(fault).removesuffix("."))
 
@@ -234,6 +244,8 @@ class TaskSpec:
             self._refuse(
                 f"Expected max_nodes within the scaling curve (to {self.scaling.max_nodes}), got {self.max_nodes}"
             )
+        if self.max_nodes > MOST_NODES:
+            self._refuse(f"Expected max_nodes <= {MOST_NODES:,}, got {self.max_nodes}")
         for name, value in (("work", self.work), ("weight", self.weight)):
             if not (math.isfinite(value) and value > 0):
                 self._refuse(f"Expected {name} > 0, got {value}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
+from bftrainer.model.checks import real_number, whole_number
 
 if TYPE_CHECKING:
     from bftrainer.model.task import TaskSpec
@@ -47,7 +48,7 @@ class TuningSpec:
     Raises
     ------
     InvalidTaskError
-        If a number is out of range, or a name empty.
+        If a field is of another type, a number out of range, or a name empty.
     """
 
     train_trace: str
@@ -64,8 +65,14 @@ class TuningSpec:
     idle_power_w: float | None = None
 
     def __post_init__(self) -> None:
+        for name, made in (
+            *((name, real_number) for name in ("target_metric", "eta", "beta", "idle_power_w")),
+            *((name, whole_number) for name in ("max_epochs", "default_batch_size", "seed")),
+        ):
+            if getattr(self, name) is not None or name not in ("seed", "idle_power_w"):
+                object.__setattr__(self, name, made(f"zeus.{name}", getattr(self, name), InvalidTaskError))
         for name in ("train_trace", "power_trace", "dataset", "network", "optimizer"):
-            if not getattr(self, name):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InvalidTaskError(f"Expected zeus.{name} to be text, got {getattr(self, name)!r}.")
         if not math.isfinite(self.target_metric):
             raise InvalidTaskError(f"Expected a finite zeus.target_metric, got {self.target_metric}.")
@@ -162,4 +169,11 @@ class Tuner(Protocol):
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
         """A run ended that `start` gave; `work_at` is the net work done at each power limit."""
+        ...
+
+    def checkpoint(self, group: str) -> Callable[[], None]:
+        """What brings a group back to where it is now, as if it had neither started nor ended a run since.
+
+        Those of several groups are called last first.
+        """
         ...

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
+from bftrainer.model.checks import checked_names, instances, real_number, whole_number
 from bftrainer.replay.constraints import constrained
 from bftrainer.replay.effects import Effects, Moves, Rules
 from bftrainer.replay.options import OptionTables, answering, objective_name
@@ -44,6 +45,8 @@ class Allocator:
 
     Raises
     ------
+    SettingsError
+        If an argument is of another type, or a task or node is named twice.
     UnknownSolverError
         If nobody registered the solver or the fallback.
     SolverUnavailableError
@@ -69,14 +72,15 @@ class Allocator:
         start_ns: int = 0,
         tuner: Tuner | None = None,
     ) -> None:
+        if not isinstance(settings, Settings):
+            raise SettingsError(f"Expected settings to be Settings, got {settings!r}.")
+        tasks = instances("tasks", tasks, TaskSpec, SettingsError)
         self.settings = settings
-        self.node_names = list(nodes)
-        self._node_number = {name: number for number, name in enumerate(nodes)}
-        self._task_number = {task.name: number for number, task in enumerate(tasks)}
-        if len(self._task_number) != len(tasks):
-            raise SettingsError("Expected unique task names.")
-        self._start_ns = start_ns
-        self._rng = np.random.default_rng(settings.seed)
+        self.node_names = list(checked_names("nodes", nodes, SettingsError))
+        self._number(tasks)
+        if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
+            raise SettingsError("Expected unique task names and unique node names.")
+        self._start_ns = start_ns = whole_number("start_ns", start_ns, SettingsError)
         self._fallback = None if settings.fallback is None else _made(settings.fallback)
         self._solver = self._first_usable()
         self.power_cap_w = settings.power_cap_w
@@ -101,7 +105,7 @@ class Allocator:
             return self._fallback
 
     def on_event(self, *events: Event) -> Decision:
-        """Take in events of one instant and decide.
+        """Take in events of one instant and decide; if that fails, nothing has happened, and it may be tried again.
 
         Parameters
         ----------
@@ -122,12 +126,29 @@ class Allocator:
         SolverError
             If the solver fails and no fallback is set.
         """
-        self.apply(events)
-        return self.decide()[0]
+        state, cap_w, is_first = self.state, self.power_cap_w, self._is_first
+        untune = None if self._tuned is None else self._tuned.checkpoint()
+        try:
+            self.apply(events)
+            return self.decide()[0]
+        except BaseException:  # also an interrupt in the middle of a solve
+            self.state, self.power_cap_w, self._is_first = state, cap_w, is_first
+            del self.node_names[state.owner.size :]
+            self._number(state.specs)
+            if untune is not None:
+                untune()
+            self._tables.clear()  # what was worked out may be about tasks, or runs of them, that are no more
+            raise
+
+    def _number(self, tasks: Sequence[TaskSpec]) -> None:
+        self._node_number = {name: number for number, name in enumerate(self.node_names)}
+        self._task_number = {task.name: number for number, task in enumerate(tasks)}
 
     def apply(self, events: Iterable[Event], time_s: float | None = None) -> Effects:
         """Take in events of one instant without deciding; `time_s` is needed if there are none."""
-        ordered = sorted(events)
+        ordered = sorted(instances("events", events, Event, InputError))
+        if time_s is not None and type(time_s) is not float:
+            time_s = real_number("time_s", time_s, InputError)
         times = {event.time_s for event in ordered} | (set() if time_s is None else {time_s})
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
@@ -223,7 +244,8 @@ class Allocator:
         if is_first and self.settings.initial == INITIAL_EMPTY:
             return self._decision(state, None, None), None
         if is_first and self.settings.initial == INITIAL_RANDOM:
-            self.state, moves = state.adopt_random(self._rng, partial(self._within_cap, state))
+            rng = np.random.default_rng(self.settings.seed)  # here, so that a second try draws the same
+            self.state, moves = state.adopt_random(rng, partial(self._within_cap, state))
             return self._decision(state, moves, None), moves
         problem, limits = self._problem(state)
         result = self._solve(problem)

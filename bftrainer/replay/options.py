@@ -49,6 +49,10 @@ class OptionTables:
         """Drop what is known of a task that ended."""
         self._known.pop(task, None)
 
+    def clear(self) -> None:
+        """Drop all that is known."""
+        self._known.clear()
+
     def has_choice(self, task: int) -> bool:
         """Whether a task may run at several power limits."""
         return len(self._modes.get(task, ())) > 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Objective
+from bftrainer.model.checks import real_number, whole_number
 
 __all__ = ["Settings"]
 
@@ -52,7 +53,7 @@ class Settings:
     Raises
     ------
     SettingsError
-        If a number is out of range or a choice unknown.
+        If a field is of another type, a number out of range or a choice unknown.
     """
 
     objective: Objective
@@ -70,6 +71,7 @@ class Settings:
     pue: float = 1.0
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not (math.isfinite(self.forward_time_s) and self.forward_time_s > 0):
             raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
         if self.max_tasks < 1:
@@ -93,5 +95,30 @@ class Settings:
             ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),
             ("completions", self.completions, ("reported", "noticed")),
         ):
-            if value not in known:
+            if not isinstance(value, str) or value not in known:
                 raise SettingsError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")
+
+    def _check_types(self) -> None:
+        if not callable(self.objective):
+            raise SettingsError(
+                f"Expected objective to be a callable credit(task, counts, now_s), got {self.objective!r}."
+            )
+        if not isinstance(self.solver, str) and not callable(getattr(self.solver, "solve", None)):
+            raise SettingsError(f"Expected solver to be the name of a solver, or one, got {self.solver!r}.")
+        if not isinstance(self.fallback, str | None):
+            raise SettingsError(f"Expected fallback to be the name of a solver, got {self.fallback!r}.")
+        if not isinstance(self.limits, solvers.Limits):
+            raise SettingsError(f"Expected limits to be Limits, got {self.limits!r}.")
+        for name in ("max_tasks", "seed"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), SettingsError))
+        for name in ("forward_time_s", "power_cap_w", "idle_node_w", "pue"):
+            object.__setattr__(self, name, real_number(name, getattr(self, name), SettingsError))
+        limits = replace(
+            self.limits,
+            threads=whole_number("threads of limits", self.limits.threads, SettingsError),
+            time_s=real_number("time_s of limits", self.limits.time_s, SettingsError),
+            gap=real_number("gap of limits", self.limits.gap, SettingsError),
+        )
+        object.__setattr__(self, "limits", limits)
+        if not isinstance(limits.prune, bool):
+            raise SettingsError(f"Expected prune of limits to be true or false, got {limits.prune!r}.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import InvalidTaskError
+from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.model import TaskSpec, Tuner
 from bftrainer.replay.effects import Effects
 from bftrainer.replay.state import ReplayState, Status
@@ -69,11 +69,36 @@ class TunedTasks:
     """
 
     def __init__(self, tuner: Tuner) -> None:
+        for method in ("start", "ended", "checkpoint"):
+            if not callable(getattr(tuner, method, None)):
+                raise SettingsError(f"Expected a tuner with a method {method!r}, got {tuner!r}.")
         self.tuner = tuner
         self.modes: dict[int, tuple[TaskSpec, ...]] = {}
         self._described: dict[int, TaskSpec] = {}
         self._work_at: dict[int, dict[int, float]] = {}
         self._has_choices = False
+        self._undo: dict[str, Callable[[], None]] | None = None
+
+    def checkpoint(self) -> Callable[[], None]:
+        """What brings all back to where it is now: of the tuner, the groups that have changed since."""
+        modes, described, has_choices = dict(self.modes), dict(self._described), self._has_choices
+        work_at = {task: dict(at) for task, at in self._work_at.items()}
+        undo = self._undo = {}
+
+        def bring_back() -> None:
+            """Into the very dictionaries: others hold on to the modes."""
+            self.modes.clear()
+            self.modes.update(modes)
+            self._described, self._work_at, self._has_choices = described, work_at, has_choices
+            for group_back in reversed(undo.values()):
+                group_back()
+
+        return bring_back
+
+    def _changes(self, spec: TaskSpec) -> None:
+        """Remember what a task's group is like before it changes, if it may have to be brought back."""
+        if self._undo is not None and spec.tuning_group not in self._undo:
+            self._undo[spec.tuning_group] = self.tuner.checkpoint(spec.tuning_group)
 
     def after(self, before: ReplayState, state: ReplayState, effects: Effects) -> tuple[ReplayState, Effects]:
         """Learn from runs that ended, and start those of tasks that were admitted or are tried again.
@@ -84,6 +109,7 @@ class TunedTasks:
         ended = {*effects.completed, *effects.retrying}
         for task in effects.tasks.tolist():
             if task in ended and before.specs[task].run is not None:
+                self._changes(before.specs[task])
                 self.tuner.ended(before.specs[task], self._work_at.pop(task, {}))
                 self.modes.pop(task)
         state = self._started(state, (*effects.retrying, *effects.admitted))
@@ -118,6 +144,7 @@ class TunedTasks:
             spec = self._described.setdefault(task, state.specs[task])
             if spec.tuning is None:
                 continue
+            self._changes(spec)
             modes = self.tuner.start(spec)
             if modes:
                 self.modes[task] = modes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import NodeLogError, legible
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability import FORM, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
@@ -82,10 +82,11 @@ def _beside(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
     taken = read_changes(path, _change_columns(path))
     outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
     if outside:
-        warn(
+        note = (
             f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window "
             f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}; they are counted as if they were in it."
         )
+        warn(legible(note))
     return taken
 
 

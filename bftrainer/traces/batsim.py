@@ -15,11 +15,12 @@ import numpy as np
 from bftrainer.errors import HostlistError, LogError, NodeLogError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.traces.csv_node_log import metadata_path
+from bftrainer.traces.documents import json_file
 from bftrainer.traces.hostlist import numbers
 from bftrainer.traces.intervals import Spans, Window, idle_spans
 from bftrainer.traces.inventory import read_inventory
 from bftrainer.traces.log_tables import Row, exact_ns, table_rows
-from bftrainer.traces.native_node_log import declared, metadata, parsed
+from bftrainer.traces.native_node_log import declared, metadata
 from bftrainer.traces.offered import SEEN
 from bftrainer.traces.opening import one_line
 from bftrainer.traces.reading import Reading
@@ -84,7 +85,7 @@ def _beside(path: Path, reading: Reading) -> tuple[str, ...] | None:
     if path == beside or not beside.is_file():
         return None
     try:
-        names, window_ns, _ = declared(str(beside), parsed(str(beside), beside.read_bytes()))
+        names, window_ns, _ = declared(str(beside), json_file(beside, LogError, "metadata in JSON"))
     except NodeLogError as fault:
         raise LogError(str(fault)) from None
     reading.nodes, reading.window_ns, reading.is_exact = names, window_ns, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -68,8 +69,10 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
 def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
     """Seconds from 1970 to these dates, as if there were no zones."""
     try:
-        seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
-    except ValueError:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # a zone is none of what such a time has
+            seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
+    except (ValueError, UserWarning):
         seconds = np.array([_one_local(text) for text in texts], dtype=np.int64)
     bad = (seconds < 0) | (seconds >= _LATEST_S)
     # NumPy takes more for a date than logs write; a look at the separators is enough to tell.

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError
+from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError, legible
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import ChangeTrace, CountTrace
 from bftrainer.traces.availability import first_row, read_availability, tells_nodes
@@ -47,6 +47,9 @@ class Conversion:
     kind: str
     count: int
     warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
 
     def summary(self) -> str:
         """One line for people."""

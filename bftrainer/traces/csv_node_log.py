@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog
-from bftrainer.traces.native_node_log import COLUMNS, Warn, assembled, metadata, parsed, time_column
-from bftrainer.traces.opening import one_line, open_plain
+from bftrainer.traces.documents import json_file
+from bftrainer.traces.native_node_log import COLUMNS, Warn, assembled, metadata, time_column
+from bftrainer.traces.opening import one_line, open_plain, translated
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv as arrow_csv
 
 __all__ = ["metadata_path", "read_csv_node_log", "write_csv_node_log"]
 
@@ -59,7 +62,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     states = _states(path, table["idle"])
     nodes = table["node"].combine_chunks().dictionary_encode()
     beside = metadata_path(path)
-    meta = parsed(str(beside), beside.read_bytes()) if beside.is_file() else None
+    meta = json_file(beside, NodeLogError, "metadata in JSON") if beside.is_file() else None
     labels = tuple(nodes.dictionary.to_pylist())
     index = nodes.indices.to_numpy().astype(np.int32)
     if "" in labels:
@@ -80,26 +83,48 @@ def _table(path: Path) -> pa.Table:
         bad.append((row.number, row.actual_columns))
         return "skip"
 
+    parsing: dict[str, Any] = {"ignore_empty_lines": False}
     try:
-        with open_plain(path) as stream:
-            table = arrow_csv.read_csv(
-                stream,
-                read_options=arrow_csv.ReadOptions(use_threads=False),
-                parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=refuse),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
-                ),
-            )
-    except (pa.ArrowException, OSError, EOFError) as fault:
+        return _without_blank_end(path, _columns(path, arrow_csv.ParseOptions(**parsing)))
+    except (pa.ArrowException, UnicodeDecodeError) as fault:
         detail = str(fault).split("\n", 1)[0]
-        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
+    # What is wrong is found by reading again: rows are shown to a handler as text, which these need not be.
+    _check_text(path)
+    with suppress(pa.ArrowException):
+        _columns(path, arrow_csv.ParseOptions(invalid_row_handler=refuse, **parsing))
+    if bad:
+        raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
+    raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).")
+
+
+def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    with translated(path, NodeLogError), open_plain(path) as stream:
+        table = arrow_csv.read_csv(
+            stream,
+            read_options=arrow_csv.ReadOptions(use_threads=False),
+            parse_options=parsing,
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
+            ),
+        )
     if sorted(table.column_names) != sorted(COLUMNS):
         raise NodeLogError(
             f"{path}:1: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(table.column_names))}."
         )
-    if bad:
-        raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
-    return _without_blank_end(path, table)
+    return table
+
+
+def _check_text(path: Path) -> None:
+    with translated(path, NodeLogError), open_plain(path) as stream:
+        for line, text in enumerate(stream, start=1):
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                got = one_line(text.decode(errors="backslashreplace").rstrip("\r\n"))
+                raise NodeLogError(f"{path}:{line}: Expected text in UTF-8, got '{got}'.") from None
 
 
 def _without_blank_end(path: Path, table: pa.Table) -> pa.Table:

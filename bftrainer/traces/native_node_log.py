@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import NodeLogError, legible
 from bftrainer.model import NodeLog, instant_ns, iso
+from bftrainer.model.node_log import check_node_names
+from bftrainer.traces.documents import parsed_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +107,8 @@ def _assumed(
 ) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
     if not time_ns.size:
         raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-    warn(f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last.")
+    note = f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
+    warn(legible(note))
     return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
 
 
@@ -126,8 +128,12 @@ def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], di
     if odd is not None:
         raise NodeLogError(f"{name}: {'Unknown' if odd in meta else 'Missing'} metadata {odd!r}.")
     nodes, window, provenance = meta["nodes"], meta["window"], meta["provenance"]
-    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
-        raise NodeLogError(f"{name}: Expected nodes to be a list of names.")
+    if not isinstance(nodes, list):
+        raise NodeLogError(f"{name}: Expected nodes to be a list of names, got {nodes!r}.")
+    try:
+        check_node_names(nodes)
+    except NodeLogError as fault:
+        raise NodeLogError(f"{name}: {fault}") from None
     if not isinstance(window, list) or len(window) != 2:
         raise NodeLogError(f"{name}: Expected window to be two times, got {window!r}.")
     if not isinstance(provenance, dict):
@@ -151,10 +157,7 @@ def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
 
 def parsed(name: str, text: str | bytes) -> Any:
     """Metadata, or one field of it, from JSON text."""
-    try:
-        return json.loads(text)
-    except ValueError as fault:
-        raise NodeLogError(f"{name}: Expected metadata in JSON, got something else ({fault}).") from None
+    return parsed_json(name, text, NodeLogError, "metadata in JSON")
 
 
 def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:

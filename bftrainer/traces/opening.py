@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from bftrainer.errors import InputError
+from bftrainer.errors import InputError, escaped
 
 __all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form", "translated"]
 
@@ -76,8 +76,7 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
 
 def one_line(text: object) -> str:
     """Text from a file as it may stand in a message: control characters escaped, cut if long."""
-    shown = str(text)[:200]
-    return shown if shown.isprintable() else shown.encode("unicode_escape").decode()
+    return escaped(str(text)[:200])
 
 
 def suffix_form(path: Path) -> Form | None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog
 from bftrainer.traces.native_node_log import COLUMNS, Warn, assembled, metadata, parsed, time_column
 from bftrainer.traces.opening import one_line
+from bftrainer.traces.parquet_file import TEXT, parquet_file
 from bftrainer.traces.writing import replacing
 
 if TYPE_CHECKING:
@@ -44,27 +46,24 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
         Naming file and row, if columns, types or values are not those of a node log.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    try:
-        with path.open("rb") as file:  # pyarrow cannot spell every name that a file may have
-            table = pq.ParquetFile(file, read_dictionary=["node"]).read()
-    except (pa.ArrowException, OSError) as fault:
-        detail = str(fault).split("\n", 1)[0]
-        raise NodeLogError(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None
-    _check_columns(path, table)
+    with parquet_file(path, NodeLogError, ["node"]) as file:
+        _check_columns(path, file.schema_arrow)
+        table = file.read()
+        table.validate(full=True)  # text that is no UTF-8, for one
+    _check_gaps(path, table)
     nodes = table["node"].combine_chunks() if table.num_rows else pa.array([], pa.string()).dictionary_encode()
     if isinstance(nodes, pa.ChunkedArray):
         nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
     meta = {
-        key.decode().removeprefix(_PREFIX): value
+        key.decode(errors="backslashreplace").removeprefix(_PREFIX): value
         for key, value in (table.schema.metadata or {}).items()
         if key.startswith(_PREFIX.encode())
     }
     return assembled(
         str(path),
         lambda row: f"{path}, row {row + 1}",
-        time_column(table["time"]),
+        _times(path, table["time"]),
         tuple(nodes.dictionary.to_pylist()),
         nodes.indices.to_numpy().astype(np.int32),
         table["idle"].to_numpy().astype(np.bool_),
@@ -73,21 +72,37 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     )
 
 
-def _check_columns(path: Path, table: pa.Table) -> None:
+def _times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    if sorted(table.column_names) != sorted(COLUMNS):
-        raise NodeLogError(
-            f"{path}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(table.column_names))}."
-        )
-    for column, fits, expected in (
-        ("time", pa.types.is_timestamp, "a timestamp"),
-        ("node", lambda kind: pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type), "text"),
-        ("idle", pa.types.is_boolean, "a boolean"),
-    ):
+    try:
+        return time_column(times)
+    except pa.ArrowInvalid:
+        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
+
+
+_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    from pyarrow import types
+
+    if sorted(schema.names) != sorted(COLUMNS):
+        raise NodeLogError(f"{path}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(schema.names))}.")
+
+    def is_text(kind: pa.DataType) -> bool:
+        """Also as categories."""
+        return str(kind.value_type if types.is_dictionary(kind) else kind) in TEXT
+
+    for column, fits in (("time", types.is_timestamp), ("node", is_text), ("idle", types.is_boolean)):
+        kind = schema.field(column).type
+        if not fits(kind):
+            raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {one_line(kind)}.")
+
+
+def _check_gaps(path: Path, table: pa.Table) -> None:
+    for column, expected in _EXPECTED.items():
         values = table[column]
-        if not fits(values.type):
-            raise NodeLogError(f"{path}: Expected {column} to be {expected}, got {values.type}.")
         if values.null_count:
             row = values.is_null().index(True).as_py() + 1
             raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import legible
 from bftrainer.model import NodeLog
 from bftrainer.traces.busy_book import BusyBook, Kind
 from bftrainer.traces.clock import Clock
@@ -119,6 +120,7 @@ class Reading:
 
     def note(self, text: str) -> None:
         """Note once what had to be assumed."""
+        text = legible(text)
         if text not in self.notes:
             self.notes.append(text)
 

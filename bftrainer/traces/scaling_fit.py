@@ -12,9 +12,9 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
+from bftrainer.model.task import MOST_NODES
 from bftrainer.traces.csv_rows import csv_rows
 from bftrainer.traces.opening import one_line
-from bftrainer.traces.task_set import MOST_NODES
 from bftrainer.traces.toml_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import NS_PER_S, StepSeries, instant_ns
-from bftrainer.traces.opening import open_plain
+from bftrainer.traces.opening import open_plain, translated
 
 __all__ = ["CAP_COLUMN", "CARBON_COLUMN", "read_series"]
 
@@ -34,10 +34,11 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
     Raises
     ------
     SettingsError
-        Naming file and line, if a cell is no time or number, times do not increase, or the window is not covered.
+        Naming file and line, if it cannot be read, a cell is no time or number, times do not increase, or the window
+        is not covered.
     """
     times, values = [], []
-    with open_plain(path) as stream:
+    with translated(path, SettingsError), open_plain(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         rows = csv.reader(text, strict=True)
         try:

@@ -11,13 +11,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, suggestion
+from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
+from bftrainer.model.task import MOST_NODES
 
 __all__ = ["AssumedScaling", "Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
-
-MOST_NODES = 10_000_000
-"""Largest node count of a task: tables over counts have to fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,9 @@ class TaskSet:
     warnings: tuple[str, ...] = ()
     sources: tuple[Path, ...] = ()
     assumed_scaling: AssumedScaling | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
 
 
 @dataclass(frozen=True, slots=True)

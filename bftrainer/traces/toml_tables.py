@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InputError, suggestion
-from bftrainer.traces.opening import open_plain, translated
+from bftrainer.traces.documents import toml_file
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -38,12 +37,7 @@ def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
     InputError
         As `error`: if the file cannot be read or is no TOML, or its schema is another one.
     """
-    with translated(path, error), open_plain(path) as stream:
-        text = stream.read()
-    try:
-        content = tomllib.loads(text.decode())
-    except (RecursionError, ValueError) as fault:  # nested too deeply; no TOML, no UTF-8, a number of too many digits
-        raise error(f"{path}: Expected TOML, got something else ({str(fault).partition(';')[0]}).") from None
+    content, _ = toml_file(path, error)
     schema = content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")

@@ -7,8 +7,9 @@ what data-parallel training makes of more, at an unchanged batch size per GPU.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -214,6 +215,23 @@ class GroupTuner:
             group.end(running.name, outcome)
         except TuningError as error:
             self.failures[key] = str(error)
+
+    def checkpoint(self, group: str) -> Callable[[], None]:
+        """As `bftrainer.model.Tuner` says."""
+        kept = copy.deepcopy(self._groups.get(group))
+        attempts, failures = len(self.attempts), dict(self.failures)
+
+        def bring_back() -> None:
+            """Attempts are appended only."""
+            if kept is None:
+                self._groups.pop(group, None)
+            else:
+                self._groups[group] = kept
+            del self.attempts[attempts:]
+            self.failures.clear()
+            self.failures.update(failures)
+
+        return bring_back
 
     def _limits(self, launch: _Launch) -> list[PowerPoint]:
         """Power limits on offer, the chosen one first."""

@@ -164,3 +164,16 @@ def test_busy_servers_are_asked_again():
         client.jobs()
     assert len(answers) == 1
     client.close()
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"detail": ["x", {"loc": 3}, null]}', b'{"detail": {"a": 1}}', b'{"message": ["\\u001b"]}', b"[" * 5000]
+)
+def test_answers_of_any_form(body):
+    """What an error's body says is told as far as it can be read."""
+    transport = httpx.MockTransport(lambda request: httpx.Response(400, content=body, request=request))
+    client = BatchSizeClient("http://server")
+    client._http = httpx.Client(transport=transport, base_url="http://server")
+    with pytest.raises(ServerRequestError, match="was answered 400") as caught:
+        client.jobs()
+    assert str(caught.value).isprintable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
 from bftrainer.experiment import write_run
 from bftrainer.experiment.finished import read_run, read_summary, run_names
+from bftrainer.experiment.page import write_page
 from tests.finished import write_sample_run, write_tuned_run
 
 
@@ -107,12 +109,22 @@ def without_column(name, column):
     return change
 
 
+def with_twice(name, column):
+    """Put a column there a second time."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        pq.write_table(table.append_column(column, table[column]), copy / name)
+
+    return change
+
+
 def with_values(name, column, value):
     """Put one value into all of a column."""
 
     def change(copy):
         table = pq.read_table(copy / name)
-        kind = table[column].type if value is None else pa.string()
+        kind = table[column].type if value is None else None
         values = pa.array([value] * table.num_rows, kind)
         pq.write_table(table.set_column(table.column_names.index(column), column, values), copy / name)
 
@@ -189,13 +201,26 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         ),
         (with_values("tasks.parquet", "submitted", "now"), "Expected each submitted to be a time, got string"),
         (with_values("decisions.parquet", "gap", "wide"), "Expected each gap to be a number, got string"),
+        (with_values("decisions.parquet", "solve_s", float("nan")), "each solve_s to be a finite number, got nan"),
+        (with_values("decisions.parquet", "solve_s", float("-inf")), "each solve_s to be a finite number, got -inf"),
+        (with_values("decisions.parquet", "gap", 1e308), "each gap to be a finite number, got 1e+308"),
+        (
+            with_values("decisions.parquet", "solve_s", None),
+            "each solve_s to be a number of each row, got a row without",
+        ),
+        (with_values("decisions.parquet", "time", None), "each time to be a time of each row, got a row without"),
+        (with_values("allocation.parquet", "node", None), "each node to be a text of each row, got a row without"),
+        (with_values("tasks.parquet", "task", [1]), "each task to be a text of each row, got list"),
+        (with_values("tasks.parquet", "task", b"\xff"), "tasks.parquet: Expected"),
+        (with_twice("tasks.parquet", "work_done"), "Expected one column 'work_done', found 2"),
+        (with_summary(settings={"decide_on": "all", "first_node": "x"}), "settings.first_node"),
+        (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
+        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"), "Expected the step log of a run"),
+        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,nNd\n\xff,\xff\n"), "Expected the step log of a"),
         (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
         (with_summary(window_s=None), "found no 'window_s' in it"),
-        (
-            lambda copy: (copy / "tasks.parquet").unlink(),
-            "tasks.parquet: Expected a table of a finished run, got",
-        ),
-        (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a table"),
+        (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
+        (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
         (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
         (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'nNd'"),
         (lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"), "Expected the step log"),
@@ -217,3 +242,15 @@ def test_places_that_are_no_directories(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunDirectoryError, match="found a file"):
         read_summary(tmp_path / "file")
+
+
+def test_names_that_are_no_text(folder, tmp_path):
+    """A directory may be called anything: its run is shown with escapes, in names as on the page."""
+    odd = tmp_path / os.fsdecode(b"run\xff\x1b[2J-itrOut")
+    shutil.copytree(folder, odd)
+    assert read_run(odd).name == "run\\udcff\\x1b[2J"
+    assert run_names([odd, tmp_path / "other" / odd.name])[0].isprintable()
+    change = with_summary(command=f"bftrainer-replay {odd}", inputs={"node_log": {"path": str(odd), "sha256": "0"}})
+    change(odd)
+    write_page([odd], tmp_path / "page.html", force=False)
+    assert "\\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")

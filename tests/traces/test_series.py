@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import math
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import StepSeries, instant_ns
-from bftrainer.traces.series import read_series
+from bftrainer.traces.series import CAP_COLUMN, read_series
 
 START_NS = instant_ns("2026-01-05")
 
@@ -85,3 +86,14 @@ def test_bad_series(series, text, said):
     with pytest.raises(SettingsError) as refused:
         series(text)
     assert said in str(refused.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    """No file, a directory, and a packed file that was cut off are named as any other fault is."""
+    whole = gzip.compress(b"time,power_w\n" + b"".join(b"%d,1\n" % second for second in range(9999)))
+    (tmp_path / "cut.csv").write_bytes(whole[:-9])
+    (tmp_path / "noise.csv").write_bytes(whole[:20] + b"\xff" * 40)
+    for name in ("absent.csv", ".", "cut.csv", "noise.csv"):
+        with pytest.raises(SettingsError) as caught:
+            read_series(tmp_path / name, CAP_COLUMN, 0, 1.0)
+        assert str(caught.value).startswith(str(tmp_path / name))

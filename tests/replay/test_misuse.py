@@ -1,0 +1,270 @@
+"""The allocator's boundary: values of other types are refused by field, and what fails has not happened."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bftrainer import Allocator, Settings
+from bftrainer.errors import InputError, SolverError
+from bftrainer.model import Event, EventKind, NodeLog, ScalingCurve, TaskSpec, TuningSpec
+from bftrainer.objectives import as_given
+from solvers import Limits
+from solvers.registry import get_solver
+from tests import tuned
+
+CURVE = ScalingCurve.linear(1.0, 4)
+TASK = TaskSpec("J0", 1, 4, 1000.0, CURVE)
+TUNING: dict[str, Any] = {
+    **dict.fromkeys(("train_trace", "power_trace", "dataset", "network", "optimizer"), "x"),
+    "target_metric": 0.5,
+    "max_epochs": 9,
+    "default_batch_size": 8,
+}
+# What is none of it: text for numbers, numbers for text, nothing, and what cannot be hashed or compared.
+ODD = [None, "x", "1", b"n", True, 1, -1, 1.5, math.nan, 10**400, [], ["a"], [["a"]], {}, {"a": 1}, {1.5}, 1j]
+ODD += [object(), Decimal(1), np.array(["a"]), np.array([1, 2]), np.float64(1.5), print, TASK, Event, "\x1b[2J" * 500]
+
+
+def settings(**changes: Any) -> Settings:
+    """Exact decisions."""
+    return Settings(**({"objective": as_given, "solver": "dp"} | changes))
+
+
+def live(**changes: Any) -> Allocator:
+    """An allocator with two nodes, on which its task runs."""
+    given = {"tasks": [TASK], "settings": settings(), "nodes": ["n8", "n9"]} | changes
+    allocator = Allocator(**given)
+    allocator.on_event(Event.join(0.0, "n8", "n9"))
+    return allocator
+
+
+def of_limits(name: str) -> Any:
+    """Settings with limits of which one field is given."""
+    return lambda value: live(settings=settings(limits=Limits(**{name: value})))
+
+
+CALLS = {
+    **{
+        f"allocator {name}": lambda value, name=name: live(**{name: value})
+        for name in ("tasks", "settings", "nodes", "start_ns", "tuner")
+    },
+    "allocator tasks of": lambda value: live(tasks=[TASK, value]),
+    "allocator nodes of": lambda value: live(nodes=["n8", value]),
+    **{
+        f"settings {name}": lambda value, name=name: live(settings=settings(**{name: value}))
+        for name in Settings.__dataclass_fields__
+    },
+    **{f"limits {name}": of_limits(name) for name in Limits.__dataclass_fields__},
+    "event": lambda value: live().on_event(value),
+    "events": lambda value: live().apply(value),
+    "one of events": lambda value: live().on_event(Event.join(1.0, "n1"), value),
+    "time of none": lambda value: live().apply([], value),
+    **{
+        f"event {name}": lambda value, name=name: live().on_event(
+            Event(**({"time_s": 1.0, "kind": EventKind.JOIN} | {name: value}))
+        )
+        for name in Event.__dataclass_fields__
+    },
+    "join": lambda value: live().on_event(Event.join(1.0, value)),
+    "leave": lambda value: live().on_event(Event.leave(1.0, value)),
+    "completion": lambda value: live().on_event(Event.completion(1.0, value)),
+    "submission": lambda value: live().on_event(Event.submission(1.0, value)),
+    "power cap": lambda value: live().on_event(Event.power_cap(1.0, value)),
+    **{
+        f"task {name}": lambda value, name=name: TaskSpec(
+            **({"name": "J", "min_nodes": 1, "max_nodes": 2, "work": 1.0, "scaling": CURVE} | {name: value})
+        )
+        for name, field in TaskSpec.__dataclass_fields__.items()
+        if field.init
+    },
+    **{
+        f"curve {name}": lambda value, name=name: ScalingCurve(
+            **({"nodes": (0, 1), "throughput": (0.0, 1.0)} | {name: value})
+        )
+        for name in ScalingCurve.__dataclass_fields__
+    },
+    "linear rate": lambda value: ScalingCurve.linear(value, 2),
+    "linear nodes": lambda value: ScalingCurve.linear(1.0, value),
+    "amdahl rate": lambda value: ScalingCurve.amdahl(value, 0.5, 2),
+    "amdahl fraction": lambda value: ScalingCurve.amdahl(1.0, value, 2),
+    "amdahl nodes": lambda value: ScalingCurve.amdahl(1.0, 0.5, value),
+    **{
+        f"tuning {name}": lambda value, name=name: TuningSpec(**(TUNING | {name: value}))
+        for name in TuningSpec.__dataclass_fields__
+    },
+    **{
+        f"log {name}": lambda value, name=name: NodeLog(
+            **(
+                {"nodes": ("a",), "start_ns": 0, "end_ns": 9}
+                | {"time_ns": np.array([1]), "node": np.array([0]), "idle": np.array([True])}
+                | {name: value}
+            )
+        )
+        for name in NodeLog.__dataclass_fields__
+    },
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_values_of_other_types(call):
+    """Each is taken for what it is, or refused in one line: nothing else is raised."""
+    messages = []
+    for value in ODD:
+        try:
+            call(value)
+        except (InputError, SolverError) as error:
+            messages.append(str(error))
+    assert messages
+    assert all(said.isprintable() and 0 < len(said) <= 500 for said in messages)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Event.join(0.0, ["a", "b"]), "nodes of an event to be names, got ['a', 'b'] among them"),
+        (lambda: Event.join("0", "a"), "time_s of an event to be a number, got '0'"),
+        (lambda: Event(0.0, EventKind.LEAVE, nodes="abc"), "nodes of an event to be names, got 'abc'"),
+        (lambda: Event.completion(0.0, None), "tasks of an event to be names, got None among them"),
+        (lambda: Event.submission(0.0, "J0"), "spec of an event to be a TaskSpec, got 'J0'"),
+        (lambda: Event(0.0, 1), "kind of an event to be an EventKind, got 1"),
+        (lambda: settings(seed="1"), "seed to be whole, got '1'"),
+        (lambda: settings(limits=Limits(threads=1.0)), "threads of limits to be whole, got 1.0"),
+        (lambda: settings(objective="throughput"), "objective to be a callable"),
+        (lambda: Allocator([TASK], {}), "settings to be Settings, got {}"),
+        (lambda: Allocator(["J0"], settings()), "tasks to be a sequence of TaskSpec, got 'J0' among them"),
+        (lambda: Allocator([], settings(), ["a", "a"]), "unique node names"),
+        (lambda: ScalingCurve(3, (0.0,)), "node counts as a list of numbers, got 3"),
+        (lambda: TaskSpec("J", 1, 10**12, 1.0, ScalingCurve.linear(1.0, 4)), "max_nodes within the scaling curve"),
+        (lambda: ScalingCurve.amdahl(1.0, 0.5, 10**12), "max_nodes <= 10,000,000, got 1000000000000"),
+        (lambda: TaskSpec("J", 1, 4, 1.0, CURVE, tuning=3), "tuning to be a TuningSpec, got 3 (task J)"),
+    ],
+)
+def test_the_field_is_named(made, said):
+    """With what it should be, and what it was."""
+    with pytest.raises(InputError) as caught:
+        made()
+    assert said in str(caught.value)
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    """They are what arrays give."""
+    event = Event(np.float64(1.5), EventKind.JOIN, nodes=np.array(["a"]), power_cap_w=np.int64(3))
+    assert (type(event.time_s), event.nodes, event.power_cap_w) == (float, ("a",), 3.0)
+    assert type(settings(seed=np.int64(3)).seed) is int
+
+
+# --- what fails has not happened -------------------------------------------------------------------------------------
+
+
+class Failing:
+    """The dynamic programme, but for the decisions that are to fail."""
+
+    name, exact, extra_rows, capacities, requires = "failing", True, False, True, ()
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.fails = False
+
+    def solve(self, problem: Any, limits: Limits) -> Any:
+        if self.fails:
+            raise self.error
+        return get_solver("dp").solve(problem, limits)
+
+
+def facts(allocator: Allocator) -> Any:
+    """All that an allocator knows, as values."""
+    state = allocator.state
+    arrays = (state.owner, state.status, state.active, state.counts, state.work, state.progress, state.pending)
+    return (
+        [array.tolist() for array in arrays],
+        [(spec.name, spec.run and (spec.run.attempt, spec.run.batch_size)) for spec in state.specs],
+        (state.time_s, state.pool, allocator.power_cap_w, list(allocator.node_names)),
+    )
+
+
+def shown(decision: Any) -> Any:
+    """A decision but for how long it took."""
+    return (decision.time_s, decision.tasks, decision.before, decision.after, decision.added, decision.removed,
+            decision.batch_sizes, decision.power_limits_w)  # fmt: skip
+
+
+OTHER = TaskSpec("J1", 1, 4, 50.0, CURVE)
+HISTORY = [
+    [Event.join(5.0, "a", "b", "c"), Event.submission(5.0, OTHER)],
+    [Event.leave(9.0, "n9", "a"), Event.join(9.0, "d")],
+    [Event.completion(12.0, "J0")],
+    [Event.submission(20.0, TaskSpec("J2", 1, 2, 5.0, CURVE)), Event.join(20.0, "n9")],
+]
+ERRORS = pytest.mark.parametrize("error", [SolverError("no"), KeyboardInterrupt(), ZeroDivisionError()])
+
+
+def replayed(allocator: Allocator, solver: Failing, history: Any, *, failing: bool) -> list[Any]:
+    """Decisions of a history; each of its events fails at first, if so wanted."""
+    decisions = []
+    for events in history:
+        if failing:
+            before = facts(allocator)
+            solver.fails = True
+            with pytest.raises((SolverError, KeyboardInterrupt)):
+                allocator.on_event(*events)
+            assert facts(allocator) == before
+            # Others may come instead of them.
+            with pytest.raises((SolverError, KeyboardInterrupt)):
+                allocator.on_event(Event.join(events[0].time_s, "other"))
+            assert facts(allocator) == before
+        solver.fails = False
+        decisions.append(shown(allocator.on_event(*events)))
+    return [*decisions, facts(allocator)]
+
+
+@ERRORS
+@pytest.mark.parametrize("initial", ["solve", "random"])
+def test_a_failed_event_has_not_happened(error, initial):
+    """Nothing changes, and a second try decides as if the first had not been."""
+    ends = []
+    for failing in (False, True):
+        solver = Failing(error)
+        allocator = live(settings=settings(solver=solver, initial=initial, seed=3), start_ns=0)
+        ends.append(replayed(allocator, solver, HISTORY, failing=failing))
+    assert ends[0] == ends[1]
+
+
+def test_a_failed_random_allocation_has_not_happened():
+    """The draw is the same when it is tried again."""
+    task = TaskSpec("J1", 1, 4, 1000.0, CURVE)
+    joins = Event.join(0.0, *"abcdef")
+    drawn = []
+    for failing in (False, True):
+        allocator = Allocator([TASK, task], settings(initial="random", seed=5))
+        if failing:
+            within, allocator._within_cap = allocator._within_cap, None  # type: ignore[method-assign, assignment]
+            with pytest.raises(TypeError):
+                allocator.on_event(joins)
+            allocator._within_cap = within  # type: ignore[method-assign]
+        drawn.append(shown(allocator.on_event(joins)))
+    assert drawn[0] == drawn[1]
+
+
+@ERRORS
+def test_a_tuner_forgets_what_has_not_happened(error):
+    """Runs that a failed event ended or started were never told to it: the group learns the same, draws included."""
+    tasks = tuned.recurrences(6, most=2)
+    ends = []
+    for failing in (False, True):
+        solver, tuner = Failing(error), tuned.tuner(tasks, power_options="all")
+        allocator = Allocator(tasks, settings(solver=solver, max_tasks=2), tuner=tuner)
+        allocator.on_event(Event.join(0.0, "n1", "n2", "n3"))
+        decisions: list[Any] = []
+        for step in range(4):
+            running = [allocator.state.specs[task].name for task in allocator.state.active.tolist()]
+            time_s = 1e4 * (step + 1)
+            history = [[Event.completion(time_s, running[0]), Event.power_cap(time_s, 1e9)]]
+            decisions += replayed(allocator, solver, history, failing=failing)
+        ends.append((decisions, tuner.attempts, tuner.failures))
+    assert ends[0] == ends[1]
+    assert len(ends[0][1]) >= 4

@@ -1,0 +1,76 @@
+"""Messages are one line that a terminal shows as it is, whatever files hold and are called."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from bftrainer.errors import InputError, TuningInputError, UnsupportedScalingError, legible
+from bftrainer.traces import read_node_log, read_task_set
+from bftrainer.traces.import_settings import ImportSettings
+from bftrainer.traces.reading import Reading
+from bftrainer.traces.task_set import TaskSet
+
+CLEAR = "\x1b[2J"
+
+
+@pytest.mark.parametrize("kind", [InputError, TuningInputError, UnsupportedScalingError])
+def test_errors_hold_no_control_characters(kind):
+    """Escape sequences, line ends and bytes that are no text are spelt out; letters of all languages stay."""
+    error = kind(f"Jülich\n{CLEAR}\udcff\u202e 節点.csv:3: Expected \tx.")
+    said = "Jülich\\n\\x1b[2J\\udcff\\u202e 節点.csv:3: Expected \\tx."
+    assert str(error) == said
+    assert f"{error}" == said
+    assert str(copy.copy(error)) == str(pickle.loads(pickle.dumps(error))) == said
+
+
+def test_long_messages_keep_the_file_and_the_reason():
+    """Of a message over 500 characters the middle goes: of the place, and of what was found there."""
+    place, got = f"/{'deep/' * 200}log.csv:812", "'" + "9" * 5000 + "'"
+    said = str(InputError(f"{place}: Expected idle to be 0 or 1, got {got}. Did you mean 1?"))
+    assert len(said) == 500
+    assert "/log.csv:812: Expected idle to be 0 or 1, got '999" in said
+    assert said.startswith("/deep/")
+    assert said.endswith("999'. Did you mean 1?")
+
+
+@pytest.mark.parametrize("message", ["x" * 501, "\x00" * 400, "\U000e0001" * 499, "a: " + "\x1b" * 10_000])
+def test_no_message_is_longer_than_500_characters(message):
+    """Also where it names no place, and where escapes take more room than what they stand for."""
+    said = legible(message)
+    assert len(said) == 500
+    assert said.isprintable()
+
+
+def test_short_messages_stay_as_they_are():
+    """Up to 500 characters that can be printed."""
+    assert legible("é" * 500) == "é" * 500
+
+
+def test_notes_are_legible_too(tmp_path):
+    """What is noted of a file with such a name, by the readers as by the imports."""
+    heard: list[str] = []
+    path = tmp_path / f"{CLEAR}.csv"
+    path.write_text("time,node,idle\n2021-01-01T00:00:00Z,a,1\n2021-01-01T01:00:00Z,a,0\n")
+    read_node_log(path, warn=heard.append)
+    reading = Reading.begun(ImportSettings())
+    reading.note(f"{CLEAR} is no zone")
+    heard += [*reading.notes, *TaskSet((), (CLEAR,)).warnings]
+    assert len(heard) == 3
+    assert all("\\x1b[2J" in note and note.isprintable() for note in heard)
+
+
+def test_values_from_files(tmp_path):
+    """A name in a task set that would clear the screen, and one that fills it."""
+    path = tmp_path / "tasks.toml"
+    for name in ("\\u001b[2J", "x" * 100_000):
+        path.write_text(f'schema = 1\n[[task]]\nname = "{name}"\nmin_nodes = 9\nmax_nodes = 1\nwork = 1.0\n')
+        with pytest.raises(InputError) as caught:
+            read_task_set(path)
+        said = str(caught.value)
+        assert said.isprintable()
+        assert len(said) <= 500
+        assert "tasks.toml, task " in said
+        assert said.endswith("Expected min_nodes <= max_nodes, got 9 > 1.")
