@@ -152,7 +152,7 @@ def test_a_program_ends_where_no_scheduler_is(address):
     assert done.stderr == ""
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
