@@ -50,7 +50,7 @@ def print_table(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*map(escaped, row))  # names come from files
+        table.add_row(*("\n".join(map(escaped, cell.split("\n"))) for cell in row))  # names come from files
     fits = widths is None and sys.stdout.isatty()
     console = Console(markup=False, highlight=False, width=None if fits else FILE_WIDTH)
     console.print(table)

@@ -21,6 +21,8 @@ POLICIES: Mapping[str, Any] = {
     "grid": GridSearch,
     "ucb": UCB,
 }
+# What says each choice on standard output unless told not to.
+_QUIET: Mapping[str, dict[str, bool]] = {name: {"verbose": False} for name in ("zeus", "gts")}
 _MADE: Mapping[str, Callable[[int, int], BatchSizeOptimizer]] = {
     "zeus": lambda seed, window: PruningGTSBatchSizeOptimizer(window_size=window, seed=seed, verbose=False),
     "gts": lambda seed, window: GTSBatchSizeOptimizer(  # noqa: ARG005
@@ -71,7 +73,7 @@ def restored_policy(kept: Mapping[str, Any]) -> BatchSizeOptimizer:
         If it is damaged.
     """
     try:
-        policy: BatchSizeOptimizer = POLICIES[kept["name"]].from_dict(kept["state"])
+        policy: BatchSizeOptimizer = POLICIES[kept["name"]].from_dict(kept["state"], **_QUIET.get(kept["name"], {}))
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
         raise JournalError(f"Expected the state of a policy, got something else ({fault!r}).") from None
     return policy

@@ -46,6 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def call(here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """`call("replay", "-Tfwd", 10)` runs `bftrainer replay -Tfwd 10` in this process, as the entry point does."""
     del here
+    monkeypatch.delenv("COLUMNS", raising=False)  # lines are as long as they are, unless a test says otherwise
 
     def run(*words: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["bftrainer", *map(str, words)])

@@ -30,7 +30,9 @@ def runs(summary, tmp_path):
             log = {"path": f"/data/logs of {number}/summit-idle-nodes.parquet", "sha256": f"{number:064}"}
             change = {"inputs": summary["inputs"] | {"node_log": log}, "work_done": 1e9 + 1234.5 * number}
             change["settings"] = summary["settings"] | {"forward_time_s": 10.0 + number}
-            (path / "summary.json").write_text(json.dumps(summary | change | {"tasks_completed": number}))
+            (path / "summary.json").write_text(
+                json.dumps(summary | change | {"tasks_completed": number, "tasks_started": 20})
+            )
             paths.append(path)
         return paths
 

@@ -60,7 +60,7 @@ def whole(published: Path) -> RunResult:
 )
 def test_efficiency(published, first_nodes, max_tasks, decide_on):
     """U and the losses on the first 1,024 nodes are within 0.02 of an independent computation."""
-    read = {"node_log": first_nodes.log, "tasks": first_nodes.tasks, "skip_events": 0}
+    read = {"node_log": first_nodes.log, "tasks": first_nodes.tasks, "scalability": None, "skip_events": 0}
     settings = config(published, **read, forward_time_s=120.0, max_tasks=max_tasks, decide_on=decide_on)
     summary = run_replay(config=settings).summary()
     expected = EFFICIENCY[max_tasks][decide_on == "nodes"]

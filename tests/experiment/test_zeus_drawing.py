@@ -97,5 +97,5 @@ def test_what_is_in_the_way(trace, tmp_path):
 def test_without_matplotlib(monkeypatch, tmp_path):
     """What is missing is told before anything is simulated, with how to get it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SettingsError, match=r"Expected matplotlib for figures, found none; try pip install"):
+    with pytest.raises(SettingsError, match=r"no matplotlib here.*\[report\]"):
         plan_figures(tmp_path / "figures", "svg", [Simulation(PAGES, 5)], fronts=True, force=False)

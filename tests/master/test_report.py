@@ -29,7 +29,7 @@ GARBAGE = {
     "empty": ("", "Expected JSON, got something else"),
     "cut off": ('{"energy": 1', "Expected JSON, got something else"),
     "binary": (b"\xff\xfe\x00", "Expected JSON, got something else"),
-    "deep": ("[" * 100_000, "Expected JSON, got something else"),
+    "deep": ("[" * 100_000, "Expected JSON of at most 100 levels, got more"),
     "large": (" " * 2_000_000, "Expected a report of at most 1,048,576 bytes, got a larger file."),
     "list": ("[1]", "Expected an object, got [1]."),
     "no verdict": ('{"energy": 1, "time": 1}', "Missing key 'reached'."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +105,9 @@ class TwoLimits:
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:  # noqa: ARG002
         raise AssertionError("no run ends here")
+
+    def checkpoint(self, group: str) -> Callable[[], None]:  # noqa: ARG002
+        return lambda: None
 
 
 def test_objectives_see_all_limits_on_offer():
