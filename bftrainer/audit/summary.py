@@ -21,6 +21,7 @@ __all__ = ["check_summary"]
 J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be worked out again"
 DEDICATED = "takes replays on constant pools, whose decisions no run records"
+SIZES = "what the solver was given is not recorded, only how large it was"
 UNKNOWN = "not known to this audit"
 _ABSENT = object()
 # Keys that other parts go by.
@@ -68,6 +69,9 @@ def check_summary(record: Record, books: Books, carbon: Series | None) -> list[P
         rest.leave_out(f"summary.json {', '.join(names)}: {why}", len(names))
     if absent:
         rest.leave_out(f"summary.json {', '.join(absent)}: not in it", len(absent))
+    sizes = [name for name in ("model_rows", "model_columns") if record.decisions and name in record.decisions[0]]
+    if sizes:
+        rest.leave_out(f"decisions.parquet, columns {', '.join(sizes)}: {SIZES}", len(sizes))
     for name in record.unknown:
         rest.leave_out(f"{name}: {UNKNOWN}")
     return [part, rest]
@@ -230,6 +234,9 @@ def _decisions(record: Record) -> dict[str, Any]:
         counted = Counter(row["decided_by"] for row in rows)
         # All ways to settle a decision may be listed, also those that none was settled by.
         found["decided_by"] = {name: counted[name] for name in {*counted, *record.summary["decided_by"]}}
+    if rows and "backend_s" in rows[0]:
+        asked_s = [row["backend_s"] for row in rows if row["backend_s"] is not None]
+        found |= {"backend_asked": len(asked_s), "backend_s": math.fsum(asked_s)}
     return found
 
 

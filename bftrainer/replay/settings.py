@@ -103,10 +103,10 @@ class Settings:
             raise SettingsError(
                 f"Expected objective to be a callable credit(task, counts, now_s), got {self.objective!r}."
             )
-        if not isinstance(self.solver, str) and not callable(getattr(self.solver, "solve", None)):
-            raise SettingsError(f"Expected solver to be the name of a solver, or one, got {self.solver!r}.")
-        if not isinstance(self.fallback, str | None):
-            raise SettingsError(f"Expected fallback to be the name of a solver, got {self.fallback!r}.")
+        for name, solver in (("solver", self.solver), ("fallback", self.fallback)):
+            is_none = solver is None and name == "fallback"
+            if not (is_none or isinstance(solver, str) or callable(getattr(solver, "solve", None))):
+                raise SettingsError(f"Expected {name} to be the name of a solver, or one, got {solver!r}.")
         if not isinstance(self.limits, solvers.Limits):
             raise SettingsError(f"Expected limits to be Limits, got {self.limits!r}.")
         for name in ("max_tasks", "seed"):
