@@ -30,7 +30,6 @@ _READ = frozenset(("settings", "inputs"))
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
     **dict.fromkeys(("command", "versions"), "only says how the run was made"),
-    "assumed_scaling": "says in words what the setting scaling says",
     "failures": "reasons in words; tasks_failed counts them",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),
@@ -51,9 +50,15 @@ _HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions a
 def check_summary(record: Record, books: Books, carbon: Series | None) -> list[Part]:
     """All keys of the summary: those that follow from the books, and what does not."""
     part = Part("summary.json adds up")
+    if "assumed_scaling" in record.summary:
+        law, assumed = record.settings.get("scaling"), [each for each in books.accounts.values() if each.task.assumed]
+        right = (law is None) == (not assumed)
+        part.expect(right, "settings.scaling: {} recorded, {} tasks without their own", law, len(assumed))
     rest = Part("what else the run wrote")
     found = _all(record, books, carbon)
     scale = sum(account.gross for account in books.accounts.values())
+    if isinstance(record.summary.get("assumed_scaling"), dict):
+        rest.leave_out("summary.json assumed_scaling: its note in words, and whether its law was asked for")
     absent = []
     for name, figure in _flat(found).items():
         recorded = _at(record.summary, name)
@@ -113,6 +118,7 @@ def _all(record: Record, books: Books, carbon: Series | None) -> dict[str, Any]:
         "events": len(record.steps),
         **pool,
         **_tasks(record, pool["used_node_s"]),
+        "assumed_scaling": _assumed(record, books),
         **_decisions(record),
         "wall_s": wall_s,
         "solve_wall_share": math.fsum(solve_s) / wall_s if wall_s else None,
@@ -212,6 +218,22 @@ def _tasks(record: Record, node_s: float) -> dict[str, Any]:
         "rescales": rescales,
         "preemptions_per_node_hour": _ratio(preemptions * 3600.0, node_s),
         "rescales_per_node_hour": _ratio(rescales * 3600.0, node_s),
+    }
+
+
+def _assumed(record: Record, books: Books) -> dict[str, Any] | None:
+    """What was assumed of tasks without a scaling of their own, and the figures that may rest on it."""
+    tasks = [account.task for account in books.accounts.values() if account.task.assumed]
+    if not tasks:
+        return None
+    recorded = record.summary.get("assumed_scaling")
+    said = recorded if isinstance(recorded, dict) else {}
+    return {
+        **said,
+        "model": record.settings.get("scaling"),
+        "work_per_s_on_one_node": float(tasks[0].rate[1]),
+        "tasks": len(tasks),
+        "figures": [name for name in said.get("figures", ()) if record.summary.get(name) is not None],
     }
 
 

@@ -56,7 +56,7 @@ class Step:
 class Timeline:
     """Collects intervals and steps, and meters what tuned tasks draw.
 
-    With `noticed`, completions are no events of their own: tasks that are found done at one idle since their work ended.
+    With `noticed`, completions are no events of their own: tasks found done at one idle since they had done it.
     """
 
     def __init__(self, start_ns: int, idle_w: float, *, noticed: bool = False) -> None:
