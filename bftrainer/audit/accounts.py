@@ -59,14 +59,23 @@ def modes_of(task: Task, run: Run) -> list[Mode]:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a tuned task draws from an instant on: `(seconds from then, watts, whether it trains)`, ascending."""
+    """What a tuned task draws from an instant on: `(seconds from then, watts, whether it trains)`, ascending.
+
+    `idle_w` is what its nodes draw together while it does not train.
+    """
 
     steps: list[tuple[float, float, bool]]
+    idle_w: float
 
     def at(self, after_s: float) -> float:
         """Watts so long after the instant."""
         begun = [watts for begin, watts, _ in self.steps if begin <= after_s]
         return begun[-1] if begun else self.steps[0][1]
+
+    def until(self, done_s: float) -> Draw:
+        """The same, if its work is done so long after the instant: its nodes idle from then on."""
+        begun = [step for step in self.steps if step[0] < done_s]
+        return Draw([*begun, (done_s, self.idle_w, False)], self.idle_w)
 
 
 @dataclass
@@ -96,6 +105,7 @@ class Account:
     train_s: float = 0.0
     rescaling_s: float = 0.0  # from the last instant on
     lost_s: float = 0.0  # of rescaling, by nodes lost at this instant
+    beyond_s: float = 0.0  # of the time since the last instant, by which all work of the run had been done
     work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
@@ -130,7 +140,7 @@ class Account:
         self.rescale_cost += self.pending
         self.node_s += elapsed_ns / NS * self.count
         self._book(gross - self.pending)
-        self.pending = self.rescaling_s = self.lost_s = 0.0
+        self.pending = self.rescaling_s = self.lost_s = self.beyond_s = 0.0
 
     def _book(self, net: float) -> None:
         self.progress += net
@@ -149,6 +159,7 @@ class Account:
     def end(self) -> None:
         """All work of the run is done; what was done beyond it does not count."""
         beyond = self.progress - self.mode.work
+        self.beyond_s = beyond / self.rate if self.rate > 0.0 else 0.0
         self.gross -= beyond
         self._book(-beyond)
         self.count, self.rate = 0, 0.0
@@ -192,14 +203,14 @@ class Account:
         """What its nodes draw from the last instant on: idle while it rescales, then profiling, then training."""
         mode, idle_w = self.mode, self.count * self.idle_w(pool_idle_w)
         if not self.rate > 0.0:
-            return Draw([(0.0, idle_w, False)])
+            return Draw([(0.0, idle_w, False)], idle_w)
         # Costs may take progress below 0: of a run that profiles nothing that is no profiling.
         left_s = max(0.0, mode.profiled_work - self.progress) / self.rate if mode.profiled_work else 0.0
         steps = [(0.0, idle_w, False)] if self.rescaling_s else []
         if left_s:
             steps.append((self.rescaling_s, float(mode.profiling_w[self.count]), True))
         steps.append((self.rescaling_s + left_s, float(mode.train_w[self.count]), True))
-        return Draw(steps)
+        return Draw(steps, idle_w)
 
     def most_w(self, mode: Mode, count: int) -> float:
         """The most that so many nodes may draw until the next event, also while it rescales if it says what then."""

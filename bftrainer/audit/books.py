@@ -88,7 +88,7 @@ class Books:
         self.groups = {group.name: group for group in groups}
         self.attempts: list[Attempt] = []
         self.nodes = Pool(log, list(self.accounts))
-        self.time = Timeline(settings.start_ns, settings.idle_w)
+        self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
         self._opened = False
         self._recorded_times = sorted(row["time"] for row in records.steps)

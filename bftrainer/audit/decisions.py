@@ -25,6 +25,8 @@ _STOPS = {
     "incumbent": ("optimal", "time_limit", "heuristic"),
     "kept": ("time_limit",),
 }
+# Who may have settled a decision.
+_SETTLERS = ("trivial", "dominance", "search", "backend", "kept")
 LARGE = "there is too much to enumerate to tell"
 
 
@@ -165,9 +167,29 @@ class Judge:
 
     def _marks(self, row: dict[str, Any]) -> None:
         held, stop, where = row["held"], row["stop_reason"], f"event {row['event']}"
-        self.marks.expect(row["solver"] in self.rules.solvers, "{}: {} answered", where, row["solver"])
+        own = next((name for name in self.rules.solvers if ":" in name), None)
+        if own is None or row["solver"] in self.rules.solvers:
+            self.marks.expect(row["solver"] in self.rules.solvers, "{}: {} answered", where, row["solver"])
+        else:
+            self.marks.leave_out(f"who answered, as {own} gives its answers what name it likes")
         self.marks.expect(stop in _STOPS.get(held, ()), "{}: {} held, stopped by {}", where, held, stop)
         self.marks.expect((row["objective"] is None) == (held == "kept"), "{}: {} of {}", where, row["objective"], held)
+        if "decided_by" in row:
+            self._settled(row, where)
+
+    def _settled(self, row: dict[str, Any], where: str) -> None:
+        """Who settled a decision, against what was held and whether the backend was asked; older runs do not tell."""
+        by, held, asked_s = row["decided_by"], row["held"], row.get("backend_s")
+        right = by in _SETTLERS and (by == "kept") == (held == "kept")
+        self.marks.expect(right, "{}: {} held, decided by {}", where, held, by)
+        if "backend_s" not in row:
+            return
+        self.marks.expect(asked_s is not None or by != "backend", "{}: decided by a backend that was not asked", where)
+        within = asked_s is None or 0.0 <= asked_s <= row["solve_s"]
+        self.marks.expect(within, "{}: {} s within the backend, of {} s", where, asked_s, row["solve_s"])
+        sizes = [row[name] for name in ("model_rows", "model_columns") if row.get(name) is not None]
+        sound = not sizes or (asked_s is not None and len(sizes) == 2 and min(sizes) >= 0)
+        self.marks.expect(sound, "{}: a model of {} rows and columns, {} s within the backend", where, sizes, asked_s)
 
     def _kept(self, row: dict[str, Any], accounts: list[Account], spare_w: float | None) -> None:
         """Without an answer tasks keep what they can run on, as far as the cap allows."""

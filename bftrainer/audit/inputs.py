@@ -89,6 +89,7 @@ class Task:
     gpus: int = 1
     own_credit: bool = False
     tuned: dict[str, Any] | None = None
+    assumed: bool = False  # whether it scales by a law, as nobody says how it does
 
     def speed(self, count: int) -> float:
         """Work per second on so many nodes: none on fewer than the least, no more than on the most."""
@@ -255,6 +256,7 @@ def _task(record: dict[str, Any], curve: dict[str, Any] | None, law: str | None,
         gpus=int(record.get("gpus_per_node", 1)),
         own_credit=bool(curve and curve.get("credit")),
         tuned=tuned,
+        assumed=not curve,
     )
 
 

@@ -21,6 +21,7 @@ __all__ = ["check_summary"]
 J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be worked out again"
 DEDICATED = "takes replays on constant pools, whose decisions no run records"
+SIZES = "what the solver was given is not recorded, only how large it was"
 UNKNOWN = "not known to this audit"
 _ABSENT = object()
 # Keys that other parts go by.
@@ -29,7 +30,6 @@ _READ = frozenset(("settings", "inputs"))
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
     **dict.fromkeys(("command", "versions"), "only says how the run was made"),
-    "assumed_scaling": "says in words what the setting scaling says",
     "failures": "reasons in words; tasks_failed counts them",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),
@@ -50,9 +50,15 @@ _HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions a
 def check_summary(record: Record, books: Books, carbon: Series | None) -> list[Part]:
     """All keys of the summary: those that follow from the books, and what does not."""
     part = Part("summary.json adds up")
+    if "assumed_scaling" in record.summary:
+        law, assumed = record.settings.get("scaling"), [each for each in books.accounts.values() if each.task.assumed]
+        right = (law is None) == (not assumed)
+        part.expect(right, "settings.scaling: {} recorded, {} tasks without their own", law, len(assumed))
     rest = Part("what else the run wrote")
     found = _all(record, books, carbon)
     scale = sum(account.gross for account in books.accounts.values())
+    if isinstance(record.summary.get("assumed_scaling"), dict):
+        rest.leave_out("summary.json assumed_scaling: its note in words, and whether its law was asked for")
     absent = []
     for name, figure in _flat(found).items():
         recorded = _at(record.summary, name)
@@ -68,6 +74,9 @@ def check_summary(record: Record, books: Books, carbon: Series | None) -> list[P
         rest.leave_out(f"summary.json {', '.join(names)}: {why}", len(names))
     if absent:
         rest.leave_out(f"summary.json {', '.join(absent)}: not in it", len(absent))
+    sizes = [name for name in ("model_rows", "model_columns") if record.decisions and name in record.decisions[0]]
+    if sizes:
+        rest.leave_out(f"decisions.parquet, columns {', '.join(sizes)}: {SIZES}", len(sizes))
     for name in record.unknown:
         rest.leave_out(f"{name}: {UNKNOWN}")
     return [part, rest]
@@ -109,6 +118,7 @@ def _all(record: Record, books: Books, carbon: Series | None) -> dict[str, Any]:
         "events": len(record.steps),
         **pool,
         **_tasks(record, pool["used_node_s"]),
+        "assumed_scaling": _assumed(record, books),
         **_decisions(record),
         "wall_s": wall_s,
         "solve_wall_share": math.fsum(solve_s) / wall_s if wall_s else None,
@@ -211,6 +221,22 @@ def _tasks(record: Record, node_s: float) -> dict[str, Any]:
     }
 
 
+def _assumed(record: Record, books: Books) -> dict[str, Any] | None:
+    """What was assumed of tasks without a scaling of their own, and the figures that may rest on it."""
+    tasks = [account.task for account in books.accounts.values() if account.task.assumed]
+    if not tasks:
+        return None
+    recorded = record.summary.get("assumed_scaling")
+    said = recorded if isinstance(recorded, dict) else {}
+    return {
+        **said,
+        "model": record.settings.get("scaling"),
+        "work_per_s_on_one_node": float(tasks[0].rate[1]),
+        "tasks": len(tasks),
+        "figures": [name for name in said.get("figures", ()) if record.summary.get(name) is not None],
+    }
+
+
 def _decisions(record: Record) -> dict[str, Any]:
     """Counts and times of the table of decisions."""
     rows = record.decisions
@@ -230,6 +256,9 @@ def _decisions(record: Record) -> dict[str, Any]:
         counted = Counter(row["decided_by"] for row in rows)
         # All ways to settle a decision may be listed, also those that none was settled by.
         found["decided_by"] = {name: counted[name] for name in {*counted, *record.summary["decided_by"]}}
+    if rows and "backend_s" in rows[0]:
+        asked_s = [row["backend_s"] for row in rows if row["backend_s"] is not None]
+        found |= {"backend_asked": len(asked_s), "backend_s": math.fsum(asked_s)}
     return found
 
 

@@ -54,12 +54,15 @@ class Step:
 
 
 class Timeline:
-    """Collects intervals and steps, and meters what tuned tasks draw."""
+    """Collects intervals and steps, and meters what tuned tasks draw.
 
-    def __init__(self, start_ns: int, idle_w: float) -> None:
+    With `noticed`, completions are no events of their own: tasks found done at one idle since they had done it.
+    """
+
+    def __init__(self, start_ns: int, idle_w: float, *, noticed: bool = False) -> None:
         self.intervals: list[Interval] = []
         self.steps: list[Step] = []
-        self._start_ns, self._idle_w = start_ns, idle_w
+        self._start_ns, self._idle_w, self._noticed = start_ns, idle_w, noticed
         self._since, self._pool, self._used, self._rate = start_ns, 0, 0, 0.0
         self._drawing: list[tuple[Account, Draw]] = []
         self._nodes_drawing = 0
@@ -75,14 +78,21 @@ class Timeline:
         self._booked = (booked[0], booked[1], booked[2])
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
-        draws = tuple(draw for _, draw in self._drawing)
+        drawing = [(account, self._drawn(account, draw, end_s - begin_s)) for account, draw in self._drawing]
+        draws = tuple(draw for _, draw in drawing)
         interval = Interval(
             begin_s, end_s, self._pool, self._used, self._rate, gross, rescale, preemption, draws, idle_w
         )
         self.intervals.append(interval)
-        for account, draw in self._drawing:
+        for account, draw in drawing:
             _meter(account, draw, interval.length_s)
         return interval
+
+    def _drawn(self, account: Account, draw: Draw, length_s: float) -> Draw:
+        """What a task did draw of what it might have, in an interval of so many seconds."""
+        if not (self._noticed and account.beyond_s > 0.0):
+            return draw
+        return draw.until(max(0.0, length_s - account.beyond_s))
 
     def open(self, time_ns: int, pool: int, active: list[Account]) -> dict[str, float]:
         """Begin another one; the figures of the step log that tell of it."""

@@ -83,10 +83,10 @@ def tuned_run(folder: Path, default: int = DEFAULT, **options: Any) -> Path:
 
 
 def change_cell(path: Path, column: str, changed: Callable[[Any], Any]) -> None:
-    """Change the last cell of a Parquet column that is not empty."""
+    """Change the last cell of a Parquet column that is not empty, or the first one where all are."""
     table = pq.read_table(path)
     values = table[column].to_pylist() if not pa.types.is_timestamp(table[column].type) else _stamps(table[column])
-    place = max(number for number, value in enumerate(values) if value not in (None, []))
+    place = max((number for number, value in enumerate(values) if value not in (None, [])), default=0)
     kind = table[column].type
     values[place] = values[place] + NS if pa.types.is_timestamp(kind) else changed(values[place])
     array = pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)

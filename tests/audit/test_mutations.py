@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,7 +17,7 @@ from tests.audit.replayed import change_cell, change_summary, other, plain_run, 
 RUNS = {"plain": plain_run, "tuned": tuned_run}
 DECISIONS = (
     *("event", "time", "nodes", "tasks", "before", "after", "objective", "bound", "gap", "stop_reason", "held"),
-    *("solver", "solve_s"),
+    *("solver", "solve_s", "decided_by", "model_rows", "model_columns", "backend_s"),
 )
 TASKS = (
     *("task", "submitted", "started", "completed", "work_done", "work_total", "node_s", "rescales", "preemptions"),
@@ -47,8 +48,8 @@ NOT_CHECKED = {
     *("command", "versions", "load_s", "replay_s", "baseline_s", "failures"),
     *("settings.time_limit_s", "settings.threads", "settings.prune"),
 }
-# Settings that say nothing about these runs: solvers not asked, curves that all tasks have.
-WITHOUT_EFFECT = {"settings.mip_gap", "settings.scaling", "settings.fallback", "settings.strict_published"}
+# Settings that say nothing about these runs: solvers not asked.
+WITHOUT_EFFECT = {"settings.mip_gap", "settings.fallback", "settings.strict_published"}
 
 
 @pytest.fixture(scope="module")
@@ -165,15 +166,16 @@ def test_what_is_not_known_is_said(changed):
     found = audit(run)
     assert found.failed == []
     left = " ".join(why for part in found.unchecked for why in part.left_out)
-    assert all(name in left for name in ("mood", "settings.magic", "decisions.parquet, column extra"))
+    assert all(name in left for name in ("mood", "settings.magic", "column extra", "model_rows, model_columns"))
 
 
 def test_counts_of_who_decided_are_those_of_the_table(changed):
-    """Newer runs tell by decision who settled it, and count that in the summary."""
+    """Runs tell by decision who settled it, and count that in the summary."""
     run = changed("plain")
     table = pq.read_table(run / "decisions.parquet")
     by = ["search" if number % 2 else "backend" for number in range(table.num_rows)]
-    pq.write_table(table.append_column("decided_by", [by]), run / "decisions.parquet")
+    place = table.schema.get_field_index("decided_by")
+    pq.write_table(table.set_column(place, "decided_by", [by]), run / "decisions.parquet")
     summary = json.loads((run / "summary.json").read_text())
     summary["decided_by"] = {"search": by.count("search"), "backend": by.count("backend"), "trivial": 0}
     (run / "summary.json").write_text(json.dumps(summary))
@@ -181,3 +183,26 @@ def test_counts_of_who_decided_are_those_of_the_table(changed):
     summary["decided_by"]["search"] += 1
     (run / "summary.json").write_text(json.dumps(summary))
     assert any("decided_by" in problem for part in audit(run).failed for problem in part.problems)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"decided_by": "kept"}, "held, decided by kept"),
+        ({"decided_by": "luck"}, "held, decided by luck"),
+        ({"decided_by": "backend", "backend_s": None, "model_rows": None, "model_columns": None}, "was not asked"),
+        ({"backend_s": 1e6}, "within the backend, of"),
+        ({"model_rows": 3, "model_columns": None}, "a model of [3] rows"),
+        ({"decided_by": "search", "backend_s": None, "model_rows": 3, "model_columns": 4}, "a model of [3, 4] rows"),
+    ],
+)
+def test_who_decided_agrees_with_what_was_asked(changed, cells, said):
+    """Who settled a decision, what it held, the backend's time and the size of its model go together."""
+    run = changed("tuned")
+    table = pq.read_table(run / "decisions.parquet")
+    for column, value in cells.items():
+        place, field = table.schema.get_field_index(column), table.schema.field(column)
+        values = [value, *table[column].to_pylist()[1:]]
+        table = table.set_column(place, field, pa.array(values, field.type))
+    pq.write_table(table, run / "decisions.parquet")
+    assert any(said in problem for part in audit(run).failed for problem in part.problems)

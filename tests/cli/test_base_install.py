@@ -29,6 +29,7 @@ CALLS = (
     (f"replay {WORLD} --output-dir other --report page.html", "report"),
     (f"replay {WORLD} --output-dir other --solver gurobi", "gurobi"),
     ("compare run run", None),
+    ("audit run", None),
     ("report run", "report"),
     ("plot pool run -o pool.svg", "report"),
     ("completion bash", None),
