@@ -190,9 +190,9 @@ class Account:
         if self.started_ns is None and self.speed(count) > 0.0:
             self.started_ns = time_ns
 
-    def settle(self) -> None:
-        """The rate until the next event."""
-        self.rate = self.speed(self.count)
+    def settle(self, *, ends: bool = False) -> None:
+        """The rate until the next event: none where the window ends, as nothing runs on from there."""
+        self.rate = 0.0 if ends else self.speed(self.count)
 
     def idle_w(self, pool_idle_w: float) -> float:
         """What its nodes draw while it does not train on them, each."""

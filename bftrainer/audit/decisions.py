@@ -328,14 +328,16 @@ class Judge:
         if not claims:
             self.best.leave_out("a decision that claims nothing: neither proven nor bounded")
             return
+        settled = np.inf  # nothing is worth more than this
         for part, claim in claims:
             scale = max(1.0, abs(claim))
             slack = max(TOLERANCE, self.rules.gap if part is self.best else 0.0) * scale
             try:
-                better = self._better(asked, claim + slack)
+                better = None if claim + slack >= settled else self._better(asked, claim + slack)
             except (OverflowError, NotImplementedError) as why:
                 part.leave_out(str(why) or LARGE)
             else:
+                settled = claim + slack if better is None else settled
                 part.expect(better is None, "{}: {} is claimed, {} is possible", where, claim, better)
 
     def _better(self, asked: _Asked, claim: float) -> float | None:

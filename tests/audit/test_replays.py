@@ -66,6 +66,7 @@ CORNERS = {
     ),
     "completion due where the run is stopped": ([(0, 0, True), (20, 1, True)], [task("J0")], {"max_events": 1}),
     "completion as the node leaves": ([(0, 0, True), (20, 0, False)], [task("J0")], {}),
+    "a row at the window's end": ([(0, 0, True), (100, 1, True)], [task("J0", 10.0, work=1e6)], {}),
     "a part of the log": (
         [(0, 0, True), (20, 1, True), (50, 1, False), (70, 1, True)],
         [task("J0", work=1e6), task("J1", 10.0)],
