@@ -59,14 +59,22 @@ def modes_of(task: Task, run: Run) -> list[Mode]:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a tuned task draws from an instant on: `(seconds from then, watts, whether it trains)`, ascending."""
+    """What a tuned task draws from an instant on: `(seconds from then, watts, whether it trains)`, ascending.
+
+    `idle_w` is what its nodes draw while it does not train.
+    """
 
     steps: list[tuple[float, float, bool]]
+    idle_w: float
 
     def at(self, after_s: float) -> float:
         """Watts so long after the instant."""
         begun = [watts for begin, watts, _ in self.steps if begin <= after_s]
         return begun[-1] if begun else self.steps[0][1]
+
+    def idle_from(self, after_s: float) -> Draw:
+        """The same until so long after the instant: what is over by then trains no more."""
+        return Draw([*(step for step in self.steps if step[0] < after_s), (after_s, self.idle_w, False)], self.idle_w)
 
 
 @dataclass
@@ -96,6 +104,7 @@ class Account:
     train_s: float = 0.0
     rescaling_s: float = 0.0  # from the last instant on
     lost_s: float = 0.0  # of rescaling, by nodes lost at this instant
+    overrun_s: float = 0.0  # until this instant, for which nodes were held although all work was done
     work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
@@ -130,7 +139,7 @@ class Account:
         self.rescale_cost += self.pending
         self.node_s += elapsed_ns / NS * self.count
         self._book(gross - self.pending)
-        self.pending = self.rescaling_s = self.lost_s = 0.0
+        self.pending = self.rescaling_s = self.lost_s = self.overrun_s = 0.0
 
     def _book(self, net: float) -> None:
         self.progress += net
@@ -149,6 +158,7 @@ class Account:
     def end(self) -> None:
         """All work of the run is done; what was done beyond it does not count."""
         beyond = self.progress - self.mode.work
+        self.overrun_s = max(0.0, beyond) / self.rate if self.rate > 0.0 else 0.0
         self.gross -= beyond
         self._book(-beyond)
         self.count, self.rate = 0, 0.0
@@ -179,9 +189,9 @@ class Account:
         if self.started_ns is None and self.speed(count) > 0.0:
             self.started_ns = time_ns
 
-    def settle(self) -> None:
-        """The rate until the next event."""
-        self.rate = self.speed(self.count)
+    def settle(self, *, decided: bool) -> None:
+        """The rate until the next event; where nothing was decided, as at the end, there is none to speak of."""
+        self.rate = self.speed(self.count) if decided else 0.0
 
     def idle_w(self, pool_idle_w: float) -> float:
         """What its nodes draw while it does not train on them, each."""
@@ -192,14 +202,14 @@ class Account:
         """What its nodes draw from the last instant on: idle while it rescales, then profiling, then training."""
         mode, idle_w = self.mode, self.count * self.idle_w(pool_idle_w)
         if not self.rate > 0.0:
-            return Draw([(0.0, idle_w, False)])
+            return Draw([(0.0, idle_w, False)], idle_w)
         # Costs may take progress below 0: of a run that profiles nothing that is no profiling.
         left_s = max(0.0, mode.profiled_work - self.progress) / self.rate if mode.profiled_work else 0.0
         steps = [(0.0, idle_w, False)] if self.rescaling_s else []
         if left_s:
             steps.append((self.rescaling_s, float(mode.profiling_w[self.count]), True))
         steps.append((self.rescaling_s + left_s, float(mode.train_w[self.count]), True))
-        return Draw(steps)
+        return Draw(steps, idle_w)
 
     def most_w(self, mode: Mode, count: int) -> float:
         """The most that so many nodes may draw until the next event, also while it rescales if it says what then."""

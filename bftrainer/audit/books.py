@@ -221,7 +221,7 @@ class Books:
             self._decided(decision)
         active = list(self.queue.active.values())
         for account in active:
-            account.settle()
+            account.settle(decided=deciding)
         self.time.steps.append(Step(self.now, row, figures | self.time.open(self.now, self.nodes.size, active)))
 
     def _changed(self, due: _Due) -> dict[str, float]:

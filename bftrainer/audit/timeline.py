@@ -75,6 +75,12 @@ class Timeline:
         self._booked = (booked[0], booked[1], booked[2])
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
+        length_s = end_s - begin_s
+        # Where rows alone are events, tasks that are done hold their nodes until one notices.
+        self._drawing = [
+            (account, draw.idle_from(length_s - account.overrun_s) if account.overrun_s else draw)
+            for account, draw in self._drawing
+        ]
         draws = tuple(draw for _, draw in self._drawing)
         interval = Interval(
             begin_s, end_s, self._pool, self._used, self._rate, gross, rescale, preemption, draws, idle_w
