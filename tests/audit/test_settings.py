@@ -23,6 +23,9 @@ PLAIN: dict[str, dict[str, Any]] = {
     "cut off by events": {"max_events": 4},
     "cut off by events, nodes only": {"max_events": 4, "decide_on": "nodes"},
     "a part of the log": {"since": 70.0, "until": 600.0},
+    "stopped where a task is submitted": {"until": 50.0},
+    "stopped where a node leaves": {"until": 500.0},
+    "stopped where a node leaves, nodes only": {"until": 500.0, "decide_on": "nodes"},
     "some nodes": {"first_node": 1, "node_count": 3, "skip_events": 2},
     "with dedicated nodes": {"baseline": True},
     "idle power": {"idle_power_w": 100.0, "carbon": 300.0, "pue": 1.5},
@@ -46,6 +49,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "cut off": {"max_events": 9, "power_cap": 1_200.0},
     "nodes only, cut off": {"max_events": 6, "decide_on": "nodes"},
     "cbc": {"solver": "cbc", "until": 900.0},
+    "stopped where a node leaves": {"until": 700.0},
 }
 # One task at a time: the policy prunes batch sizes, and runs miss their target; or the group is given up at once.
 ALONE: dict[str, dict[str, Any]] = {
