@@ -17,7 +17,16 @@ from typing import Any
 
 from bftrainer.errors import BftrainerError
 
-__all__ = ["MOST_TRIES", "Lost", "Work", "as_ready", "end_with_parent", "in_order", "usable_processors"]
+__all__ = [
+    "MOST_TRIES",
+    "Lost",
+    "Work",
+    "as_ready",
+    "end_with_parent",
+    "in_order",
+    "interrupts_held",
+    "usable_processors",
+]
 
 Work = Callable[[Any], Any]
 MOST_TRIES = 3
@@ -132,7 +141,7 @@ def _together(
         while left or at_work:
             while left and len(at_work) < 2 * workers:
                 # Refused where a process has just ended; what is still `left` then is not forgotten.
-                at_work[left[0]] = pool.submit(work, items[left[0]])
+                at_work[left[0]] = _submit(pool, work, items[left[0]])
                 left.popleft()
             wait(at_work.values(), return_when=FIRST_COMPLETED)
             for index in [index for index, future in at_work.items() if future.done()]:
@@ -146,7 +155,7 @@ def _alone(work: Work, item: Any) -> Any:
     for _ in range(MOST_TRIES - 1):
         with _pool(1) as pool:
             try:
-                return pool.submit(work, item).result()
+                return _submit(pool, work, item).result()
             except BrokenProcessPool:
                 continue
     return Lost(f"its process ended abruptly, {MOST_TRIES} times")
@@ -154,13 +163,55 @@ def _alone(work: Work, item: Any) -> Any:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang."""
+    """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang.
+
+    None is left afterwards, however it comes to that: what is given up is not computed to its end.
+    """
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin)
+    given_up = True
     try:
         with _one_thread_each():
             yield pool
+        given_up = False
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Without the pool's shutdown Python would wait at its own end, for ever: a second Ctrl-C comes after it.
+        with interrupts_held():
+            if given_up:
+                _kill(pool)
+            pool.shutdown(cancel_futures=True)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End the processes whatever they are at: nothing that they write is ever there in part."""
+    for process in list(pool._processes.values()):
+        process.kill()
+    # One may have been sending its result: who reads that learns that no more comes only when nobody could send it.
+    pool._result_queue._writer.close()  # type: ignore[attr-defined]
+
+
+def _submit(pool: ProcessPoolExecutor, work: Work, item: Any) -> Future[Any]:
+    """Hand out an item; a process that starts for it is known to the pool before an interrupt is heard."""
+    with interrupts_held():
+        return pool.submit(work, item)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Have a Ctrl-C heard afterwards; processes that start meanwhile hear none, until they say otherwise."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield  # only the main thread hears of interrupts, and what was not set by Python cannot be set again
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _begin() -> None:
@@ -170,6 +221,7 @@ def _begin() -> None:
     next one that resumes, and then wait for ever: each holds the other end of what the others wait at.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     end_with_parent(signal.SIGKILL)
 
 

@@ -7,14 +7,16 @@ import select
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from bftrainer.errors import BftrainerError
-from bftrainer.parallel import in_order
-from tests.tiny import installed
+from bftrainer.parallel import as_ready, in_order
+from tests.tiny import installed, spawn, write_inputs
+from tests.waiting import alive, until
 
 WAIT_S = 60.0
 
@@ -62,7 +64,7 @@ def wait_for_end(handles):
             left.discard(handle)
 
 
-@pytest.mark.parametrize(
+COMMANDS = pytest.mark.parametrize(
     "words",
     [
         ("zeus", "simulate", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
@@ -74,28 +76,140 @@ def wait_for_end(handles):
     ],
     ids=" ".join,
 )
-def test_workers_end_with_their_parent(tmp_path, words):
-    """Killed, a command leaves nobody behind: neither its workers, nor what those have started."""
-    (tmp_path / "sweep.toml").write_text(SWEEP)
-    with (tmp_path / "said").open("wb") as said:
-        parent = subprocess.Popen([installed("bftrainer"), *words], cwd=tmp_path, stdout=said, stderr=said)
-    handles = []
-    try:
-        deadline = time.monotonic() + WAIT_S
-        while len(workers(parent.pid)) < 2:
-            assert parent.poll() is None, (tmp_path / "said").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        handles = [os.pidfd_open(child) for child in children(parent.pid)]
-        parent.kill()
-        assert parent.wait(WAIT_S) == -signal.SIGKILL
-        wait_for_end(handles)
-    finally:
-        parent.kill()
-        for handle in handles:
+
+
+class Started:
+    """A command in a process group of its own, as a shell starts it, and the processes that it had at work."""
+
+    def __init__(self, folder, *words):
+        self._said = folder / "said"
+        with self._said.open("wb") as said:
+            self._parent = subprocess.Popen(
+                [installed("bftrainer"), *words], cwd=folder, stdout=said, stderr=said, start_new_session=True
+            )
+        self.handles = []
+
+    def wait_for(self, true):
+        """Wait until it is so and two workers are there; those are kept in mind."""
+
+        def so():
+            assert self._parent.poll() is None, self.said
+            return len(workers(self._parent.pid)) >= 2 and true()
+
+        until(so)
+        self.handles = [os.pidfd_open(child) for child in children(self._parent.pid)]
+        self.workers = workers(self._parent.pid)
+
+    def kill(self):
+        """Kill the command alone."""
+        self._parent.kill()
+
+    def interrupt(self):
+        """Do what Ctrl-C does: all processes are told."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._parent.pid, signal.SIGINT)
+
+    @property
+    def at_work(self):
+        """Whether it runs and all its workers do."""
+        return self._parent.poll() is None and all(alive(pid) for pid in self.workers)
+
+    @property
+    def said(self):
+        """All lines so far, but for the empty one that follows the terminal's ^C."""
+        return [line for line in self._said.read_text().splitlines() if line]
+
+    def status(self):
+        """Wait until it and all that it has started have ended."""
+        status = self._parent.wait(WAIT_S)
+        wait_for_end(self.handles)
+        return status
+
+    def close(self):
+        """Leave nothing behind, whatever the test has found."""
+        self._parent.kill()
+        self._parent.wait()
+        for handle in self.handles:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """`start("sweep", ...)` starts a command in a folder with a sweep in it."""
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    with ExitStack() as stack:
+        yield lambda *words: stack.enter_context(closing(Started(tmp_path, *words)))
+
+
+@COMMANDS
+def test_workers_end_with_their_parent(start, words):
+    """Killed, a command leaves nobody behind: neither its workers, nor what those have started."""
+    command = start(*words)
+    command.wait_for(lambda: True)
+    command.kill()
+    assert command.status() == -signal.SIGKILL
+
+
+@COMMANDS
+def test_an_interrupt_ends_all(start, words):
+    """Ctrl-C, also while workers start: one line says so, and nobody is left."""
+    command = start(*words)
+    command.wait_for(lambda: True)
+    command.interrupt()
+    assert command.status() == 130
+    assert [line for line in command.said if not line.startswith("Finished points are kept")] == ["Interrupted."]
+
+
+BLOCKING = """
+import os, time
+from pathlib import Path
+
+here = Path(__file__).parent
+
+def credit(task, counts, allocation):
+    (here / f"begun-{os.getpid()}").touch()
+    while not (here / "go").exists():
+        time.sleep(0.01)
+    return task.spec.credits[counts]
+"""
+BLOCKED = """schema = 1
+[base]
+node_log = "evt.pkl"
+tasks = "tasks.toml"
+solver = "dp"
+baseline = false
+"""
+QUICK = "[[point]]\nTfwd = 5\n"
+SLOW = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {Tfwd}\n' for Tfwd in (5, 10, 15))
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+@pytest.mark.parametrize("points", [QUICK + SLOW, SLOW], ids=["some done", "none done"])
+def test_interrupted_sweeps(start, tmp_path, points, presses):
+    """Points that would go on for ever are given up; finished ones are kept and gone on with, else nothing is left."""
+    write_inputs(tmp_path)
+    (tmp_path / "blocking.py").write_text(BLOCKING)
+    (tmp_path / "sweep.toml").write_text(BLOCKED + points)
+    out = tmp_path / "out"
+    words = ("sweep", "sweep.toml", "-o", "out", "--workers", "2")
+    command = start(*words)
+    done = len(points.split("[[point]]")) - 4
+    command.wait_for(lambda: len([*tmp_path.glob("begun-*")]) == 2 and len([*out.glob("runs/*/summary.json")]) == done)
+    assert (out / "sweep.toml").read_text() == BLOCKED + points
+    command.interrupt()
+    if presses == 2:
+        until(lambda: not command.at_work)
+        command.interrupt()
+    assert command.status() == 130
+    kept = ["Finished points are kept; --resume goes on in out."] if done else []
+    assert command.said == [*kept, "Interrupted."]
+    assert out.exists() == bool(done)
+    (tmp_path / "go").touch()
+    assert spawn("bftrainer", *words, "--resume", cwd=tmp_path).status == 0
+    assert len([*out.glob("runs/*/summary.json")]) == done + 3
+    assert [*out.glob("runs/.*")] == []
 
 
 def odd(number):
@@ -125,3 +239,18 @@ def test_what_ends_its_process_is_given_up():
     """After three tries, as an error of ours."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
         list(in_order(ending, [1, 2], 2))
+
+
+def large_or_never(number):
+    """Send more than a pipe holds, again and again, or never end."""
+    if number == 0:
+        until(lambda: False)
+    return bytes(10_000_000)
+
+
+def test_given_up_while_results_are_sent():
+    """What is sent when its process ends is not waited for."""
+    for _ in range(5):
+        with closing(as_ready(large_or_never, [1, 0, *range(2, 30)], 2)) as outcomes:
+            assert len(next(outcomes)[1]) == 10_000_000
+    assert active_children() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,7 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         status: int | None = command(standalone_mode=False, prog_name=program)
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another would say nothing new, and end in a traceback
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except click.ClickException as error:

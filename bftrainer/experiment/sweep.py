@@ -260,6 +260,9 @@ class _Work:
             result = run_replay(
                 inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
             )
+            if not (self.directory / RUNS).is_dir():
+                # The sweep was given up, and a cluster's worker was not told.
+                raise SweepError(f"{self.directory}: Expected the directory of a sweep, found none any more.")
             # Replaced is the run of an earlier sweep, or the empty directory of a worker that was killed.
             with result_directory([self.directory / RUNS / point.key], force=True) as place:
                 write_run(result, place.working)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bftrainer.errors import OutputError
 from bftrainer.experiment.directory import MANIFEST, list_written, remove_unfinished, remove_written, written_files
-from bftrainer.traces.writing import replacing
+from bftrainer.parallel import interrupts_held
+from bftrainer.traces.writing import leftovers, replacing
 
 __all__ = ["JOB_LOGS", "RUNS", "TABLE", "SweepDirectory"]
 
@@ -39,7 +40,7 @@ class SweepDirectory:
     def __init__(self, path: Path, *, resume: bool = False, force: bool = False) -> None:
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST)}:
             if _FILE not in written_files(path):
                 raise OutputError(f"{path}: Expected a sweep's directory, found other files.")
             if not resume and not force:
@@ -72,16 +73,24 @@ class SweepDirectory:
             yield
         except BaseException:
             if not self.has_results:
-                self._take_back(made)
+                with interrupts_held():
+                    self._take_back(made)
             raise
 
     def _make(self, description: bytes) -> None:
-        (self.path / RUNS).mkdir(parents=True, exist_ok=True)
-        # Listed before they are there: a sweep that is killed is one that can be resumed.
+        self.path.mkdir(parents=True, exist_ok=True)
+        for path in leftovers(self.path, MANIFEST):
+            path.unlink()
+        # Listed before anything is there: a sweep that is killed is one that can be resumed.
         list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
-        remove_unfinished(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
         if not (self.path / TABLE).exists():
             self.describe(description)
+        (self.path / RUNS).mkdir(exist_ok=True)
+        self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Delete what is there of runs that were killed."""
+        remove_unfinished(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
 
     def describe(self, description: bytes) -> None:
         """Keep the sweep's file beside the table.
@@ -100,7 +109,16 @@ class SweepDirectory:
         return (self.path / TABLE).is_file() or any((self.path / RUNS).glob("*/summary.json"))
 
     def _take_back(self, made: Collection[Path]) -> None:
-        """Remove what was made; what else is there, and a directory that was, stays."""
+        """Remove what was made; what else is there, and a directory that was, stays.
+
+        The list of what is ours goes last: whatever is left, it can be resumed.
+        """
+        with suppress(OSError):
+            self._remove_unfinished()
+            for run in (self.path / RUNS).iterdir():
+                if _KEY.fullmatch(run.name):
+                    with suppress(OSError):
+                        run.rmdir()  # reserved by one that was killed
         with suppress(OSError):
             for name in written_files(self.path):
                 (self.path / name).unlink(missing_ok=True)

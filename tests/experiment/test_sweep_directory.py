@@ -99,6 +99,46 @@ def test_interrupted_before_anything_was_done(swept, tmp_path, monkeypatch):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_killed_before_there_was_a_list(swept, tmp_path):
+    """What is put in a sweep's directory first is the list of what is ours; half of that is no file of others."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "..bftrainer.ab_12345").touch()
+    swept("")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        ".bftrainer",
+        "runs",
+        "sweep.parquet",
+        "sweep.toml",
+    ]
+
+
+def test_given_up_with_workers_killed(swept, tmp_path, monkeypatch):
+    """Places that they had reserved, and what they had begun to write, are taken back too; what is not ours stays."""
+
+    def stop(**_):
+        (tmp_path / "out" / "runs" / "0123456789abcdef").mkdir()
+        (tmp_path / "out" / "runs" / ".0123456789abcdef.new-ab_12345").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run_replay", stop)
+    with pytest.raises(KeyboardInterrupt):
+        swept("")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_that_was_given_up_gets_no_more_runs(swept, tmp_path, monkeypatch):
+    """A cluster's worker that goes on makes no directory anew: it would be nobody's."""
+
+    def late(**given):
+        shutil.rmtree(tmp_path / "out" / "runs")
+        return replay(**given)
+
+    monkeypatch.setattr(module, "run_replay", late)
+    points = swept("").points
+    assert "found none any more" in points[0].error
+    assert not (tmp_path / "out" / "runs").exists()
+
+
 def test_interrupted_with_a_job_log(swept, tmp_path, monkeypatch):
     """What a job has said may be why nothing was computed: it is kept, and the sweep can be resumed beside it."""
 
