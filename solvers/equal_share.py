@@ -27,6 +27,7 @@ class EqualShare:
     exact = False
     extra_rows = False
     requires: tuple[str, ...] = ()
+    heeds: frozenset[str] = frozenset()
 
     def __init__(self, *, strict_published: bool = False) -> None:
         self.strict_published = strict_published

@@ -29,6 +29,7 @@ class Exhaustive:
     capacities = True
     floor = True
     requires: tuple[str, ...] = ()
+    heeds: frozenset[str] = frozenset()
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - bounded by size
         """Answer `problem`.

@@ -334,6 +334,8 @@ class Solver(Protocol):
         Whether several options of a count, and `AllocationProblem.capacities`, are taken; False if it is not there.
     floor : bool, optional
         Whether `AllocationProblem.floor` is; False if it is not there.
+    heeds : frozenset of str, optional
+        Which of `gap`, `threads` and `prune` of the `Limits` have an effect; all if it is not there.
     """
 
     name: str

@@ -28,7 +28,7 @@ from bftrainer.plugins import by_name, clash
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
 from solvers.verdict import verified
 
-__all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "licence", "names", "solve", "solver_class"]
+__all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "heeded", "licence", "names", "solve", "solver_class"]
 
 GROUP = "bftrainer.solvers"
 
@@ -114,6 +114,19 @@ def get_solver(name: str) -> Solver:
         )
     with _loading(name):
         return registered()
+
+
+def heeded(name: str) -> frozenset[str]:
+    """Which of `gap`, `threads` and `prune` of the `Limits` the solver heeds; all of them, if it does not say.
+
+    Raises
+    ------
+    UnknownSolverError, SolverUnavailableError
+        As `solver_class`.
+    """
+    registered = solver_class(name)
+    with _loading(name):
+        return frozenset(getattr(registered, "heeds", ("gap", "threads", "prune")))
 
 
 def licence(name: str) -> str:

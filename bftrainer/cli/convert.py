@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def convert(
     from bftrainer.traces.legacy_tasks import scalability_path
     from bftrainer.traces.writing import refuse_existing
 
-    refuse_existing(target, force=force)
     # What may be written beside it is as precious.
     beside = [metadata_path(target)] if ".csv" in target.suffixes and to is None else []
-    for path in (*beside, scalability_path(target)):
-        if path is not None:
-            refuse_existing(path, force=force)
+    places = [path for path in (target, *beside, scalability_path(target)) if path is not None]
+    refuse_inputs(*places)
+    for path in places:
+        refuse_existing(path, force=force)
     done = convert_file(source, target, scalability, scaling, to)
     for warning in done.warnings:
         tell(f"Note: {warning}")

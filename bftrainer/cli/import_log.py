@@ -13,6 +13,7 @@ import click
 
 from bftrainer.cli.import_options import COUNTING, FORMATS, all_options, own_options
 from bftrainer.cli.late import HelpfulGroup
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
@@ -60,12 +61,16 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     from bftrainer.cli.quality_table import write_quality
     from bftrainer.traces.import_log import import_log as import_files
     from bftrainer.traces.import_settings import ImportSettings
+    from bftrainer.traces.log_files import log_paths
     from bftrainer.traces.quality import quality_path, write_quality_json
-    from bftrainer.traces.store import refuse_node_log, write_node_log
-    from bftrainer.traces.writing import refuse_existing
+    from bftrainer.traces.store import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.traces.writing import refuse_clash, refuse_existing
 
-    refuse_node_log(output, force=force)
     account = quality_path(output)
+    places = (*node_log_files(output), account)
+    refuse_inputs(*places)
+    refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
+    refuse_node_log(output, force=force)
     refuse_existing(account, force=force)
     if name == _AUTO:
         name = _recognised(files)

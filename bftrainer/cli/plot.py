@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
 
     other = kind != "setting" and "of the kind setting alone"
     refuse_unused({"against": other, "figure": other})
+    refuse_inputs(output)
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")

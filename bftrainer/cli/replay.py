@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from bftrainer import __version__
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.replay_options import config_of, replay_options
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
@@ -54,9 +55,9 @@ def replay(
     config = config_of(ctx, options)
     target = output_dir or _named_directory(ctx, name)
     refuse_unused({"force": target is report is None and "runs of the sample go to the next free directory"})
-    if target is not None:
+    if target is not None and not dry_run:
         check_free(target, force=force)
-    if report is not None:
+    if report is not None and not dry_run:
         _check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
@@ -83,6 +84,7 @@ def _check_page(path: Path, *, force: bool) -> None:
     from bftrainer.traces.writing import refuse_existing
 
     check_pages()
+    refuse_inputs(path)
     refuse_existing(path, force=force)
 
 

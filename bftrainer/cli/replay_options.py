@@ -175,9 +175,7 @@ _DECISION_OPTIONS = (
         show_default=True,
         help="Seconds that one decision may take.",
     ),
-    click.option(
-        "-maxJ", "--max-tasks", "max_tasks", type=int, default=10, show_default=True, help="Tasks active at once."
-    ),
+    size_option("-maxJ", "--max-tasks", "max_tasks", default=10, show_default=True, help="Tasks active at once."),
     click.option("-mip", "mip", type=bool, default=None, help="false: --solver equal-share, as published."),
     click.option(
         "--solver", metavar="NAME", shell_complete=_solver_names, help="See `bftrainer solvers`.  [default: cbc]"
@@ -296,6 +294,16 @@ def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     return large_option(command)
 
 
+def _unheeded(solver: str, fallback: str | None) -> dict[str, str]:
+    """Options that neither solver heeds, and why that is so."""
+    from solvers.registry import heeded
+
+    asked = [name for name in (solver, fallback) if name is not None]
+    heeds = frozenset[str]().union(*map(heeded, asked))
+    options = {"mip_gap": "gap", "threads": "threads", "no_prune": "prune"}
+    return {option: f"not heeded by {' and '.join(asked)}" for option, limit in options.items() if limit not in heeds}
+
+
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that options of `replay_options` or `setting_options` ask for."""
     from bftrainer.experiment import ReplayConfig
@@ -315,6 +323,7 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
         {
             "sample": options["tasks"] is not None and "-bdfn names the tasks",
             "fallback": options["fallback"] == solver and "it is the solver that would have failed",
+            **_unheeded(solver, options["fallback"]),
         }
     )
     if options.pop("sample") == "tuned":

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
+
 __all__ = ["report"]
 
 FILE = click.Path(path_type=Path)
@@ -19,5 +21,6 @@ def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.experiment.page import write_page
 
+    refuse_inputs(output)
     write_page(runs, output, force=force)
     click.echo(f"Page: {output}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
@@ -115,6 +116,7 @@ class Places:
         refuse_unused({"force": self._directory is self._figure is None and "nothing is written"})
         if self._directory is not None:
             check_free(self._directory, force=self._force)
+        refuse_inputs(self._figure)
         refuse_figure(self._figure, force=self._force)
 
     def put(self, write: Callable[[Path], None], draw: Callable[[], Figure]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli.sizes import LARGE_PROCESSES, LARGE_SIZE, check_size, large_option, size_option
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 from bftrainer.report.assumptions import ASSUMED, MARK
@@ -17,6 +17,7 @@ from bftrainer.report.assumptions import ASSUMED, MARK
 if TYPE_CHECKING:
     from bftrainer.experiment.engines import Engine
     from bftrainer.experiment.sweep import PointResult
+    from bftrainer.experiment.sweep_file import SweepSpec
 
 __all__ = ["sweep"]
 
@@ -59,6 +60,7 @@ def sweep(
 
     refuse_unused({"force": resume and "--resume goes on with what is there"})
     spec = read_sweep(file)
+    _check_sizes(spec)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
     try:
@@ -76,6 +78,13 @@ def sweep(
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
+
+
+def _check_sizes(spec: SweepSpec) -> None:
+    """Have sizes in the file confirmed as those that are typed."""
+    for name, usual in (("max_tasks", LARGE_SIZE), ("threads", LARGE_PROCESSES)):
+        given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
+        check_size(f"{name} of {spec.path}", max(given, default=0), usual)
 
 
 def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.import_options import Names
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 from bftrainer.cli.trace_edit import narrowed, narrows
 from bftrainer.cli.unused import refuse_unused
@@ -49,16 +50,18 @@ def anonymise(
     """
     from bftrainer.model import NS_PER_S
     from bftrainer.traces.anonymise import anonymous_log
-    from bftrainer.traces.store import read_node_log, refuse_node_log, write_node_log
+    from bftrainer.traces.store import node_log_files, read_node_log, refuse_node_log, write_node_log
     from bftrainer.traces.writing import refuse_existing
 
     if _is_node_log(log):
+        refuse_inputs(*node_log_files(output))
         refuse_node_log(output, force=force)
         refuse_unused({"columns": "a node log names its columns"})
         whole = narrowed(read_node_log(log), **narrowing)
         write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
         click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
         return
+    refuse_inputs(output)
     refuse_existing(output, force=force)
     refuse_unused(dict.fromkeys(narrowing, "of node logs alone: import the rows first"))
     _anonymise_rows(log, output, _pseudonyms(key_file), shift_s, columns)

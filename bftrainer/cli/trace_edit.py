@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
@@ -132,8 +133,9 @@ def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
 
 def _read(path: Path, output: Path, force: bool) -> NodeLog:
     """The log to change, if what is to be written may be."""
-    from bftrainer.traces.store import read_node_log, refuse_node_log
+    from bftrainer.traces.store import node_log_files, read_node_log, refuse_node_log
 
+    refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
     return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 
 __all__ = ["export"]
@@ -22,8 +23,9 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
     from bftrainer.traces.batsim import write_batsim_jobs
     from bftrainer.traces.opening import Form, suffix_form
-    from bftrainer.traces.store import read_node_log, refuse_node_log, write_node_log
+    from bftrainer.traces.store import node_log_files, read_node_log, refuse_node_log, write_node_log
 
+    refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
     if batsim and suffix_form(output) is not Form.CSV:
         raise click.UsageError(f"Expected a name ending in .csv or .csv.gz for jobs of Batsim, got {output.name}.")

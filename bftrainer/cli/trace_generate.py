@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli.minute_options import minute_options
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.sizes import LARGE_DAYS, large_option, size_option
 from bftrainer.cli.streams import tell
 
@@ -80,7 +81,7 @@ def generate(
     )
     from bftrainer.model import instant_ns
     from bftrainer.traces.spot import write_spot_trace
-    from bftrainer.traces.store import refuse_node_log, write_node_log
+    from bftrainer.traces.store import node_log_files, refuse_node_log, write_node_log
     from bftrainer.traces.writing import refuse_existing
 
     if not 1678 <= start.year < 2262:
@@ -88,6 +89,7 @@ def generate(
     refuse_node_log(output, force=force)
     beside = [sibling(output, "spot")] if spot else []
     beside += [sibling(output, what) for what in ("preemptions", "additions")] if counts else []
+    refuse_inputs(*node_log_files(output), *beside)
     for path in beside:
         refuse_existing(path, force=force)
     minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__})

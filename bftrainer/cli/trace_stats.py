@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
@@ -41,6 +42,7 @@ def stats(
 
     writes = (additions, terminations, figure)
     refuse_unused({"force": writes == (None, None, None) and "nothing is written"})
+    refuse_inputs(*writes)
     refuse_figure(figure, force=force)
     for place in (additions, terminations):
         if place is not None:

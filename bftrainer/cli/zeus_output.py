@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bftrainer.cli.places import refuse_inputs
 from bftrainer.errors import TuningError
 from bftrainer.experiment.zeus_campaign import SimulationResult
 from bftrainer.experiment.zeus_files import check_suffix, write_results
@@ -27,6 +28,7 @@ def check_output(output: Path | None, *, force: bool) -> None:
 
     if output is not None:
         check_suffix(output)
+        refuse_inputs(output)
         refuse_existing(output, force=force)
 
 

@@ -19,7 +19,15 @@ from bftrainer.traces.task_set import ScalingModel, TaskSet, finished, parse_sca
 from bftrainer.traces.toml_tasks import toml_drafts, write_toml_tasks
 from bftrainer.traces.writing import refuse_existing
 
-__all__ = ["node_log_form", "read_node_log", "read_task_set", "refuse_node_log", "write_node_log", "write_task_set"]
+__all__ = [
+    "node_log_files",
+    "node_log_form",
+    "read_node_log",
+    "read_task_set",
+    "refuse_node_log",
+    "write_node_log",
+    "write_task_set",
+]
 
 _NODE_LOG_WRITERS = {
     Form.PARQUET: write_parquet_node_log,
@@ -94,6 +102,17 @@ def node_log_form(path: Path) -> Form:
     return form
 
 
+def node_log_files(path: Path) -> tuple[Path, ...]:
+    """The files that a node log of that name is written to.
+
+    Raises
+    ------
+    OutputError
+        If the name promises no form of node log.
+    """
+    return (path, metadata_path(path)) if node_log_form(path) is Form.CSV else (path,)
+
+
 def refuse_node_log(path: Path, *, force: bool) -> None:
     """Refuse to write a node log: as `refuse_existing`, also for what stands beside a table; or for its name.
 
@@ -102,8 +121,7 @@ def refuse_node_log(path: Path, *, force: bool) -> None:
     OutputError
         If the name promises no form of node log, a file exists, or its directory does not.
     """
-    is_table = node_log_form(path) is Form.CSV
-    for target in (path, metadata_path(path)) if is_table else (path,):
+    for target in node_log_files(path):
         refuse_existing(target, force=force)
 
 

@@ -6,14 +6,14 @@ import contextlib
 import gzip
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 
-__all__ = ["leftovers", "refuse_existing", "replacing", "usual_mode"]
+__all__ = ["leftovers", "refuse_clash", "refuse_existing", "replacing", "usual_mode"]
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -28,6 +28,37 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: Expected a directory to write into, found no {path.parent}.")
     if path.exists() and not force:
         raise OutputError(f"{path}: Expected no such file yet; choose another name or give --force.")
+
+
+def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
+    """Refuse an output that is an input, also through links, and two outputs that are one file.
+
+    Parameters
+    ----------
+    outputs : sequence of Path
+        Files to write.
+    inputs : mapping of Path to str
+        Files that are read, and what each is called.
+
+    Raises
+    ------
+    OutputError
+        Naming the file: it would be lost, be it by consent or not.
+    """
+    for number, output in enumerate(outputs):
+        for path, called in inputs.items():
+            if _is_same(output, path):
+                raise OutputError(f"{output}: Expected a file of its own to write, got {called}, which is read.")
+        for other in outputs[:number]:
+            if _is_same(output, other):
+                raise OutputError(f"{output}: Expected a file of its own to write, got {other}, which is written too.")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):  # one is not there yet, or no name at all
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 @contextmanager

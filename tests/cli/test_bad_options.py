@@ -28,7 +28,7 @@ OPTIONS = {
     "--mip-gap -1": "0 <= MIP gap < 1, got -1.0",
     "--mip-gap nan": "0 <= MIP gap < 1, got nan",
     "--mip-gap 1": "0 <= MIP gap < 1, got 1.0",
-    "--threads 0": "threads >= 1, got 0",
+    "--solver highs --threads 0": "threads >= 1, got 0",
     "--seed -1": "seed >= 0, got -1",
     "-nN 0": "node_count >= 1, got 0",
     "-nN 5": "the log's 4 nodes, got 5 nodes from 0",

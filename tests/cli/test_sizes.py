@@ -35,6 +35,9 @@ SIZES = {
     "trace generate -o t.parquet --model minutes --max-nodes": LARGE_SIZE,
     "trace generate -o t.parquet --days": LARGE_DAYS,
     "replay --threads": LARGE_PROCESSES,
+    "replay --max-tasks": LARGE_SIZE,
+    "forecast --deadline 5d --max-tasks": LARGE_SIZE,
+    "advise --max-tasks": LARGE_SIZE,
     "master run job.toml --recurrences": LARGE_SIZE,
     "master run job.toml --gpus": LARGE_PROCESSES,
     "bso serve --workers": LARGE_PROCESSES,
@@ -80,6 +83,18 @@ def test_what_sizes_amount_to(call, here, trace):
     assert f"recurrences of all jobs and seeds <= {LARGE_TOTAL:,}, got " in done.err
     done = call("spot", "sweep", "--repeats", 150_000, "--preemption-scale", "0.5,1")
     assert f"Expected traces <= {LARGE_SIZE:,}, got 300,000" in done.err
+
+
+@pytest.mark.parametrize("given", ["[base]\nmaxJ = {}", "[grid]\nmax_tasks = [1, {}]", "[[point]]\nthreads = {}"])
+def test_sizes_in_a_sweep(call, here, given):
+    """The file of a sweep takes the same confirmation as what is typed."""
+    (here / "s.toml").write_text(f"schema = 1\n{given.format(MANY)}\n")
+    before = contents(here)
+    done = call("sweep", "s.toml")
+    check_refusal(done)
+    assert "of s.toml <= " in done.err
+    assert "got 1,000,000,000" in done.err
+    assert contents(here) == before
 
 
 def commands(group, path=()):

@@ -149,7 +149,7 @@ BAD = {
     "stats Jbnd.pkl": "Jbnd.pkl: Expected",
     "stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
     "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
-    "stats evt.pkl --additions evt.pkl": "evt.pkl: Expected no such file yet",
+    "stats evt.pkl --additions evt.pkl": "evt.pkl: Expected a file of its own to write, got FILE evt.pkl",
     "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: Expected a directory to write into",
     "generate": "Missing option '-o'",
     "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",

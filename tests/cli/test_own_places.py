@@ -1,0 +1,86 @@
+"""No command writes onto what it reads, nor two outputs onto one file, whatever it is told to replace."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bftrainer.traces import read_node_log, write_node_log
+from tests.cli.conftest import check_refusal
+from tests.recurring import TRACES, write_world
+from tests.tiny import contents
+
+COMMANDS = {
+    "trace stats nodes.csv --additions nodes.csv": "nodes.csv",
+    "trace stats nodes.csv --terminations hard.csv": "hard.csv",
+    "trace stats nodes.csv --terminations nodes.json": "nodes.json",
+    "trace stats nodes.csv --additions x.csv --terminations x.csv": "x.csv",
+    "trace stats nodes.csv --additions new.csv --terminations ./new.csv": "new.csv",
+    "trace stats nodes.csv --figure figure.png": "figure.png",
+    "convert nodes.csv nodes.csv": "nodes.csv",
+    "convert nodes.csv link.csv": "link.csv",
+    "convert Jbnd.pkl JNPs.pkl -scfn JNPs.pkl": "JNPs.pkl",
+    "trace cut nodes.csv --start 1612915205 -o nodes.csv": "nodes.csv",
+    "trace filter nodes.csv --nodes names.csv -o names.csv": "names.csv",
+    "trace merge nodes.csv evt.pkl -o evt.pkl": "evt.pkl",
+    "trace export nodes.csv -o link.csv": "link.csv",
+    "trace anonymise nodes.csv --key-file key -o nodes.csv": "nodes.csv",
+    "trace anonymise nodes.csv --key-file key.csv -o key.csv": "key.csv",
+    "trace generate --like nodes.csv -o nodes.csv": "nodes.csv",
+    "import slurm log.csv -o log.csv": "log.csv",
+    "import slurm logs -o logs/a.csv": "a.csv",
+    "spot simulate --trace nodes.csv --figure figure.png": "figure.png",
+    f"zeus simulate {' '.join(TRACES)} --output traces.json": "traces.json",
+    "replay -ndmap evt.pkl -bdfn tasks.toml --solver dp --report evt.pkl": "evt.pkl",
+}
+
+
+@pytest.fixture
+def here(here):
+    """The small world's log as a table, with links to it."""
+    write_node_log(here / "nodes.csv", read_node_log(here / "evt.pkl"))
+    write_world(here)
+    for name in ("link.csv", "figure.png"):
+        (here / name).symlink_to("nodes.csv")
+    os.link(here / "nodes.csv", here / "hard.csv")
+    (here / "traces.json").symlink_to("train.csv")
+    (here / "names.csv").write_text("a\n")
+    (here / "x.csv").touch()
+    (here / "log.csv").write_text("JobID|NodeList\n")
+    (here / "logs").mkdir()
+    (here / "logs" / "a.csv").write_text("JobID|NodeList\n")
+    return here
+
+
+@pytest.mark.parametrize(("command", "place"), COMMANDS.items())
+def test_inputs_are_kept(call, here, command, place):
+    """A file that is read is not written, by no name that it has; it is named, and nothing is done."""
+    before = contents(here)
+    done = call(*command.split(), "--force")
+    check_refusal(done)
+    assert f"{place}: Expected a file of its own to write" in done.err
+    assert contents(here) == before
+
+
+def test_results_are_kept(call, here):
+    """A page takes the place of no file of the run that it shows; one in the run's directory can be made anew."""
+    assert (
+        call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--output-dir", "out").status == 0
+    )
+    before = contents(here)
+    done = call("report", "out", "-o", "out/summary.json", "--force")
+    check_refusal(done)
+    assert "out/summary.json" in done.err
+    assert contents(here) == before
+    for _ in range(2):
+        assert call("report", "out", "-o", "out/report.html", "--force").status == 0
+
+
+def test_dry_runs_need_no_place(replay, here):
+    """What a dry run would not write is not looked for: results that are there do not hinder it."""
+    (here / "debug-itrOut").mkdir()
+    before = contents(here)
+    done = replay("--dry-run", "--report", "evt.pkl")
+    assert (done.status, done.err) == (0, "")
+    assert contents(here) == before
