@@ -11,6 +11,7 @@ import click
 
 from bftrainer.cli.replay_options import config_of, moment, setting_options
 from bftrainer.cli.sizes import LARGE_PROCESSES, size_option
+from bftrainer.cli.streams import tell
 from bftrainer.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def forecast(
     from bftrainer.experiment.engines import LocalEngine
     from bftrainer.experiment.forecast import ForecastPlan
     from bftrainer.experiment.forecast import forecast as foretell
-    from bftrainer.experiment.run import load_inputs
+    from bftrainer.experiment.run import SAMPLE_TASKS_USED, load_inputs
 
     config = config_of(ctx, options)
     start_ns = _instant(start) if start is not None else None
@@ -58,6 +59,8 @@ def forecast(
     plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
     with counting("Replaying", stretches) as count:
         found = foretell(plan, LocalEngine(workers), count)
+    if config.node_log is not None and config.tasks is None:
+        tell(f"Note: {SAMPLE_TASKS_USED}")
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:

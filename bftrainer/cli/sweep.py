@@ -55,6 +55,7 @@ def sweep(
     not end the others; the exit status is 1 then.
     """
     from bftrainer.cli.counting import counting
+    from bftrainer.experiment.run import SAMPLE_TASKS_USED
     from bftrainer.experiment.sweep import run_sweep
     from bftrainer.experiment.sweep_file import read_sweep
 
@@ -70,6 +71,11 @@ def sweep(
         if place.is_dir():
             tell(f"Finished points are kept; --resume goes on in {place}.")
         raise
+    if any(
+        "tasks" not in {**spec.base, **point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        for point in spec.points
+    ):
+        tell(f"Note: {SAMPLE_TASKS_USED}")
     if as_json:
         click.echo(json.dumps([_as_json(point) for point in result.points], indent=2, allow_nan=False))
     else:

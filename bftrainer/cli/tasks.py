@@ -95,4 +95,7 @@ def fit(throughput: Path) -> None:
     """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
     from bftrainer.traces.scaling_fit import fit_scaling, read_throughput_csv
 
-    click.echo(fit_scaling(read_throughput_csv(throughput)).toml(), nl=False)
+    found = fit_scaling(read_throughput_csv(throughput))
+    for doubt in found.doubts:
+        tell(f"Note: {throughput}: {doubt}.")
+    click.echo(found.toml(), nl=False)

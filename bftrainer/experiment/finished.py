@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,8 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         summary=summary,
         steps=_steps(path / "step-logs.csv", start_ns),
         decisions=_decisions(path / "decisions.parquet", start_ns),
-        tasks=tasks,
+        # Names are written into pages and figures, where a control character would do what it is for.
+        tasks=replace(tasks, names=tuple(map(escaped, tasks.names))),
         holdings=_holdings(path / "allocation.parquet", start_ns, tasks.names),
         power=_power(path / "power.parquet") if "energy_j" in summary else None,
     )

@@ -29,9 +29,11 @@ from bftrainer.traces import AssumedScaling
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve
 
-__all__ = ["Inputs", "load_inputs", "log_start_ns", "run_replay", "versions"]
+__all__ = ["SAMPLE_TASKS_USED", "Inputs", "load_inputs", "log_start_ns", "run_replay", "versions"]
 
 T = TypeVar("T")
+
+SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,8 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None}
     assumed_scaling = None
     notes: list[str] = []
+    if config.tasks is None and config.node_log is not None:
+        notes.append(SAMPLE_TASKS_USED)
     if isinstance(tasks, Path):
         task_set = readers.task_set(tasks, config.scalability, config.scaling)
         notes += task_set.warnings

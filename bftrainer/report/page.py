@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bftrainer.errors import escaped
 from bftrainer.model.finished_run import FinishedRun
 from bftrainer.model.trace_statistics import TraceStatistics
 from bftrainer.report.assumptions import ASSUMED, MARK, assumption
@@ -59,7 +60,9 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
 
     charts = _charts(runs, logs)
     source = resources.files("bftrainer.report").joinpath("page.html").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(source)
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_visible
+    ).from_string(source)
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
     facts = {chart.key: _assumed(runs) for chart in charts}
@@ -86,6 +89,11 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
         data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
         plotly=get_plotlyjs(),
     )
+
+
+def _visible(value: Any) -> Any:
+    """Text as it can be seen: paths and commands may hold what turns the text around; markup is ours."""
+    return escaped(value) if type(value) is str else value
 
 
 def _embedded(data: Any) -> str:

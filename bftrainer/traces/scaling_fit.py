@@ -44,10 +44,22 @@ class ScalingFit:
     parallel_fraction: float
     residual: float
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the law is none to rely on, one line each; the curve's points are as they were measured."""
+        found = []
+        counts = len(self.curve.nodes) - 1
+        if counts < 2:
+            found.append(f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed")
+        if self.residual > 1.0:
+            found.append(f"the law misses the points by {100 * self.residual:.0f} %, root mean square")
+        return tuple(found)
+
     def toml(self) -> str:
         """A `[task.scaling]` section with the points, and the law as a comment."""
         law = f"# Amdahl fit: model = 'amdahl', rate_1 = {self.rate_1:.6g}, "
         law += f"parallel_fraction = {self.parallel_fraction:.6g} (residual {100 * self.residual:.2f} %)\n"
+        law += "".join(f"# Note: {doubt}\n" for doubt in self.doubts)
         return law + toml_text({"task": {"scaling": scaling_table(self.curve)}}).removeprefix("[task]\n\n")
 
 
