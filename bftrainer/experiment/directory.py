@@ -120,8 +120,8 @@ def check_free(path: Path, *, force: bool) -> None:
     # Whatever --force is given with, nothing but results is ever deleted.
     if any(place.iterdir()) and "summary.json" not in written_files(place):
         raise OutputError(
-            f"{path}: Expected results to replace (a summary.json that {MANIFEST} lists), found other files; "
-            "not deleted."
+            f"{path}: Expected results to replace (a summary.json that {MANIFEST} lists), found other files, or "
+            "results of an earlier version; not deleted."
         )
     if Path.cwd().is_relative_to(place):
         raise OutputError(f"{path}: Expected another place than the current directory or one that holds it.")

@@ -42,7 +42,9 @@ class SweepDirectory:
             raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
         if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST)}:
             if _FILE not in written_files(path):
-                raise OutputError(f"{path}: Expected a sweep's directory, found other files.")
+                raise OutputError(
+                    f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
+                )
             if not resume and not force:
                 raise OutputError(
                     f"{path}: Expected no such directory yet; --resume goes on in it, --force starts anew."
