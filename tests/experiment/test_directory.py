@@ -107,9 +107,9 @@ def test_what_nobody_listed_is_not_ours(tmp_path, listed):
     if listed is not None:
         (place / MANIFEST).write_text(listed, errors="surrogateescape")
     before = contents(tmp_path)
-    with pytest.raises(OutputError, match="found other files.*not deleted"):
+    with pytest.raises(OutputError, match=r"found other files.*not deleted"):
         check_free(place, force=True)
-    with pytest.raises(OutputError, match="found other files.*not deleted"):
+    with pytest.raises(OutputError, match=r"found other files.*not deleted"):
         replaced(place)
     assert contents(tmp_path) == before
 
