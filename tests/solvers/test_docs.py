@@ -24,8 +24,10 @@ def test_the_example_solver_works() -> None:
 def test_every_solver_is_in_the_table() -> None:
     """Each registered solver has its row on the page, which says what it takes."""
     rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    table = {name: row for row in rows for name in re.findall(r"`([a-z-]+)`", row[0]) if len(row) == 7}
+    table = {name: row for row in rows for name in re.findall(r"`([a-z-]+)`", row[0]) if len(row) == 8}
     assert set(table) == set(names())
     for name, row in table.items():
         taken = [getattr(solver_class(name), each, False) for each in ("exact", "extra_rows", "capacities", "floor")]
         assert [cell.strip() for cell in row[2:6]] == ["yes" if each else "no" for each in taken], name
+        told = {"all": "gap, prune, threads", "none": ""}.get(row[6].strip(), row[6].strip())
+        assert told == ", ".join(sorted(solver_class(name).heeds)), name
