@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bftrainer.audit.accounts import Account, Mode
 from bftrainer.audit.objectives import SUM_WEIGHT, EdgeError, Objective, Situation
 from bftrainer.audit.optimum import Choice, best_sum, best_with_floor, better_than
-from bftrainer.audit.parts import TOLERANCE, Part, close
+from bftrainer.audit.parts import TOLERANCE, NotCheckableError, Part, close
 
 __all__ = ["Judge", "Rules"]
 
@@ -70,7 +70,7 @@ class _Asked:
         owners = self.objective.owners(self.accounts)
         owed = [{self.objective.owed(self.accounts[place]) for place in group} for group in owners]
         if any(len(each) > 1 for each in owed):
-            raise NotImplementedError("optimality of fair-share over owners of several weights is not worked out")
+            raise NotCheckableError("optimality of fair-share over owners of several weights is not worked out")
         return best_with_floor(merged, owners, [each.pop() for each in owed], 1.0 / SUM_WEIGHT, self.pool)
 
 
@@ -334,7 +334,7 @@ class Judge:
             slack = max(TOLERANCE, self.rules.gap if part is self.best else 0.0) * scale
             try:
                 better = None if claim + slack >= settled else self._better(asked, claim + slack)
-            except (OverflowError, NotImplementedError) as why:
+            except (OverflowError, NotCheckableError) as why:
                 part.leave_out(str(why) or LARGE)
             else:
                 settled = claim + slack if better is None else settled
@@ -346,9 +346,9 @@ class Judge:
         if not rows and asked.spare_w is None:
             return asked.best if asked.best > claim else None
         if self.objective.fair is not None:
-            raise NotImplementedError("optimality of fair-share under further limits is not worked out")
+            raise NotCheckableError("optimality of fair-share under further limits is not worked out")
         if any((weights < 0).any() or lower > 0 or upper < 0 for weights, lower, upper in rows):
-            raise NotImplementedError("optimality under rows that are no upper limits is not worked out")
+            raise NotCheckableError("optimality under rows that are no upper limits is not worked out")
         caps = [upper for _, _, upper in rows] + ([] if asked.spare_w is None else [asked.spare_w])
         choices = [self._choice(asked, place, rows) for place in range(len(asked.accounts))]
         return better_than(claim, choices, asked.pool, np.array(caps) * (1.0 + 1e-12))

@@ -228,7 +228,7 @@ def _answering(name: str) -> Iterator[None]:
     """Say whose fault it is if an objective of the user's, which is anybody's code, raises anything."""
     try:
         yield
-    except Exception as fault:
+    except Exception as fault:  # an objective of the user's may raise anything
         raise UnusableError(plain(f"objective {name}: raised {type(fault).__name__}: {fault}")) from fault
 
 

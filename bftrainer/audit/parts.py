@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
-__all__ = ["ROUNDING", "TOLERANCE", "Part", "UnusableError", "close", "plain"]
+__all__ = ["ROUNDING", "TOLERANCE", "NotCheckableError", "Part", "UnusableError", "close", "plain"]
 
 TOLERANCE = 1e-6
 """Relative difference of two figures that count as equal: times are recorded in whole nanoseconds."""
@@ -19,6 +19,10 @@ LONGEST = 300
 
 class UnusableError(Exception):
     """A run, or an input of it, that cannot be audited."""
+
+
+class NotCheckableError(Exception):
+    """Something that the audit has no way to work out; its text is the reason that is told."""
 
 
 class Part:
