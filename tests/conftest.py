@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 # How long an example takes says how busy the machine is, not whether the claim holds.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would each process that they interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -174,21 +176,24 @@ def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
         )
     if not isinstance(jobs, int) or jobs < 1:
         raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
-    if job_logs is not None and not _names_logs(table, system):
+    # What dask-jobqueue puts into a job's script, it puts there without quotes.
+    if not _says(table, system, "python"):
+        table["python"] = shlex.quote(sys.executable)
+    if job_logs is not None and not _says(table, system, "log_directory"):
         table["log_directory"] = _for_job_script(path, job_logs)
     return _JobQueue(path, getattr(dask_jobqueue, kinds[system]), jobs, table)
 
 
-def _names_logs(options: dict[str, Any], system: str) -> bool:
-    """Whether the user says where jobs' logs go, in the file or for all that uses dask-jobqueue."""
+def _says(options: dict[str, Any], system: str, option: str) -> bool:
+    """Whether the user gives an option, in the file or for all that uses dask-jobqueue."""
     import dask
 
-    place = f"jobqueue.{options.get('config_name', system)}.log-directory"
-    return "log_directory" in options or dask.config.get(place, None) is not None
+    place = f"jobqueue.{options.get('config_name', system)}.{option.replace('_', '-')}"
+    return option in options or dask.config.get(place, None) is not None
 
 
 def _for_job_script(path: Path, directory: Path) -> str:
-    """A directory as a job's script names it; dask-jobqueue puts it there without quotes."""
+    """A directory as a job's script names it; quotes there would not reach every batch system's own options."""
     place = str(directory.resolve())
     if any(each.isspace() for each in place):
         raise SweepError(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import sys
+from types import SimpleNamespace
 
 import pytest
 
 from bftrainer.errors import SweepError
+from bftrainer.experiment import engines
 from bftrainer.experiment.engines import DaskEngine
 from tests.tiny import contents, spawn
 
 QUEUE = 'system = "{system}"\njobs = 1\ncores = 1\nmemory = "1GB"\n'
 SWEEP = 'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
 # Does what Slurm's manual says of --output and --error, and of where jobs print without them.
-SBATCH = f"""#!{sys.executable}
+SBATCH = """#!/usr/bin/env python3
 import os, pathlib, re, subprocess, sys
 script = sys.argv[1]
 text = pathlib.Path(script).read_text()
-pathlib.Path("{{log}}").write_text(text)
+pathlib.Path("{log}").write_text(text)
 given = dict(re.findall(r"^#SBATCH -([oe]) (.*)$", text, re.M))
 out = given.get("o", "slurm-%J.out").replace("%J", str(os.getpid()))
 err = given.get("e", out).replace("%J", str(os.getpid()))
@@ -27,7 +28,7 @@ with open(out, "ab") as out, open(err, "ab") as err:
     job = subprocess.Popen(["bash", "-c", text], stdout=out, stderr=err, start_new_session=True)
 print("Submitted batch job", job.pid)
 """
-SCANCEL = f"""#!{sys.executable}
+SCANCEL = """#!/usr/bin/env python3
 import os, signal, sys
 os.killpg(int(sys.argv[1]), signal.SIGKILL)
 """
@@ -60,6 +61,13 @@ def test_jobs_log_to_the_sweep(slurm, here, tmp_path):
     assert spawn("bftrainer", *words, "--resume", cwd=here, env=slurm).out == done.out
     assert spawn("bftrainer", "sweep", "sweep.toml", "-o", "out", "--workers", 1, "--force", cwd=here).status == 0
     assert contents(here / "out" / "job-logs").items() >= logs.items()
+
+
+def test_python_may_have_blanks_in_its_path(here, monkeypatch):
+    """The script of a job quotes the interpreter, which dask-jobqueue would not do, but one that the user names."""
+    monkeypatch.setattr(engines, "sys", SimpleNamespace(executable="/a b/bin/python"))
+    assert "'/a b/bin/python' -m distributed" in script(here, "slurm")
+    assert "\nmine -m distributed" in script(here, "slurm", 'python = "mine"\n')
 
 
 def script(here, system, more=""):

@@ -48,12 +48,9 @@ def test_everything_runs_without_files(zeus, here, words):
 def test_the_published_example(published, call):
     """The command of a Zeus user on the published traces tunes as the published simulator does."""
     traces = published.parent / "zeus"
-    words = (
-        f"zeus simulate --train {traces}/summary_train.csv --power {traces}/summary_power_v100.csv "
-        "--job imagenet,resnet50,adadelta --target 0.65 --max-epochs 100 --default-bs 256 --recurrences 100 --eta 0.5 "
-        "--beta 2 --seed 1"
-    ).split()
-    done = call(*words)
+    files = ("--train", str(traces / "summary_train.csv"), "--power", str(traces / "summary_power_v100.csv"))
+    words = "--target 0.65 --max-epochs 100 --default-bs 256 --recurrences 100 --eta 0.5 --beta 2 --seed 1"
+    done = call("zeus", "simulate", *files, "--job", "imagenet,resnet50,adadelta", *words.split())
     assert (done.status, done.err) == (0, "")
     rows = cells(done.out.partition("\n\n")[0])[2:-1]
     assert [row[2:4] for row in rows[:5]] == [
