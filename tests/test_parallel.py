@@ -64,14 +64,19 @@ def wait_for_end(handles):
             left.discard(handle)
 
 
+def slow(*words):
+    """A command that is tried only with all the slow tests."""
+    return pytest.param(words, marks=pytest.mark.slow)
+
+
 COMMANDS = pytest.mark.parametrize(
     "words",
     [
         ("zeus", "simulate", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        ("zeus", "compare", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        ("zeus", "groups", "--workers", "2", "--seeds", "200"),
+        slow("zeus", "compare", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
+        slow("zeus", "groups", "--workers", "2", "--seeds", "200"),
         ("spot", "sweep", "--jobs", "2", "--repeats", "5000", "--days", "30"),
-        ("forecast", "--deadline", "8h", "--workers", "2", "--solver", "dp", "--stretches", "1000"),
+        slow("forecast", "--deadline", "8h", "--workers", "2", "--solver", "dp", "--stretches", "1000"),
         ("sweep", "sweep.toml", "--workers", "2"),
     ],
     ids=" ".join,
@@ -185,7 +190,7 @@ QUICK = "[[point]]\nTfwd = 5\n"
 SLOW = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {Tfwd}\n' for Tfwd in (5, 10, 15))
 
 
-@pytest.mark.parametrize("presses", [1, 2])
+@pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("points", [QUICK + SLOW, SLOW], ids=["some done", "none done"])
 def test_interrupted_sweeps(start, tmp_path, points, presses):
     """Points that would go on for ever are given up; finished ones are kept and gone on with, else nothing is left."""

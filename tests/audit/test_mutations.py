@@ -38,7 +38,11 @@ TUNED_COLUMNS = {
     ),
 }
 CELLS = [("plain", table, name) for table, names in COLUMNS.items() for name in names]
-CELLS += [("tuned", table, name) for table, names in TUNED_COLUMNS.items() for name in names]
+CELLS += [
+    pytest.param("tuned", table, name, marks=[pytest.mark.slow] if name in COLUMNS.get(table, ()) else [])
+    for table, names in TUNED_COLUMNS.items()
+    for name in names
+]
 STEPS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),
     *("nJob", "nNd", "nJrun", "nNrun", "PreCost"),
@@ -92,7 +96,7 @@ def test_a_changed_cell_is_found(changed, kind, table, column):
     assert audit(run).failed
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", ["plain", pytest.param("tuned", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("column", STEPS)
 def test_a_changed_step_is_found(changed, kind, column):
     """One value of the step log, far from the first row."""
@@ -131,7 +135,7 @@ def keys(summary: dict, *before: str) -> list[tuple[str, ...]]:
     return [key for key in found if key[0] != "inputs"]
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", ["plain", pytest.param("tuned", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(4))
 def test_a_changed_figure_of_the_summary_is_found(originals, changed, kind, part):
     """Each key of the summary: found if it is changed, or among those that the audit says it does not check."""

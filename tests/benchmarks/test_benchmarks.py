@@ -25,7 +25,9 @@ def driver(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "decision" else [pytest.mark.slow]) for name in WORKLOADS]
+)
 def test_every_workload_runs(name, tmp_path):
     """`--quick` runs each workload, prints its table and writes figures of all cases that ran."""
     out = driver(name, "--quick", "--seed", "1", "--json", str(tmp_path / "figures.json"))

@@ -26,7 +26,11 @@ PAGES = [ROOT / "README.md", ROOT / "datasets" / "README.md", *sorted((ROOT / "d
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
 # Pages whose examples are whole replays, many at once.
-LONG = ("campaigns.md", "master.md", "report.md", "spot.md", "tutorial-research.md", "tutorial-training.md")
+LONG = (
+    *("campaigns.md", "import.md", "index.md", "master.md", "objectives.md", "replay.md", "report.md", "server.md"),
+    *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
+    *("zeus-tutorial.md", "import-batsim.md"),
+)
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}
 CLAIMS = [*claims_of_replays.CLAIMS, *claims_of_figures.CLAIMS]

@@ -50,14 +50,9 @@ def whole(published: Path) -> RunResult:
     return run_replay(config=config(published, baseline=False))
 
 
-@pytest.mark.parametrize(
-    ("max_tasks", "decide_on"),
-    [
-        pytest.param(most, mode, marks=[pytest.mark.slow] if (most, mode) != (10, "all") else [])
-        for most in EFFICIENCY
-        for mode in ("all", "nodes")
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+@pytest.mark.parametrize("max_tasks", EFFICIENCY)
 def test_efficiency(published, first_nodes, max_tasks, decide_on):
     """U and the losses on the first 1,024 nodes are within 0.02 of an independent computation."""
     read = {"node_log": first_nodes.log, "tasks": first_nodes.tasks, "scalability": None, "skip_events": 0}
