@@ -253,6 +253,7 @@ def large_or_never(number):
     return bytes(10_000_000)
 
 
+@pytest.mark.slow
 def test_given_up_while_results_are_sent():
     """What is sent when its process ends is not waited for."""
     for _ in range(5):

@@ -92,6 +92,7 @@ CORRECTED = {
 }
 
 
+@pytest.mark.slow
 def test_corrected_answers_differ_where_they_are_corrected():
     """Without `compat` each answer that differs is one of the table's, has its status, and says why if it refuses."""
     found = differences(replayed(EXCHANGES))

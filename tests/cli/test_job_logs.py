@@ -47,6 +47,7 @@ def slurm(here, tmp_path):
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
+@pytest.mark.slow
 def test_jobs_log_to_the_sweep(slurm, here, tmp_path):
     """Nothing appears in the working directory but the sweep; its logs outlive what is forced upon it."""
     before = {path.name for path in here.iterdir()}

@@ -281,6 +281,7 @@ def test_bad_options(call, here, job, words, message):
     assert contents(here).keys() - before.keys() <= {"logs"}
 
 
+@pytest.mark.slow
 def test_the_sample_script_trains(call, here, job):
     """The whole loop: the sample script reaches its target, measured by the model, and reports what it took."""
     command = [sys.executable, "-m", "bftrainer.master.sample_training", "--batch-size", "{bs}", "--seed", "{seed}"]

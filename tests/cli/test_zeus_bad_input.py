@@ -6,15 +6,12 @@ import bz2
 import gzip
 import lzma
 import os
-import signal
-import subprocess
-import time
 
 import pytest
 
 from tests.cli.conftest import check_refusal
 from tests.recurring import GROUPS, JOB, POWER, TRAIN
-from tests.tiny import contents, installed, spawn
+from tests.tiny import contents, spawn
 
 
 @pytest.fixture
@@ -333,41 +330,6 @@ def test_places(refused, here):
         ):
             assert refused(*command, "--output", name) == said
     assert refused("simulate", "--jobs", "absent.toml", "--output", "old.json").startswith("old.json: ")
-
-
-def test_an_interrupt_ends_quietly(here):
-    """Ctrl-C in a campaign on several processes ends in one word, with the usual status, and leaves no file."""
-    (here / "mine.py").write_text(
-        "from pathlib import Path\n"
-        "from bftrainer.zeus.baselines import DefaultBatchSize\n"
-        "def make(context):\n    Path('started').touch()\n    return DefaultBatchSize()\n"
-    )
-    words = (
-        "zeus",
-        "compare",
-        "--policy",
-        "mine:make+jit",
-        "--seeds",
-        "2000",
-        "--workers",
-        "2",
-        "--output",
-        "out.json",
-    )
-    process = subprocess.Popen(
-        [installed("bftrainer"), *words],
-        cwd=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while process.poll() is None and not (here / "started").exists():
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.strip()) == (130, "", "Interrupted.")
-    assert not (here / "out.json").exists()
 
 
 def test_end_to_end(here):

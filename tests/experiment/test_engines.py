@@ -58,6 +58,7 @@ def test_processes_use_one_thread_each(monkeypatch):
     assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
+@pytest.mark.slow
 def test_lost_workers_are_replaced(tmp_path):
     """A killed process costs nothing but what it was at; an item that kills each time is given up after three."""
     found = dict(LocalEngine(2).run(fragile, [(number, str(tmp_path)) for number in range(8)]))

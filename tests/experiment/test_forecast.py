@@ -108,6 +108,7 @@ def held_out(seed, generated):
     return sum(low <= time_s <= high for time_s in truth.completion_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generated", [False, True])
 def test_forecasts_are_calibrated(generated):
     """On fifty stretches held out, the 80 % interval holds the truth in 70 to 90 % of them."""

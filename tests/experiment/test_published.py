@@ -131,6 +131,7 @@ def sample() -> RunResult:
     return run_replay(solver="dp", baseline=False)
 
 
+@pytest.mark.slow
 def test_every_decision_of_the_sample(sample):
     """HiGHS finds no better allocation for any of the first thousand decisions of the embedded sample."""
     recording = replace(sample.recording, decisions=sample.recording.decisions[:1000])

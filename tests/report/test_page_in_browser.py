@@ -116,6 +116,7 @@ def test_the_keyboard_reaches_everything(browser, pages):
     assert sum(kind == "scroll" for _, kind, _ in seen) == len(browser.find_elements("css selector", ".scroll"))
 
 
+@pytest.mark.slow
 def test_the_keyboard_zooms(browser, pages):
     """On a chart with the focus, + shows half as much, an arrow moves on, and 0 goes back to all."""
     opened(browser, pages["plain"])

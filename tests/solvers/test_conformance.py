@@ -158,8 +158,8 @@ def plain_optimum(asked: AllocationProblem) -> float:
         ("exhaustive", 3, 12, 8, 60),
         ("node-level", 4, 20, 12, 60),
         *[(name, 4, 20, 12, 60) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
-        *[(name, 10, 130, 64, 60) for name in ("dp", "cbc", "gurobi")],
-        ("highs", 10, 130, 64, 20),
+        *[(name, 10, 130, 64, 30) for name in ("dp", "cbc", "gurobi")],
+        ("highs", 10, 130, 64, 10),
     ],
 )
 def test_near_ties_are_told_apart(name: str, tasks: int, nodes: int, most: int, count: int, prune: bool) -> None:

@@ -359,6 +359,7 @@ def check_invariants(draw):
     return watch.instants
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_traces():
     """On every trace accounts add up, active nodes make whole pipelines, and nothing saved was never done."""
     rng = random.Random(4)
