@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 from bftrainer.errors import InputError, SettingsError
 
-__all__ = ["EXTRAS", "INSTALL", "absent", "missing_extra", "require_extra"]
+__all__ = ["EXTRAS", "absent", "installing", "missing_extra", "pip_install", "require_extra", "requiring"]
 
 EXTRAS = {
     "advise": ("optuna",),
@@ -23,8 +27,16 @@ EXTRAS = {
 }
 """Of each extra the modules that it brings and that are looked for."""
 
-INSTALL = "in the checkout of bftrainer: pip install '.[{}]'"
-"""How an extra is installed; the package is on no index."""
+
+def pip_install(what: str) -> str:
+    """The command that installs something where this is installed, whichever environment is active."""
+    return f"{shlex.quote(sys.executable or 'python')} -m pip install {what}"
+
+
+def installing(extra: str) -> str:
+    """How an extra is installed; the package is on no index."""
+    command = pip_install(f"'.[{extra}]'")
+    return f"in the checkout of bftrainer: {command}"
 
 
 def absent(*modules: str) -> list[str]:
@@ -34,7 +46,7 @@ def absent(*modules: str) -> list[str]:
 
 def missing_extra(what: str, extra: str, modules: list[str]) -> str:
     """The message about an extra that is needed."""
-    return f"{what} the extra {extra} (no {', '.join(modules)} here); {INSTALL.format(extra)}"
+    return f"{what} the extra {extra} (no {', '.join(modules)} here); {installing(extra)}"
 
 
 def require_extra(what: str, extra: str, *modules: str, error: type[InputError] = SettingsError) -> None:
@@ -57,6 +69,21 @@ def require_extra(what: str, extra: str, *modules: str, error: type[InputError] 
     missing = absent(*(modules or EXTRAS[extra]))
     if missing:
         raise error(missing_extra(what, extra, missing))
+
+
+@contextmanager
+def requiring(what: str, extra: str, *modules: str) -> Iterator[None]:
+    """Have imports in the block, of a module that is nothing without them, fail by the line that names the extra.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        As the imports would, if one of `modules` is not installed.
+    """
+    missing = absent(*modules)
+    if missing:
+        raise ModuleNotFoundError(missing_extra(what, extra, missing), name=missing[0])
+    yield
 
 
 def _is_installed(module: str) -> bool:

@@ -6,12 +6,12 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
@@ -32,7 +32,9 @@ Work = Callable[[Any], Any]
 MOST_TRIES = 3
 """Times that an item is computed whose worker ends abruptly."""
 # Workers share the processors among themselves: each computes with one thread.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_ONE_THREAD_EACH = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,11 @@ class _Piece:
     work: Work
 
     def __call__(self, items: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-        """Results until the first error, and that: whoever waits may raise it when its turn comes."""
+        """Results until the first error, and that."""
         results: list[Any] = []
         try:
             results.extend(map(self.work, items))
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is raised when its turn comes
             return results, error
         return results, None
 
@@ -167,10 +169,11 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
     None is left afterwards, however it comes to that: what is given up is not computed to its end.
     """
+    _track()
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin)
     given_up = True
     try:
-        with _one_thread_each():
+        with _environment(_ONE_THREAD_EACH):
             yield pool
         given_up = False
     finally:
@@ -179,6 +182,17 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             if given_up:
                 _kill(pool)
             pool.shutdown(cancel_futures=True)
+
+
+def _track() -> None:
+    """Start what releases a pool's semaphores when this process is killed, and have it do so without a word.
+
+    It would warn that they leaked, on the terminal of whoever killed the command, when that has its prompt again.
+    """
+    told = os.environ.get("PYTHONWARNINGS")
+    quiet = "ignore:resource_tracker:UserWarning"
+    with _environment({"PYTHONWARNINGS": quiet if told is None else f"{told},{quiet}"}):
+        resource_tracker.ensure_running()
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
@@ -241,10 +255,10 @@ def _signal_after(sentinel: int, signum: int) -> None:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Have processes that start meanwhile use one thread for linear algebra."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Have processes that start meanwhile find these variables."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:

@@ -53,7 +53,7 @@ class DynamicProgramme:
     extra_rows = False
     capacities = True
     requires: tuple[str, ...] = ()
-    heeds = frozenset({"gap", "prune"})
+    heeds = frozenset({"time", "gap", "prune"})
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""

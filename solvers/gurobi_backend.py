@@ -39,7 +39,7 @@ class GurobiSolver:
     capacities = True
     floor = True
     requires = ("gurobipy",)
-    heeds = frozenset({"gap", "threads", "prune"})
+    heeds = frozenset({"time", "gap", "threads", "prune"})
 
     # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
     # Whatever is not listed is an error.

@@ -27,7 +27,7 @@ class HighsSolver:
     capacities = True
     floor = True
     requires = ("highspy",)
-    heeds = frozenset({"gap", "threads", "prune"})
+    heeds = frozenset({"time", "gap", "threads", "prune"})
 
     # https://ergo-code.github.io/HiGHS/stable/structures/enums/#HighsModelStatus
     # Whatever is not listed is an error.

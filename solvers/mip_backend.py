@@ -49,7 +49,7 @@ class CbcSolver(_PythonMip):
     """Count-level model through python-mip and CBC, on one thread whatever the limits say."""
 
     name = "cbc"
-    heeds = frozenset({"gap", "prune"})
+    heeds = frozenset({"time", "gap", "prune"})
     _engine = "CBC"
 
     def _empty(self) -> mip.Model:
@@ -73,7 +73,7 @@ class MipHighsSolver(_PythonMip):
 
     name = "mip-highs"
     requires = ("mip", "highspy")
-    heeds = frozenset({"gap", "threads", "prune"})
+    heeds = frozenset({"time", "gap", "threads", "prune"})
     _engine = "HIGHS"
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
@@ -86,7 +86,7 @@ class MipGurobiSolver(_PythonMip):
 
     name = "mip-gurobi"
     requires = ("mip", "gurobipy")
-    heeds = frozenset({"gap", "threads", "prune"})
+    heeds = frozenset({"time", "gap", "threads", "prune"})
     _engine = "GUROBI"
 
     @staticmethod

@@ -45,7 +45,7 @@ class NodeLevelSolver:
     capacities = False
     floor = True
     requires = ("mip",)
-    heeds = frozenset({"gap"})
+    heeds = frozenset({"time", "gap"})
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.

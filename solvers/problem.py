@@ -335,7 +335,7 @@ class Solver(Protocol):
     floor : bool, optional
         Whether `AllocationProblem.floor` is; False if it is not there.
     heeds : frozenset of str, optional
-        Which of `gap`, `threads` and `prune` of the `Limits` have an effect; all if it is not there.
+        Which of `time`, `gap`, `threads` and `prune` of the `Limits` have an effect; all if it is not there.
     """
 
     name: str

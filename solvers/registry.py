@@ -23,7 +23,7 @@ from bftrainer.errors import (
     UnsupportedProblemError,
     suggestion,
 )
-from bftrainer.extras import EXTRAS, INSTALL
+from bftrainer.extras import EXTRAS, installing, pip_install
 from bftrainer.plugins import by_name, clash
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
 from solvers.verdict import verified
@@ -109,15 +109,13 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = [module for module in registered.requires if not _importable(module)]
     if missing:
-        raise SolverUnavailableError(
-            f"{name}: {missing[0]} is not installed; try: pip install {missing[0]}{_extra(missing[0])}"
-        )
+        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_brought(missing[0])}")
     with _loading(name):
         return registered()
 
 
 def heeded(name: str) -> frozenset[str]:
-    """Which of `gap`, `threads` and `prune` of the `Limits` the solver heeds; all of them, if it does not say.
+    """Which of `time`, `gap`, `threads` and `prune` of the `Limits` the solver heeds; all, if it does not say.
 
     Raises
     ------
@@ -126,7 +124,7 @@ def heeded(name: str) -> frozenset[str]:
     """
     registered = solver_class(name)
     with _loading(name):
-        return frozenset(getattr(registered, "heeds", ("gap", "threads", "prune")))
+        return frozenset(getattr(registered, "heeds", ("time", "gap", "threads", "prune")))
 
 
 def licence(name: str) -> str:
@@ -219,10 +217,10 @@ def _one_line(where: str, error: Exception) -> str:
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 
 
-def _extra(module: str) -> str:
-    """The extra of ours that brings a module, as the end of a message."""
+def _brought(module: str) -> str:
+    """What brings a module, as the end of a message: an extra of ours, or else the package of that name."""
     found = next((name for name, modules in EXTRAS.items() if module in modules), None)
-    return "" if found is None else f", or the extra {found}, {INSTALL.format(found)}"
+    return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"
 
 
 @cache

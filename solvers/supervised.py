@@ -70,8 +70,7 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
         raise OutOfTime from None
     except (EOFError, ConnectionError):
         raise SolverError(f"{name}: {child.why_it_ended()}.") from None
-    except BaseException:
-        # Whoever interrupts this reads no answer, and the next one to ask must not get it.
+    except BaseException:  # who is interrupted reads no answer, and the next one to ask must not get it
         child.end()
         raise
     _idle.append(child)

@@ -150,11 +150,12 @@ def start(tmp_path):
 
 @COMMANDS
 def test_workers_end_with_their_parent(start, words):
-    """Killed, a command leaves nobody behind: neither its workers, nor what those have started."""
+    """Killed, a command leaves nobody behind: neither its workers, nor what those have started; nobody complains."""
     command = start(*words)
     command.wait_for(lambda: True)
     command.kill()
     assert command.status() == -signal.SIGKILL
+    assert not any("leaked" in line for line in command.said)
 
 
 @COMMANDS

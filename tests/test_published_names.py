@@ -109,6 +109,14 @@ def test_the_page_maps_each_name():
     assert sorted(name for row in rows for name in re.findall(r"`(zeus\.[^`]+)`", row)) == sorted(DIFFERENT)
 
 
+def test_what_the_page_names_is_there():
+    """Each dotted name of ours on the page can be imported, calls and options left out."""
+    page = (DOCS / "published.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`(bftrainer(?:\.\w+)+)", page))
+    assert {"bftrainer.bso.store.JobStore", "bftrainer.bso.opening.open_store"} <= names
+    assert all(found(name) is not None for name in names)
+
+
 @pytest.mark.parametrize("page", ["zeus.md", "server.md", "master.md"])
 def test_pages_refer_to_it(page):
     """Whoever comes from the published code is led to the page of its names."""

@@ -10,10 +10,13 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi"):
+    from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse
+    from starlette.exceptions import HTTPException
 
 from bftrainer import __version__
 from bftrainer.bso.guard import OPEN, Guard

@@ -14,15 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import QueuePool, StaticPool
+from bftrainer.extras import require_extra, requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Engine, create_engine, event
+    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import QueuePool, StaticPool
 
 from bftrainer.bso.settings import DEFAULT_URL
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
-from bftrainer.extras import require_extra
 
 __all__ = ["Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
 

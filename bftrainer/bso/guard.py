@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi"):
+    from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bftrainer.bso.metrics import Metrics
 

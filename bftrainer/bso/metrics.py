@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "prometheus_client"):
+    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 

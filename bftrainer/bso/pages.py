@@ -10,9 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi", "jinja2"):
+    from fastapi import APIRouter, Query, Request
+    from fastapi.responses import HTMLResponse
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bftrainer.bso.schemas import LARGEST, NAME_LENGTH, TrialRow
 from bftrainer.bso.store import Transaction

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Column, Connection, DateTime, Float, MetaData, Row, Table, inspect, select
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Column, Connection, DateTime, Float, MetaData, Row, Table, inspect, select
 
 from bftrainer.bso.database import Database, shown
 from bftrainer.bso.schemas import LenientJobSpec

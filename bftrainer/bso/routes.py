@@ -5,7 +5,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi"):
+    from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, TypeAdapter
 
 from bftrainer.bso.metrics import CONTENT_TYPE

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "alembic", "sqlalchemy"):
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import Connection, inspect, text
 
 from bftrainer.bso.database import Database, shown
 from bftrainer.errors import SettingsError, StoreUnavailableError

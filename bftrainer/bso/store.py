@@ -12,7 +12,10 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from bftrainer.bso.database import Database
 from bftrainer.bso.schemas import JobSummary, LenientJobSpec, TrialRow

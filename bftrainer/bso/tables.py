@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
-from sqlalchemy.dialects import mysql
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+    from sqlalchemy.dialects import mysql
 
 from bftrainer.bso.schemas import NAME_LENGTH
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bftrainer.cli.bso_client import asking, find_job, server_options
+from bftrainer.cli.places import refuse_inputs
 
 __all__ = ["export", "import_zeus"]
 
@@ -24,6 +25,7 @@ def export(job_id: str, output: Path, server: str, token_file: str | None, force
     from bftrainer.traces.writing import refuse_existing
 
     check_form(output)
+    refuse_inputs(output)
     refuse_existing(output, force=force)
     with asking(server, token_file) as client:
         number = write_job(output, find_job(client, job_id), client.trials(job_id))

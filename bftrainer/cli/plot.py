@@ -38,10 +38,13 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     energy     energy of tuned tasks against the time to their targets
     """  # noqa: D301
     from bftrainer.cli.figure import refuse_figure, write_figure
+    from bftrainer.experiment.finished import read_summary
     from bftrainer.report.drawing import figure_of
 
     other = kind != "setting" and "of the kind setting alone"
     refuse_unused({"against": other, "figure": other})
+    for run in runs:
+        read_summary(run)  # what is no run is told before what is wrong with the figure's place
     refuse_inputs(output)
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:

@@ -300,7 +300,7 @@ def _unheeded(solver: str, fallback: str | None) -> dict[str, str]:
 
     asked = [name for name in (solver, fallback) if name is not None]
     heeds = frozenset[str]().union(*map(heeded, asked))
-    options = {"mip_gap": "gap", "threads": "threads", "no_prune": "prune"}
+    options = {"time_limit_s": "time", "mip_gap": "gap", "threads": "threads", "no_prune": "prune"}
     return {option: f"not heeded by {' and '.join(asked)}" for option, limit in options.items() if limit not in heeds}
 
 

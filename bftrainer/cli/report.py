@@ -19,8 +19,11 @@ FILE = click.Path(path_type=Path)
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
+    from bftrainer.experiment.finished import read_summary
     from bftrainer.experiment.page import write_page
 
+    for run in runs:
+        read_summary(run)  # what is no run is told before what is wrong with the page's place
     refuse_inputs(output)
     write_page(runs, output, force=force)
     click.echo(f"Page: {output}")

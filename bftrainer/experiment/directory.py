@@ -207,7 +207,7 @@ def _put_in_place(working: Path, target: Path, *, force: bool) -> None:
             others = _others(old)
             _refuse_clashes(target, others, working)
             working.rename(target)
-        except BaseException:
+        except BaseException:  # an interrupt too: what was there is put back
             old.rename(target)
             raise
         for name in others:

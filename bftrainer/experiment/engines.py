@@ -164,7 +164,6 @@ class _JobQueue:
 
 
 def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
-
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}

@@ -25,6 +25,7 @@ from bftrainer.model.finished_run import (
 from bftrainer.model.records import RUN_SCHEMA
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.traces.documents import parsed_json
+from bftrainer.traces.opening import translated
 from bftrainer.traces.parquet_file import parquet_file
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ def read_summary(path: Path) -> dict[str, Any]:
     RunDirectoryError
         If it is none, its summary cannot be read, or it was written by a newer version.
     """
-    if not path.is_dir():
-        found = "a file" if path.exists() else "nothing"
-        raise RunDirectoryError(f"{path}: Expected a result directory, found {found}.")
     file = path / _SUMMARY
-    if not file.is_file():
-        raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
+    with translated(path, RunDirectoryError):
+        if not path.is_dir():
+            found = "a file" if path.exists() else "nothing"
+            raise RunDirectoryError(f"{path}: Expected a result directory, found {found}.")
+        if not file.is_file():
+            raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
     try:
         text = file.read_bytes()
     except OSError as error:

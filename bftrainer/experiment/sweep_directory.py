@@ -73,7 +73,7 @@ class SweepDirectory:
                 place = f"{self.path}: Expected a place to write results to"
                 raise OutputError(f"{place}, got: {error.strerror or error}.") from None
             yield
-        except BaseException:
+        except BaseException:  # an interrupt too
             if not self.has_results:
                 with interrupts_held():
                     self._take_back(made)

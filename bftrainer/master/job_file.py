@@ -41,7 +41,6 @@ def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple
     known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
     try:
         file = JobFile.model_validate(content | dict(changes or {}))
-        _refuse_nul(file.model_dump(), "")
         here = path.parent.resolve()
         job = Job(**file.job.model_dump() | {"workdir": str(here / file.job.workdir)})
     except ValidationError as fault:
@@ -53,15 +52,3 @@ def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple
         base = Path.cwd() if name in given else here
         setattr(file, name, str(base / getattr(file, name)))
     return job, file
-
-
-def _refuse_nul(value: object, place: str) -> None:
-    """Refuse text that neither paths nor arguments can hold."""
-    if isinstance(value, str) and "\0" in value:
-        raise TuningInputError(f"Expected {place} without the character NUL, got {value!r}.")
-    if isinstance(value, dict):
-        for key, one in value.items():
-            _refuse_nul(one, f"{place}.{key}" if place else str(key))
-    elif isinstance(value, list):
-        for number, one in enumerate(value, start=1):
-            _refuse_nul(one, f"{place} (value {number})")

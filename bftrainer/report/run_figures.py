@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model.finished_run import FinishedRun
+from bftrainer.report.assumptions import ASSUMED, assumption
 from bftrainer.report.charts import node_classes
 from bftrainer.report.drawing import axes_or_new, plain
 
@@ -46,7 +47,7 @@ def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     ax.legend(loc="upper right", frameon=False)
-    return ax
+    return _marked(ax, runs, "used_node_s")
 
 
 def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
@@ -72,7 +73,7 @@ def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
     ax.set_ylim(max(held.size, 1) - 0.5, -0.5)
     if held.size:
         ax.legend(loc="lower left", frameon=False, fontsize="small")
-    return ax
+    return _marked(ax, [run], "used_node_s")
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "efficiency", ax: Axes | None = None) -> Axes:
@@ -103,7 +104,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "effic
     else:
         ax.bar([plain(str(x)) for x, _ in points], [y for _, y in points])
     ax.set(xlabel=setting, ylabel=figure)
-    return ax
+    return _marked(ax, runs, figure)
 
 
 def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
@@ -137,7 +138,7 @@ def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     ax.set(ylabel="lost (%)")
     if len(runs) > 1:
         ax.legend(frameon=False)
-    return ax
+    return _marked(ax, runs, "rescale_loss_share")
 
 
 def plot_fragments(curves: Sequence[Curve], ax: Axes | None = None) -> Axes:
@@ -172,4 +173,14 @@ def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     ax.set(xlabel="time to target (h)", ylabel="energy (kWh)", xlim=(0, None), ylim=(0, None))
     if len(runs) > 1:
         ax.legend(frameon=False)
+    return _marked(ax, runs, "energy_j")
+
+
+def _marked(ax: Axes, runs: Sequence[FinishedRun], figure: str) -> Axes:
+    """Say above what is drawn in which runs the scaling was assumed that this figure rests on."""
+    found = ((run.name, assumption(run.summary)) for run in runs)
+    names = [name for name, assumed in found if assumed is not None and assumed.bears(figure)]
+    if names:
+        of = "" if len(runs) == 1 else f" ({', '.join(map(plain, names))})"
+        ax.set_title(f"{ASSUMED}{of}", loc="left", fontsize="small", wrap=True)
     return ax

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from bftrainer.errors import HostlistError, LogError
+from bftrainer.errors import HostlistError, LogError, UnusedOptionsError
 from bftrainer.traces.anonymise import Pseudonyms
 from bftrainer.traces.hostlist import expanded, known_part
 from bftrainer.traces.log_files import line_blocks
@@ -114,6 +114,8 @@ def anonymise_sacct(
     rules: list[tuple[int, Callable[[str], str]]] = []
     with replacing(target) as stream:
         for block, is_headed in itertools.chain.from_iterable(map(sections, line_blocks(source))):
+            if columns is not None and layout is None and is_headed:
+                raise UnusedOptionsError({"--columns": f"{source} has a header"})
             if layout is None or is_headed:
                 again = layout_of(block, columns)
                 if layout is not None and again.names != layout.names:

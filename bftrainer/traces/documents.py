@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,13 @@ def parsed_toml(where: object, text: bytes, error: type[BftrainerError]) -> dict
     Raises
     ------
     BftrainerError
-        As `error`, naming `where`: if it is no TOML, or is nested too deeply.
+        As `error`, naming `where`: if it is no TOML, is nested too deeply, or holds the character NUL, which neither
+        paths nor arguments can.
     """
     table: dict[str, Any] = _parsed(where, lambda: tomllib.loads(text.decode()), "TOML", error)
+    for place, value in _texts(table, ""):
+        if "\0" in value:
+            raise error(f"{where}: Expected {place} without the character NUL, got {value!r}.")
     return table
 
 
@@ -100,6 +104,18 @@ def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[Bftr
         if not _is_deeper(value, MOST_NESTED):
             return value
     raise error(f"{where}: Expected {what} of at most {MOST_NESTED} levels, got more.")
+
+
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Texts in a value, and where they are."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _texts(one, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for number, one in enumerate(value, start=1):
+            yield from _texts(one, f"{place} (value {number})")
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

@@ -164,3 +164,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: Expected a file, got a stream that can be read but once.") from None
     except OSError as cause:
         raise error(f"{path}: {cause.strerror or cause}.") from None
+    except ValueError:
+        if "\0" not in str(path):
+            raise
+        raise error(f"{path}: Expected a name without the character NUL.") from None

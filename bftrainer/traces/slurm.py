@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, suggestion
+from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, suggestion
 from bftrainer.model import NS_PER_S
 from bftrainer.traces.busy_book import Kind
 from bftrainer.traces.clock import BAD, UNSET, Clock, read_stamps
@@ -104,15 +104,25 @@ class SlurmImporter:
         return epochs + int(read_stamps(fields).local.sum()) >= 2
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files; each may have a header of its own."""
+        """Read the files; each may have a header of its own.
+
+        Raises
+        ------
+        UnusedOptionsError
+            If the settings name columns, and all files do.
+        """
+        columns, headless = reading.settings.columns, False
         for path in paths:
             layout: Layout | None = None
             for block in line_blocks(path):
                 for section, is_headed in sections(block):
                     if layout is None or is_headed:
-                        layout = layout_of(section, reading.settings.columns)
+                        layout = layout_of(section, columns)
+                        headless |= not is_headed
                     _read_block(section, layout, reading)
                 reading.tally.check()
+        if columns is not None and not headless:
+            raise UnusedOptionsError({"--columns": "all files have headers"})
 
 
 def layout_of(block: Block, names: Sequence[str] | None) -> Layout:

@@ -172,8 +172,9 @@ def finished(
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,))
     assumed = AssumedScaling(law, without, len(drafts), is_default=model is None)
-    warning = f"{path}: {without} of {len(drafts)} tasks have no scaling; assumed {assumed.note}."
-    return TaskSet(tuple(tasks.values()), (warning,), (path,), assumed)
+    return TaskSet(
+        tuple(tasks.values()), (f"{path}: Tasks without scaling; assumed {assumed.note}.",), (path,), assumed
+    )
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:

@@ -11,7 +11,7 @@ from typing import Any
 from bftrainer.errors import TrainingProfileError, suggestion
 from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.traces.csv_rows import number, table_rows, whole
-from bftrainer.traces.opening import form_of, one_line
+from bftrainer.traces.opening import form_of, one_line, translated
 from bftrainer.traces.toml_tables import toml_content
 
 __all__ = ["read_training_profile"]
@@ -47,7 +47,8 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
         Naming file, and line or key.
     """
     path = Path(path)
-    return _measured(path) if path.is_dir() else _declared(path)
+    with translated(path, TrainingProfileError):
+        return _measured(path) if path.is_dir() else _declared(path)
 
 
 def _declared(path: Path) -> TrainingProfile:

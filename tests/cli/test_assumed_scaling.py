@@ -130,6 +130,26 @@ def test_page(call, two):
     assert "assumed" not in (two / "none.html").read_text().split("<script", 1)[0]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pool", "assumed", "measured"),
+        ("gantt", "assumed"),
+        ("losses", "assumed", "measured"),
+        ("setting", "assumed", "measured", "--figure", "work_done"),
+    ],
+    ids=" ".join,
+)
+def test_figures(call, two, words):
+    """What is drawn for print says of which runs the scaling was assumed, as far as it rests on that."""
+    assert call("plot", *words, "-o", "f.svg").status == 0
+    told = "assumed scaling (assumed)" if "measured" in words else "assumed scaling"
+    assert f">{told}</text>" in (two / "f.svg").read_text()
+    for other in (("pool", "measured"), ("fragments", "assumed"), ("setting", "assumed", "--figure", "eq_nodes")):
+        assert call("plot", *other, "-o", "other.svg", "--force").status == 0
+        assert "assumed scaling" not in (two / "other.svg").read_text()
+
+
 def test_campaigns(call, world, here):
     """Sweeps, forecasts and advice say it beside what they print, and in their JSON."""
     (here / "s.toml").write_text(

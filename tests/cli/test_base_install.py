@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from bftrainer.cli.group import cli
-from bftrainer.extras import EXTRAS, INSTALL
+from bftrainer.extras import EXTRAS, installing
 from tests.base_install import ROOT, base_distributions, make_base_install, normalised
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
@@ -133,9 +133,10 @@ def test_each_command(answers, line, extra):
     told = said.splitlines()[-1]
     assert told.startswith("Error: ")
     assert f"the extra {extra}" in told
-    assert told.endswith(INSTALL.format(extra))
+    assert told.endswith(installing(extra))
+    assert f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'" in told
     assert said.count("Error") == 1
-    assert len(told) < 200
+    assert len(told) < 200 + len(sys.executable)
 
 
 def leaves(command, path=()):
@@ -185,4 +186,34 @@ def test_one_phrase_says_how_to_install_an_extra():
         for found in re.finditer(r"pip install ('?[^`'\n{]*\[[^`\n]*)", text):
             phrase = re.match(r"(?:-e )?'\.\[([a-z,]+|\{\})\]'", found[1])
             assert phrase, (path, found[0])
+            assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
             assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
+
+
+def test_modules_name_the_extra_too(tmp_path):
+    """Importing a module of the server without what it needs fails by the line that names the extra, not another."""
+    packages = make_base_install(tmp_path / "packages")
+    names = [f"bftrainer.bso.{path.stem}" for path in sorted((ROOT / "bftrainer" / "bso").glob("[a-z]*.py"))]
+    code = """
+import importlib, json, sys
+sys.path.insert(0, sys.argv[1])
+said = {}
+for name in json.load(sys.stdin):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        said[name] = str(error)
+json.dump(said, sys.stdout)
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(packages)],
+        input=json.dumps(names),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+    assert {f"bftrainer.bso.{name}" for name in ("app", "opening", "store")} <= set(said) < set(names)
+    for name, line in said.items():
+        assert "the extra server " in line, name
+        assert line.endswith(installing("server")), name

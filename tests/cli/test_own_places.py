@@ -33,6 +33,7 @@ COMMANDS = {
     "spot simulate --trace nodes.csv --figure figure.png": "figure.png",
     f"zeus simulate {' '.join(TRACES)} --output traces.json": "traces.json",
     "replay -ndmap evt.pkl -bdfn tasks.toml --solver dp --report evt.pkl": "evt.pkl",
+    "bso export job tokens.csv --token-file tokens.csv": "tokens.csv",
 }
 
 
@@ -47,6 +48,7 @@ def here(here):
     (here / "traces.json").symlink_to("train.csv")
     (here / "names.csv").write_text("a\n")
     (here / "x.csv").touch()
+    (here / "tokens.csv").write_text(16 * "t")
     (here / "log.csv").write_text("JobID|NodeList\n")
     (here / "logs").mkdir()
     (here / "logs" / "a.csv").write_text("JobID|NodeList\n")

@@ -155,6 +155,18 @@ def test_bad_input(call, runs, words, said):
     assert sorted(runs.iterdir()) == before
 
 
+@pytest.mark.parametrize("words", [("report", "{}", "-o"), ("plot", "pool", "{}", "-o")], ids=" ".join)
+@pytest.mark.parametrize("run", [".", "absent", "there.svg"])
+def test_what_is_no_run_is_told_first(call, runs, words, run):
+    """Where neither the run nor the place of what is made of it can be used, the run is what is told of."""
+    there = runs / "there.svg"
+    there.touch()
+    done = call(*(word.format(run) for word in words), "there.svg")
+    there.unlink()
+    check_refusal(done)
+    assert f"Error: {run}: Expected a result directory" in done.err
+
+
 def test_without_the_libraries(call, monkeypatch):
     """Without the extra, one line says how to get it."""
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)

@@ -44,6 +44,8 @@ UNUSED = {
     f"{REPLAY} --solver highs --fallback dp --threads 2 --no-prune --seed 3": "effect: --seed (",
     f"{REPLAY} --solver equal-share --fallback exhaustive --no-prune": "--no-prune (not heeded by equal-share and exh",
     f"{REPLAY} -mip false --mip-gap 0.1": "--mip-gap (not heeded by equal-share)",
+    f"{REPLAY} -mip false -optTL 5": "--time-limit (not heeded by equal-share)",
+    f"{REPLAY} --solver exhaustive -optTL 5": "--time-limit (not heeded by exhaustive)",
     f"{REPLAY} --solver node-level --no-prune": "--no-prune (not heeded by node-level)",
     f"{REPLAY} --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",

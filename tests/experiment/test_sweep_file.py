@@ -126,6 +126,8 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[generate]\ndays = 1\nlike = 5\n", "line 4: like: Input should be a valid string"),
         ("[generate]\ndays = 1\nnode = 3\n", "line 4: Expected an option of a generated trace, got 'node'."),
         ("[generate]\ndays = -1\n", "line 2: Expected 0 < days"),
+        ('[base]\nnode_log = "a\\u0000b"\n', "Expected base.node_log without the character NUL"),
+        ('[generate]\ndays = 1\nlike = "a\\u0000b"\n', "Expected generate.like without the character NUL"),
         ("[grid\n", "Expected TOML, got something else"),
         (
             "[grid]\n" + "".join(f"{name} = {list(range(1, 401))}\n" for name in ("seed", "maxJ", "threads", "Tfwd")),

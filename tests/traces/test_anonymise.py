@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from bftrainer.errors import LogError
+from bftrainer.errors import LogError, UnusedOptionsError
 from bftrainer.model import NodeLog
 from bftrainer.traces import anonymise, read_node_log, write_node_log
 from bftrainer.traces.anonymise import Pseudonyms, anonymous_log, read_or_make_key
@@ -161,6 +161,14 @@ def test_other_columns_under_a_second_header(tmp_path):
     )
     with pytest.raises(LogError, match=r"sacct.txt:3: Expected the columns of the first header, got others"):
         anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES)
+    assert not (tmp_path / "shared.txt").exists()
+
+
+def test_columns_beside_a_header(tmp_path):
+    """Columns that are named although the rows have a header are refused, not passed over."""
+    (tmp_path / "sacct.txt").write_text(SACCT)
+    with pytest.raises(UnusedOptionsError, match=r"--columns \(.*sacct\.txt has a header"):
+        anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES, columns=("JobID", "Start"))
     assert not (tmp_path / "shared.txt").exists()
 
 

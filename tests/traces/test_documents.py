@@ -66,6 +66,15 @@ def test_documents_that_are_none(tmp_path, form, reader, content):
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("reader", TOML)
+def test_texts_that_name_nothing(tmp_path, reader):
+    """The character NUL, of which no path and no argument can have any, is refused wherever it is in a file."""
+    path = tmp_path / "file.toml"
+    path.write_text('schema = 1\n[[task]]\nzeus = {train_trace = "a\\u0000b"}\n')
+    with pytest.raises(InputError, match=r"file.toml: .*task \(value 1\)\.zeus\.train_trace without the character NUL"):
+        reader(path)
+
+
 @pytest.mark.parametrize(("read", "form"), [(json_file, "json"), (lambda *given: toml_file(*given)[0]["x"], "toml")])
 def test_how_deep_is_too_deep(tmp_path, read, form):
     """The bound itself is let through."""

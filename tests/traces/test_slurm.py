@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError, UnusedOptionsError
 from bftrainer.traces.busy_book import Kind
 from bftrainer.traces.clock import Clock
 from bftrainer.traces.import_log import import_log
@@ -186,6 +186,14 @@ def test_lists_that_cannot_be_trusted(tmp_path, count, nodes, found):
 def test_headers(tmp_path, text):
     """Columns are found by name in any order; names of jobs may hold bars; headers come again when files are joined."""
     assert read(tmp_path, text, zone="UTC")[1] == [("n1", 100, 200, Kind.JOB)]
+
+
+def test_columns_beside_a_header(tmp_path):
+    """Columns that are named where every file names its own are refused, not passed over."""
+    text, columns = "JobIDRaw|Start|End|NodeList\n1|100|200|n1\n", ("JobIDRaw", "Start", "End", "NodeList")
+    with pytest.raises(UnusedOptionsError, match="--columns"):
+        read(tmp_path, text, columns=columns)
+    assert read(tmp_path, "2|100|200|n2\n" + text, columns=columns)[0].tally.bad == 0
 
 
 def test_columns_without_a_header(tmp_path):
