@@ -185,7 +185,10 @@ def test_assumed_scaling(read, scaling, rate_at_4):
             {"Tsub": [TIMES[0], np.datetime64("NaT")]},
             r"b\.pkl, task J1: Expected Tsub to be a date and time, got NaT\.",
         ),
-        ({"Pmax": [10**400, 1]}, r"b\.pkl, task J0: Expected Pmax to be a number, got a number of many digits\."),
+        (
+            {"Pmax": pd.Series([10**400, 1], index=["J0", "J1"], dtype=object)},
+            r"b\.pkl, task J0: Expected Pmax to be a number, got a number of many digits\.",
+        ),
         ({"Tsub": [0.0, 1.0]}, r"b\.pkl, task J0: Expected Tsub to be a date and time, got 0\.0\."),
     ],
 )
