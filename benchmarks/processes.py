@@ -20,7 +20,7 @@ __all__ = ["PLAIN_LOAD", "load_cases", "replay_argv", "replay_cases", "start_up_
 PLAIN_LOAD = "pandas and NumPy"
 _REPLAY = (sys.executable, "-c", "from bftrainer.cli import replay_main; replay_main()")
 _BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
-_LOAD = "import sys; from bftrainer.traces import read_node_log; read_node_log(sys.argv[1])"
+_LOAD = "import sys; from bftrainer.nodelogs import read_node_log; read_node_log(sys.argv[1])"
 # What one would write without this package; unpickling runs whatever the file says, so only on files one trusts.
 _PLAIN_LOAD = "import sys, numpy, pandas; numpy.nonzero(numpy.diff(pandas.read_pickle(sys.argv[1]).values, axis=0))"
 
@@ -75,7 +75,7 @@ def _load_group(pickle: Path, plan: Plan, packed: Path | None = None) -> Iterato
 
 def _made_up(plan: Plan, nodes: int, rows: int) -> Path:
     """A legacy pickle of that shape, in which some 35 nodes change a row."""
-    from bftrainer.traces import write_node_log
+    from bftrainer.nodelogs import write_node_log
 
     rng = np.random.default_rng(plan.seed)
     flips = np.unique(rng.integers(rows, size=(nodes, max(1, 35 * rows // nodes))) + rows * np.arange(nodes)[:, None])

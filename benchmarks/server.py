@@ -151,10 +151,10 @@ def _energy(batch_size: int, rng: np.random.Generator) -> float:
 
 async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
     """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
-    from bftrainer.bso.opening import open_store
-    from bftrainer.bso.optimizer import ZeusBatchSizeOptimizer
-    from bftrainer.bso.schemas import JobSpec, TrainingResult
-    from bftrainer.bso.store import Transaction
+    from bftrainer.zeus.server.opening import open_store
+    from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+    from bftrainer.zeus.server.schemas import JobSpec, TrainingResult
+    from bftrainer.zeus.server.store import Transaction
 
     async with open_store(url) as store:
         optimizer = ZeusBatchSizeOptimizer(store)

@@ -9,9 +9,9 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.workload import Case, Plan, Sample
-from bftrainer.experiment.spot import load_profile
 from bftrainer.model import NodeLog
 from bftrainer.spot import CheckpointedTraining, MinuteModel, SupercomputerModel, simulate
+from bftrainer.spot.run import load_profile
 
 __all__ = ["AT_ONCE", "generate_cases", "spot_cases"]
 

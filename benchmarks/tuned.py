@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.workload import Case, Plan, Sample
-from bftrainer.experiment import ReplayConfig
-from bftrainer.experiment.run import load_inputs, run_replay
-from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import TaskSpec
+from bftrainer.runs import ReplayConfig
+from bftrainer.runs.run import load_inputs, run_replay
 
 __all__ = ["PLAIN", "tuned_cases"]
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from bftrainer.experiment import ReplayConfig, RunResult, run_replay
-    from bftrainer.replay import Allocator, Settings
+from bftrainer._version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from bftrainer.replay import Allocator, Settings
+    from bftrainer.runs import ReplayConfig, RunResult, run_replay
 
 __all__ = ["Allocator", "ReplayConfig", "RunResult", "Settings", "__version__", "run_replay"]
 
 _HOMES = {
     "Allocator": "bftrainer.replay",
-    "ReplayConfig": "bftrainer.experiment",
-    "RunResult": "bftrainer.experiment",
+    "ReplayConfig": "bftrainer.runs",
+    "RunResult": "bftrainer.runs",
     "Settings": "bftrainer.replay",
-    "run_replay": "bftrainer.experiment",
+    "run_replay": "bftrainer.runs",
 }
 
 

@@ -33,3 +33,9 @@ def published() -> Path:
 def sample_logs(published: Path) -> Path:
     """Folder of real scheduler logs, one or more of each format."""
     return published.parent / "logs"
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """Small frames pickled by several versions of pandas (scripts/make_pickle_fixtures)."""
+    return Path(__file__).parent / "legacy" / "fixtures"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer import run_replay
-from bftrainer.experiment import write_run
-from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.runs import write_run
 
 
 def write_sample_run(directory: Path, *, events: int = 300, **settings: Any) -> Path:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bftrainer.model import NodeLog
-from bftrainer.traces.busy_book import Kind
-from bftrainer.traces.intervals import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.traces.reading import Reading
+from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, idle_spans
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.reading import Reading
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")

@@ -157,7 +157,7 @@ SIMULATOR = (
 MASTER = (
     Published(
         "zeus.run.master.ZeusMaster",
-        "bftrainer.master.ZeusMaster",
+        "bftrainer.zeus.master.ZeusMaster",
         "batch_size_optimizer, log_base, monitor_path, seed=123456, observer_mode=False, profile_warmup_iters=10, "
         "profile_measure_iters=40",
         _words("bso log_base monitor_path seed observer_mode profile_warmup_iters profile_measure_iters max_pl"),
@@ -173,7 +173,7 @@ MASTER = (
 def _model(name: str, fields: str, ours: str | None = None, methods: Mapping[str, str] | None = None) -> Published:
     return Published(
         f"zeus.optimizer.batch_size.{name}",
-        f"bftrainer.bso.{ours or name.rsplit('.', 1)[-1]}",
+        f"bftrainer.zeus.server.{ours or name.rsplit('.', 1)[-1]}",
         None,
         _words(fields),
         methods or {},
@@ -202,7 +202,7 @@ SERVER = (
     ),
     Published(
         "zeus.optimizer.batch_size.server.optimizer.ZeusBatchSizeOptimizer",
-        "bftrainer.bso.ZeusBatchSizeOptimizer",
+        "bftrainer.zeus.server.ZeusBatchSizeOptimizer",
         "service",
         _words("service pruning_manager mab"),
         {

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bso.processes import free_port
+from tests.zeus.server.processes import free_port
 
 ROOT = Path(__file__).parents[1]
 RUN_FILES = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
 LIST_TRACED_JOBS = """
-from bftrainer.experiment.zeus_sample import zeus_sample
+from bftrainer.zeus.simulation.sample import zeus_sample
 from bftrainer.zeus import TrainingTrace
 sample = zeus_sample()
 print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))
@@ -25,7 +25,7 @@ print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))
 LIST_JOBS = """
 import re, sys
 import httpx
-from bftrainer.bso import BatchSizeClient
+from bftrainer.zeus.server import BatchSizeClient
 with BatchSizeClient(sys.argv[1], retries=8) as client:
     print(client.jobs())
 print(re.search("No jobs here", httpx.get(sys.argv[1]).text)[0])

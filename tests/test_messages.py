@@ -8,10 +8,11 @@ import pickle
 import pytest
 
 from bftrainer.errors import InputError, TuningInputError, UnsupportedScalingError, legible
-from bftrainer.traces import read_node_log, read_task_set
-from bftrainer.traces.import_settings import ImportSettings
-from bftrainer.traces.reading import Reading
-from bftrainer.traces.task_set import TaskSet
+from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
+from bftrainer.tasksets import read_task_set
+from bftrainer.tasksets.task_set import TaskSet
 
 CLEAR = "\x1b[2J"
 

@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 
-from bftrainer.bso import ZeusBatchSizeOptimizer
-from bftrainer.master import ZeusMaster
 from bftrainer.zeus import (
     GaussianTS,
     GTSBatchSizeOptimizer,
@@ -22,6 +20,8 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
+from bftrainer.zeus.master import ZeusMaster
+from bftrainer.zeus.server import ZeusBatchSizeOptimizer
 from tests.published_names import DIFFERENT, PUBLISHED
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -113,7 +113,7 @@ def test_what_the_page_names_is_there():
     """Each dotted name of ours on the page can be imported, calls and options left out."""
     page = (DOCS / "published.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`(bftrainer(?:\.\w+)+)", page))
-    assert {"bftrainer.bso.store.JobStore", "bftrainer.bso.opening.open_store"} <= names
+    assert {"bftrainer.zeus.server.store.JobStore", "bftrainer.zeus.server.opening.open_store"} <= names
     assert all(found(name) is not None for name in names)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-FUNCTION_LINES, MODULE_LINES = 60, 400
+FUNCTION_LINES, MODULE_LINES, FOLDER_FILES = 60, 400, 24
 
 
 def sources() -> Iterator[Path]:
@@ -21,11 +20,16 @@ def sources() -> Iterator[Path]:
             yield path
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions of a file, also methods and inner ones."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def functions(path: Path, *, inner: bool = True) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All functions of a file, also methods, and those within functions."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function:
             yield node
+        if inner or not is_function:
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 SOURCES = list(sources())
@@ -37,19 +41,25 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_nothing_grows_too_long(path):
+def test_nothing_grows_too_long():
     """Functions have at most 60 lines with their docstrings, modules 400."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES
-    lengths = [(function.name, function.end_lineno - function.lineno + 1) for function in functions(path)]
-    assert [(name, length) for name, length in lengths if length > FUNCTION_LINES] == []
+    for path in SOURCES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES, named(path)
+        lengths = [(function.name, function.end_lineno - function.lineno + 1) for function in functions(path)]
+        assert [(name, length) for name, length in lengths if length > FUNCTION_LINES] == [], named(path)
 
 
-@pytest.mark.parametrize("path", CODE, ids=named)
-def test_what_has_a_plain_name_says_what_it_is_for(path):
-    """Each function without a leading underscore has a docstring, wherever it stands."""
-    plain = [function for function in functions(path) if not function.name.startswith("_")]
-    assert [function.name for function in plain if not ast.get_docstring(function)] == []
+def test_folders_hold_what_one_overlooks():
+    """A folder of the product has at most 24 modules."""
+    sizes = Counter(path.parent for path in CODE)
+    assert {named(folder): size for folder, size in sizes.items() if size > FOLDER_FILES} == {}
+
+
+def test_what_has_a_plain_name_says_what_it_is_for():
+    """Each function without a leading underscore has a docstring, but for those within functions."""
+    for path in CODE:
+        plain = [function for function in functions(path, inner=False) if not function.name.startswith("_")]
+        assert [function.name for function in plain if not ast.get_docstring(function)] == [], named(path)
 
 
 def test_all_kinds_of_source_are_looked_at():

@@ -7,6 +7,8 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -14,19 +16,16 @@ from types import ModuleType
 import pytest
 
 import bftrainer
-import solvers
 
 ROOT = Path(__file__).parents[1]
-# The data of an installed wheel; a package in name only.
-NOT_CODE = ("bftrainer.data",)
+FORMER = ("bftrainer.bso", "bftrainer.master", "bftrainer.traces")
 
 
 def modules() -> list[str]:
     """Names of all our modules."""
-    found = [package.__name__ for package in (bftrainer, solvers)]
-    for package in (bftrainer, solvers):
-        found += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    return [name for name in found if not name.startswith(NOT_CODE)]
+    paths = [path.relative_to(ROOT) for room in ("bftrainer", "solvers") for path in (ROOT / room).rglob("*.py")]
+    names = sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)
+    return [name for name in names if name not in FORMER]
 
 
 def packages() -> list[str]:
@@ -53,28 +52,35 @@ def public(module: ModuleType) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", modules())
-def test_all_is_there(name):
+def test_all_is_there():
     """Each name of `__all__` exists, once; every module that defines something public has one."""
-    module = importlib.import_module(name)
-    listed = getattr(module, "__all__", None)
-    defines = [
-        key
-        for key, value in vars(module).items()
-        if not key.startswith("_") and getattr(value, "__module__", None) == name
-    ]
-    assert listed is not None or not defines or name.endswith("__main__"), defines
-    listed = listed or []
-    assert len(set(listed)) == len(listed)
-    assert [key for key in listed if not hasattr(module, key)] == []
+    for name in modules():
+        module = importlib.import_module(name)
+        listed = getattr(module, "__all__", None)
+        defines = [
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_") and getattr(value, "__module__", None) == name
+        ]
+        assert listed is not None or not defines or name.endswith("__main__"), (name, defines)
+        listed = listed or []
+        assert len(set(listed)) == len(listed), name
+        assert [key for key in listed if not hasattr(module, key)] == [], name
 
 
-@pytest.mark.parametrize("name", packages())
-def test_packages_export_what_they_list(name):
+def test_packages_export_what_they_list():
     """A package's public names are its `__all__` and its modules: nothing slips out, nothing is forgotten."""
-    module = importlib.import_module(name)
+    for name in packages():
+        module = importlib.import_module(name)
+        listed = set(getattr(module, "__all__", ()))
+        assert exported(module) <= listed, name
+        assert listed <= set(dir(module)), name
+
+
+def exported(module: ModuleType) -> set[str]:
+    """Names of ours in a package that are none of its modules."""
     inside = {module_name for _, module_name, _ in pkgutil.iter_modules(module.__path__)}
-    theirs = {
+    return {
         key
         for key, value in vars(module).items()
         if not key.startswith("_")
@@ -82,8 +88,6 @@ def test_packages_export_what_they_list(name):
         and not inspect.ismodule(value)
         and str(getattr(value, "__module__", "")).split(".")[0] in ("bftrainer", "solvers")
     }
-    assert theirs <= set(module.__all__)
-    assert set(module.__all__) <= set(dir(module))
 
 
 def test_the_top_level_names():
@@ -119,23 +123,51 @@ def test_every_package_is_installed():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     listed = set(config["options"]["packages"].split())
-    assert listed == set(packages()) | {"bftrainer.data"}
+    assert listed == {*packages(), *FORMER, "bftrainer.data"}
 
 
-@pytest.mark.parametrize("name", modules())
-def test_examples_in_docstrings(name):
+@pytest.mark.parametrize(
+    ("former", "current", "name"),
+    [
+        ("bso", "zeus.server", "JobSpec"),
+        ("bso.tokens", "zeus.server.tokens", "read_tokens"),
+        ("master", "zeus.master", "ZeusMaster"),
+        ("traces", "nodelogs", "read_node_log"),
+        ("traces", "tasksets", "read_task_set"),
+    ],
+)
+def test_former_names(former, current, name):
+    """Packages are found by the names that they had: the same objects, with a warning that says where they are."""
+    code = f"import bftrainer.{former} as old, bftrainer.{current} as new; assert old.{name} is new.{name}"
+    run = [sys.executable, "-W", "always", "-c", code]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stderr
+    assert "DeprecationWarning: bftrainer." in said
+    assert f"bftrainer.{current.removesuffix('.tokens')}" in said
+
+
+def test_examples_in_docstrings():
     """Examples in docstrings do what they show."""
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    assert [name for name in modules() if doctest.testmod(importlib.import_module(name)).failed] == []
 
 
-@pytest.mark.parametrize("name", modules())
-def test_everything_public_has_a_docstring(name):
+def test_everything_public_has_a_docstring():
     """Modules, public functions, classes and their public methods say what they are for."""
-    module = importlib.import_module(name)
-    assert module.__doc__
-    for key, value in public(module).items():
-        assert (getattr(value, "help", None) or value.__doc__ or "").strip(), f"{name}.{key}"
-        if inspect.isclass(value):
-            for method, function in vars(value).items():
-                if inspect.isfunction(function) and not method.startswith("_"):
-                    assert inspect.getdoc(getattr(value, method)), f"{name}.{key}.{method}"
+    missing = []
+    for name in modules():
+        module = importlib.import_module(name)
+        missing += [] if module.__doc__ else [name]
+        for key, value in public(module).items():
+            said = (getattr(value, "help", None) or value.__doc__ or "").strip()
+            missing += [] if said else [f"{name}.{key}"]
+            if inspect.isclass(value):
+                missing += [f"{name}.{key}.{method}" for method in unsaid(value)]
+    assert missing == []
+
+
+def unsaid(kind: type) -> list[str]:
+    """Public methods of a class that have no docstring, nor inherit one."""
+    return [
+        method
+        for method, function in vars(kind).items()
+        if inspect.isfunction(function) and not method.startswith("_") and not inspect.getdoc(getattr(kind, method))
+    ]

@@ -15,8 +15,8 @@ def completion(shell: str) -> None:
 
     For bash: eval "$(bftrainer completion bash)".
     """
-    from bftrainer.cli.group import cli
-    from bftrainer.cli.replay import replay
+    from bftrainer.cli._shared.group import cli
+    from bftrainer.cli.replay.replay import replay
 
     kind = get_completion_class(shell)
     if kind is None:

@@ -1,10 +1,9 @@
-"""Node logs and task sets: from files of any supported form to the model's nouns, and back.
+"""Former name of `bftrainer.nodelogs` and `bftrainer.tasksets`."""
 
-Importing this package imports neither pandas nor pyarrow nor pydantic: each is loaded by the form that needs it.
-"""
+import warnings
 
-from bftrainer.traces.store import read_node_log, read_task_set, write_node_log, write_task_set
-from bftrainer.traces.task_set import AssumedScaling, ScalingModel, TaskSet, parse_scaling_model
+from bftrainer.nodelogs import read_node_log, write_node_log
+from bftrainer.tasksets import AssumedScaling, ScalingModel, TaskSet, parse_scaling_model, read_task_set, write_task_set
 
 __all__ = [
     "AssumedScaling",
@@ -16,3 +15,5 @@ __all__ = [
     "write_node_log",
     "write_task_set",
 ]
+
+warnings.warn("bftrainer.traces is now bftrainer.nodelogs and bftrainer.tasksets.", DeprecationWarning, stacklevel=2)

@@ -17,13 +17,13 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
 from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
-from bftrainer.zeus.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.job import Job
-from bftrainer.zeus.policies import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.power_limit import JITPowerLimitOptimizer
-from bftrainer.zeus.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.training import Outcome, Training
-from bftrainer.zeus.tuning import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.policies import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
+from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
+from bftrainer.zeus.simulation.training import Outcome, Training
+from bftrainer.zeus.simulation.tuning import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
 
 __all__ = ["GroupTuner", "PowerOptions"]
 

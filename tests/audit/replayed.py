@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bftrainer.experiment import run_replay, write_run
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.traces import write_node_log, write_task_set
+from bftrainer.nodelogs import write_node_log
+from bftrainer.runs import run_replay, write_run
+from bftrainer.tasksets import write_task_set
 from tests.tuned import DEFAULT, FILES, frames, recurrences, section
 
 NS = 1_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 import bftrainer.audit
 from bftrainer.audit import UnusableError, audit
-from bftrainer.experiment import run_replay, write_run
+from bftrainer.runs import run_replay, write_run
 from tests.audit.handmade import TASKS
 
 

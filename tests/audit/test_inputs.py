@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.audit import inputs
-from bftrainer.traces import read_node_log, write_node_log
+from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.audit.handmade import START
 
 

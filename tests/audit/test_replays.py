@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer.audit import audit
-from bftrainer.experiment import run_replay, write_run
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.traces import write_node_log, write_task_set
+from bftrainer.nodelogs import write_node_log
+from bftrainer.runs import run_replay, write_run
+from bftrainer.tasksets import write_task_set
 from tests.worlds import NS, World, worlds
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from bftrainer.cli.group import cli, guarded
+from bftrainer.cli._shared.group import cli, guarded
 from tests.audit.replayed import change_summary, plain_run
 
 

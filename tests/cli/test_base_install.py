@@ -13,7 +13,7 @@ import click
 import pytest
 from packaging.requirements import Requirement
 
-from bftrainer.cli.group import cli
+from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
 from tests.base_install import ROOT, base_distributions, make_base_install, normalised
 from tests.cli.test_import import SWF
@@ -77,7 +77,7 @@ sys.path.insert(0, sys.argv[1])
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from bftrainer.cli.group import cli, guarded
+from bftrainer.cli._shared.group import cli, guarded
 found = []
 for words in json.load(sys.stdin):
     logs = next(iter(Path("logs").glob("*")), Path("none"))
@@ -193,7 +193,10 @@ def test_one_phrase_says_how_to_install_an_extra():
 def test_modules_name_the_extra_too(tmp_path):
     """Importing a module of the server without what it needs fails by the line that names the extra, not another."""
     packages = make_base_install(tmp_path / "packages")
-    names = [f"bftrainer.bso.{path.stem}" for path in sorted((ROOT / "bftrainer" / "bso").glob("[a-z]*.py"))]
+    names = [
+        f"bftrainer.zeus.server.{path.stem}"
+        for path in sorted((ROOT / "bftrainer" / "zeus" / "server").glob("[a-z]*.py"))
+    ]
     code = """
 import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -213,7 +216,7 @@ json.dump(said, sys.stdout)
         check=True,
     )
     said = json.loads(done.stdout)
-    assert {f"bftrainer.bso.{name}" for name in ("app", "opening", "store")} <= set(said) < set(names)
+    assert {f"bftrainer.zeus.server.{name}" for name in ("app", "opening", "store")} <= set(said) < set(names)
     for name, line in said.items():
         assert "the extra server " in line, name
         assert line.endswith(installing("server")), name

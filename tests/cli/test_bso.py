@@ -10,9 +10,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from bftrainer.bso.app import create_app
-from tests.bso.support import DATA, SPEC, in_folder, listening, run
+from bftrainer.zeus.server.app import create_app
 from tests.cli.conftest import assert_matches, check_refusal
+from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
 

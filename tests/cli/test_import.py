@@ -10,9 +10,9 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.import_options import FORMATS
-from bftrainer.traces import read_node_log
-from bftrainer.traces.importers import importer_names
+from bftrainer.cli.logs.import_options import FORMATS
+from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.importers import importer_names
 from tests.tiny import contents, spawn
 
 SACCT = """\
@@ -199,7 +199,7 @@ def test_help_imports_nothing_heavy():
     """Help of an import loads neither NumPy nor pyarrow."""
     code = (
         "import sys; sys.argv = ['bftrainer', 'import', 'slurm', '--help']\n"
-        "from bftrainer.cli.group import cli, guarded\nassert guarded(cli, 'bftrainer') == 0\n"
+        "from bftrainer.cli._shared.group import cli, guarded\nassert guarded(cli, 'bftrainer') == 0\n"
         "assert not {'numpy', 'pandas', 'pyarrow', 'solvers'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from bftrainer.campaigns import engines
+from bftrainer.campaigns.engines import DaskEngine
 from bftrainer.errors import SweepError
-from bftrainer.experiment import engines
-from bftrainer.experiment.engines import DaskEngine
 from tests.tiny import contents, spawn
 
 QUEUE = 'system = "{system}"\njobs = 1\ncores = 1\nmemory = "1GB"\n'

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bftrainer.cli.master_display import LONGEST, LiveDisplay
-from bftrainer.master import Booked, Launch
-from bftrainer.master.plan import Plan
-from bftrainer.master.recurrences import LocalDecisions, Recurrences
+from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
 from bftrainer.zeus import DefaultBatchSize
+from bftrainer.zeus.master import Booked, Launch
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
 from tests.cli.conftest import check_refusal
-from tests.master.driven import FAKE, PYTHON, fake_job
 from tests.tiny import contents, installed
 from tests.waiting import alive, until
+from tests.zeus.master.driven import FAKE, PYTHON, fake_job
 
 JOB = f"""\
 schema = 1
@@ -141,7 +141,7 @@ def test_an_interrupted_job(call, here, job, signum):
 def test_a_server_that_is_not_there(call, here, job, monkeypatch):
     """A server that does not answer is one line, after some patience; no run is made."""
     pytest.importorskip("httpx", reason="the extra `client` is not installed")
-    from bftrainer.bso.client import BatchSizeClient
+    from bftrainer.zeus.server.client import BatchSizeClient
 
     monkeypatch.setitem(BatchSizeClient.__init__.__kwdefaults__, "retries", 0)
     done = call("master", "run", job, "--server", "http://127.0.0.1:9")
@@ -284,7 +284,15 @@ def test_bad_options(call, here, job, words, message):
 @pytest.mark.slow
 def test_the_sample_script_trains(call, here, job):
     """The whole loop: the sample script reaches its target, measured by the model, and reports what it took."""
-    command = [sys.executable, "-m", "bftrainer.master.sample_training", "--batch-size", "{bs}", "--seed", "{seed}"]
+    command = [
+        sys.executable,
+        "-m",
+        "bftrainer.zeus.master.sample_training",
+        "--batch-size",
+        "{bs}",
+        "--seed",
+        "{seed}",
+    ]
     text = JOB.replace(JOB.splitlines()[-1], f"command = {json.dumps(command)}").replace("0.5", "0.9")
     job.write_text(text.replace("recurrences = 2", 'recurrences = 1\nmeasure = "model"'))
     done = call("master", "run", job)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bftrainer.traces import read_node_log, write_node_log
+from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.cli.conftest import check_refusal
 from tests.recurring import TRACES, write_world
 from tests.tiny import contents

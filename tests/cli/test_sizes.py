@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from bftrainer.cli.group import cli
-from bftrainer.cli.sizes import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
+from bftrainer.cli._shared.group import cli
+from bftrainer.cli._shared.sizes import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents
 

@@ -26,7 +26,7 @@ def spot(call, here):
 @pytest.mark.parametrize("words", [["spot"], ["spot", "simulate", "--help"], ["spot", "sweep", "--help"]])
 def test_help_imports_nothing_heavy(words):
     """Help answers at once."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli._shared.group import cli, guarded\n"
     assert not imported_by(code + "assert guarded(cli, 'bftrainer') == 0") & (HEAVY | {"solvers"})
 
 

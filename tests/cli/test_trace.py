@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import MinuteModel
-from bftrainer.traces import read_node_log
-from bftrainer.traces.availability import read_availability
 from tests.cli.conftest import check_refusal
 from tests.cli.test_commands import HEAVY, imported_by
 from tests.tiny import contents
@@ -19,7 +19,7 @@ COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-
 @pytest.mark.parametrize("words", [["trace"], ["trace", "stats", "--help"], ["trace", "generate", "--help"]])
 def test_help_imports_nothing_heavy(words):
     """Help answers at once."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli._shared.group import cli, guarded\n"
     assert not imported_by(code + "assert guarded(cli, 'bftrainer') == 0") & (HEAVY | {"solvers"})
 
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bftrainer.traces import read_node_log, write_node_log
-from bftrainer.traces.import_log import import_log
-from bftrainer.traces.import_settings import ImportSettings
+from bftrainer.nodelogs import read_node_log, write_node_log
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
 from tests.tiny import contents
 

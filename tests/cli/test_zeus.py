@@ -12,7 +12,8 @@ from tests.tiny import contents
 @pytest.mark.parametrize("words", [[], ["--help"], ["simulate", "--help"], ["groups", "--help"], ["compare", "-h"]])
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: no numbers, no tables, no validation are loaded for it."""
-    code = f"import sys; sys.argv = ['bftrainer', 'zeus', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
+    code = f"import sys; sys.argv = ['bftrainer', 'zeus', *{words}]\n"
+    code += "from bftrainer.cli._shared.group import cli, guarded\n"
     loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
     assert not loaded & {"numpy", "pandas", "pyarrow", "pydantic", "rich", "solvers", "multiprocessing"}
 

@@ -9,9 +9,9 @@ from dataclasses import fields
 
 import pytest
 
-from bftrainer.experiment.zeus_campaign import Simulation, simulate_all
-from bftrainer.experiment.zeus_summary import summarise
 from bftrainer.zeus import Corrections
+from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
+from bftrainer.zeus.simulation.summary import summarise
 from tests.recurring import JOB, WORDS, cells
 
 

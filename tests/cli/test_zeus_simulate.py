@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from bftrainer.experiment.zeus_campaign import Simulation, simulate_all
-from bftrainer.experiment.zeus_files import read_results
-from bftrainer.experiment.zeus_summary import summarise
 from bftrainer.zeus import Job
+from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
+from bftrainer.zeus.simulation.files import read_results
+from bftrainer.zeus.simulation.summary import summarise
 from tests.recurring import JOB, PAGES, WORDS, cells
 
 
@@ -125,7 +125,7 @@ def test_some_failures_are_counted(zeus):
 def test_a_policy_of_your_own(zeus, here):
     """A policy is found by module and name, for batch sizes and power limits alike."""
     (here / "mine.py").write_text(
-        "from bftrainer.zeus.baselines import DefaultBatchSize, MaxPowerLimit\n"
+        "from bftrainer.zeus.policies.baselines import DefaultBatchSize, MaxPowerLimit\n"
         "def sizes(context):\n    return DefaultBatchSize()\n"
         "def limits(context):\n    return MaxPowerLimit.of(context.trace, [context.job])\n"
     )

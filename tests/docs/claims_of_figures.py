@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.published import ROOT
 from bftrainer import run_replay
-from bftrainer.experiment.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import trace_statistics
-from bftrainer.traces import read_task_set
-from bftrainer.traces.availability import read_availability
+from bftrainer.tasksets import read_task_set
 from tests.docs.claims import Claims, summary
 from tests.tiny import spawn
 

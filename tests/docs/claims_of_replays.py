@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.published import published
 from bftrainer import run_replay
-from bftrainer.experiment.sample import SAMPLE_TASKS, sample_path
+from bftrainer.files.sample import SAMPLE_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskState, is_static
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.objectives import get_objective
 from bftrainer.spot import trace_statistics
-from bftrainer.traces import read_task_set
-from bftrainer.traces.availability import read_availability
+from bftrainer.tasksets import read_task_set
 from tests.docs.claims import Claims, summary
 
 __all__ = ["CLAIMS"]

@@ -143,8 +143,8 @@ def test_every_output_is_described(tmp_path):
     import pyarrow.parquet as pq
 
     from bftrainer import run_replay
-    from bftrainer.experiment import write_run
-    from bftrainer.experiment.sample import SAMPLE_TUNED_TASKS, sample_path
+    from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+    from bftrainer.runs import write_run
 
     write_run(run_replay(solver="dp", max_events=20, tasks=sample_path(SAMPLE_TUNED_TASKS)), tmp_path)
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
@@ -158,8 +158,10 @@ def test_every_output_is_described(tmp_path):
 
 def test_every_file_of_recurring_jobs_is_described():
     """docs/files.md names every column and key that recurring jobs are read from and written to."""
-    from bftrainer.experiment import zeus_files, zeus_schema
-    from bftrainer.zeus import groups, trace
+    from bftrainer.zeus.policies import trace
+    from bftrainer.zeus.simulation import files as zeus_files
+    from bftrainer.zeus.simulation import groups
+    from bftrainer.zeus.simulation import schema as zeus_schema
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     models = (zeus_schema.KeptJob, zeus_schema.SimulationTable)
@@ -173,7 +175,8 @@ def test_every_name_of_recurring_jobs_is_mapped():
     import inspect
 
     from bftrainer import zeus
-    from bftrainer.zeus import groups, trace
+    from bftrainer.zeus.policies import trace
+    from bftrainer.zeus.simulation import groups
 
     page = (ROOT / "docs" / "zeus.md").read_text(encoding="utf-8")
     wanted = {*zeus.__all__, *zeus.Corrections.__slots__, *trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *groups.TIMES}
@@ -200,7 +203,7 @@ def test_every_name_of_recurring_jobs_is_mapped():
 
 def test_every_option_is_described():
     """docs/replay.md names every option of `bftrainer replay`."""
-    from bftrainer.cli.replay import replay
+    from bftrainer.cli.replay.replay import replay
 
     page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
     options = [max(option.opts, key=len) for option in replay.params]

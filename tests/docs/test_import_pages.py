@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.cli.import_options import FORMATS, all_options, own_options
-from bftrainer.traces.quality import DataQuality
+from bftrainer.cli.logs.import_options import FORMATS, all_options, own_options
+from bftrainer.schedulers.import_report import DataQuality
 
 DOCS = Path(__file__).parents[2] / "docs"
 

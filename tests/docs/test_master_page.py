@@ -7,12 +7,12 @@ import inspect
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.master_resume import resume, status
-from bftrainer.cli.master_run import run
-from bftrainer.master import ZeusMaster
-from bftrainer.master.environment import MEASURES, RunEnvironment
-from bftrainer.master.policies import POLICIES
-from bftrainer.master.schema import JobFile, LaunchedJob
+from bftrainer.cli.zeus.master_resume import resume, status
+from bftrainer.cli.zeus.master_run import run
+from bftrainer.zeus.master import ZeusMaster
+from bftrainer.zeus.master.environment import MEASURES, RunEnvironment
+from bftrainer.zeus.master.policies import POLICIES
+from bftrainer.zeus.master.schema import JobFile, LaunchedJob
 
 PAGE = (ROOT / "docs" / "master.md").read_text(encoding="utf-8")
 

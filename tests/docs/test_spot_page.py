@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.spot_simulate import simulate
-from bftrainer.cli.spot_sweep import sweep
-from bftrainer.cli.trace_generate import generate
-from bftrainer.cli.trace_stats import stats
-from bftrainer.experiment.spot import load_profile, simulate_spot
+from bftrainer.cli.logs.trace_generate import generate
+from bftrainer.cli.logs.trace_stats import stats
+from bftrainer.cli.spot.simulate import simulate
+from bftrainer.cli.spot.sweep import sweep
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.churn import churned
 from bftrainer.spot import CheckpointedTraining, trace_statistics
+from bftrainer.spot.run import load_profile, simulate_spot
 
 PAGE = (ROOT / "docs" / "spot.md").read_text(encoding="utf-8")
 LOG = churned((0, 60 * 10**9), 2, [])

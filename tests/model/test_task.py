@@ -5,7 +5,7 @@ import pytest
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve, TaskSpec, TaskState
-from bftrainer.traces import read_task_set, write_task_set
+from bftrainer.tasksets import read_task_set, write_task_set
 
 CURVE = ScalingCurve((0, 2, 8), (0.0, 3.0, 9.0))
 

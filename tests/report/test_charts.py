@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.experiment.config import ReplayConfig
-from bftrainer.experiment.finished import read_run, read_runs
-from bftrainer.experiment.run import load_inputs
 from bftrainer.model.finished_run import DecisionColumns, FinishedRun, Holdings, TaskColumns
 from bftrainer.report import charts
 from bftrainer.report.charts import completion_chart, gantt_chart, node_classes, pool_chart, power_chart
 from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart, loss_shares
+from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.finished import read_run, read_runs
+from bftrainer.runs.run import load_inputs
 from tests.finished import write_sample_run, write_tuned_run
 
 

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bftrainer.experiment.finished import read_runs
 from bftrainer.report.page import LogFigures, page
+from bftrainer.runs.finished import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
 

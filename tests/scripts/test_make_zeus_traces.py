@@ -11,7 +11,6 @@ from statistics import fmean
 
 import pytest
 
-from bftrainer.experiment.zeus_sample import SAMPLE_JOBS, zeus_sample
 from bftrainer.zeus import (
     JITPowerLimitOptimizer,
     PruningGTSBatchSizeOptimizer,
@@ -19,7 +18,8 @@ from bftrainer.zeus import (
     TrainingTrace,
     read_groups,
 )
-from bftrainer.zeus.optimum import configurations, optimum, pareto_front
+from bftrainer.zeus.simulation.optimum import configurations, optimum, pareto_front
+from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
 from tests.scripts.loading import load_script
 
 SAMPLE = zeus_sample()

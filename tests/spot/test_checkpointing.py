@@ -16,9 +16,9 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.model.churn import churned
 from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
 from bftrainer.spot.accounts import TIME_ACCOUNTS
-from bftrainer.traces.availability import read_availability
 from tests.spot.reference import Reference, run
 
 S = 10**9
@@ -372,7 +372,7 @@ def test_the_published_trace(published):
     path = published.parent / "spot" / "g4dn-trace.csv"
     if not path.is_file():
         pytest.skip(f"no {path}")
-    from bftrainer.experiment.spot import load_profile
+    from bftrainer.spot.run import load_profile
 
     chosen = CheckpointedTraining(load_profile(None)[0])
     figures = run_figures(simulate(read_availability(path, print).log, chosen), chosen)

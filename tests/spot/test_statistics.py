@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bftrainer.model import NodeLog
 from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot.lifetimes import fragments, survival
 from bftrainer.spot.statistics import trace_statistics
-from bftrainer.traces.availability import read_availability
 from tests.strategies import node_logs
 
 S = 10**9

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.model.availability import AvailabilityTrace
+from bftrainer.nodelogs import read_node_log
 from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import LogNormal, Quantiles, even_shares
 from bftrainer.spot.holes import DailyCycle, Holes, observed_s_by_hour
-from bftrainer.traces import read_node_log
 
 DAY_NS = 86_400 * 10**9
 WINDOW = (0, 14 * DAY_NS)

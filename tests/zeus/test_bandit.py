@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import GaussianTS
-from bftrainer.zeus.bandit import posterior, reward_precision_of
-from bftrainer.zeus.rewards import Statistics, statistics
+from bftrainer.zeus.policies.bandit import posterior, reward_precision_of
+from bftrainer.zeus.policies.rewards import Statistics, statistics
 from tests.zeus.golden import close, number, units
 
 SEEDED = [f"{case['seed']}-{case['kwargs']}" for case in units()["gaussian_ts"]]
@@ -111,7 +111,7 @@ def test_cold_arms_are_logged(caplog):
     """Draws of arms of which nothing is known are warned about, in the published words."""
     bandit = GaussianTS([8, 16], 0.25, -10.0, 0.5)
     bandit.fit_arm(8, [-5.0], reset=False)
-    with caplog.at_level(logging.WARNING, "bftrainer.zeus.bandit"):
+    with caplog.at_level(logging.WARNING, "bftrainer.zeus.policies.bandit"):
         bandit.predict_expectations()
     assert caplog.messages == ["predict_expectations called when arm '16' is cold."]
 

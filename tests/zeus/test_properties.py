@@ -19,7 +19,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.registry import (
+from bftrainer.zeus.policies.registry import (
     PolicyContext,
     batch_size_optimizer,
     power_limit_optimizer,

@@ -20,7 +20,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.registry import (
+from bftrainer.zeus.policies.registry import (
     PolicyContext,
     batch_size_optimizer,
     batch_size_optimizer_names,

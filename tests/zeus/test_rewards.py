@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrainer.zeus.rewards import ANEW, RewardLog, statistics
+from bftrainer.zeus.policies.rewards import ANEW, RewardLog, statistics
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 

@@ -1,0 +1,49 @@
+"""Former names of packages: what imported them goes on to work, and is told where they are now."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["stand_for"]
+
+
+class _Renamed:
+    """Finds modules of a package under its former name: the same objects, not copies of them."""
+
+    def __init__(self, former: str, current: str) -> None:
+        self._former, self._current = former, current
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
+        """The module below the former name, if it is one."""
+        return ModuleSpec(name, self) if name.startswith(f"{self._former}.") else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself, under the name that it has now."""
+        module = import_module(self._current + spec.name.removeprefix(self._former))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: it has run; but its own description comes back."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def stand_for(former: str, current: str) -> None:
+    """Make a package importable by its former name, modules included, with a warning.
+
+    Parameters
+    ----------
+    former : str
+        The package that calls this.
+    current : str
+        The package that it is now.
+    """
+    warnings.warn(f"{former} is now {current}.", DeprecationWarning, stacklevel=3)
+    sys.meta_path.insert(0, _Renamed(former, current))
+    sys.modules[former] = import_module(current)

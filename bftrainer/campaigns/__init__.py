@@ -1,0 +1,1 @@
+"""Many runs: sweeps over settings, advice proven on held-out weeks, forecasts."""

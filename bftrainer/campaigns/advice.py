@@ -1,0 +1,295 @@
+"""Which settings suit a log? Search on its first part, and the proof on the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.extras import require_extra
+from bftrainer.model import NS_PER_S, Objective
+from bftrainer.objectives import name_of_objective
+from bftrainer.report.assumptions import ON_SCALING
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.readers import CachedReaders
+from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
+
+__all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
+
+# What a forward-looking time may be, in seconds, and how many tasks may be active.
+FORWARD_S = (1.0, 3600.0)
+MOST_TASKS = 64
+# Differences below this share are noise of no consequence.
+NEGLIGIBLE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is searched over."""
+
+    forward_time_s: float
+    max_tasks: int
+    objective: str | Objective
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self) | {"objective": name_of_objective(self.objective)}
+
+
+@dataclass(frozen=True, slots=True)
+class AdvicePlan:
+    """What is searched for, and where.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+        Inputs, and the settings that advice is compared with.
+    metric : str
+        A figure of the summary of which more, or less, is better.
+    train_share : float
+        Part of the window that is searched on; the rest is held out.
+    trials : int
+        Settings that are tried, the given ones among them.
+    objectives : tuple of (str or Objective)
+        What the objective may be; only the given one if empty.
+    seed : int
+        Of the search.
+    """
+
+    config: ReplayConfig
+    metric: str = "efficiency"
+    train_share: float = 0.6
+    trials: int = 40
+    objectives: tuple[str | Objective, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        # What a clock has a part in would make other advice of the same inputs.
+        judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
+        if self.metric not in judged:
+            raise SettingsError(f"Expected a metric to improve, got {self.metric!r}.{suggestion(self.metric, judged)}")
+        if not 0.1 <= self.train_share <= 0.9:
+            raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
+        if self.trials < 2:
+            raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
+        require_extra("Advice needs", "advise")
+
+    @property
+    def given(self) -> Settings:
+        """The settings that advice is compared with."""
+        return Settings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What was found.
+
+    Parameters
+    ----------
+    plan : AdvicePlan
+    best : Settings
+        Those that were best on the training part.
+    trained, held_out : tuple of float
+        The metric on each part: with the given settings, and with the best ones.
+    split_s : float
+        Where the window is split, in seconds after its start.
+    assumed_scaling : str or None
+        What was assumed of how tasks scale, if the metric rests on it.
+    """
+
+    plan: AdvicePlan
+    best: Settings
+    trained: tuple[float, float]
+    held_out: tuple[float, float]
+    split_s: float
+    assumed_scaling: str | None = None
+
+    @property
+    def gains(self) -> tuple[float, float]:
+        """By which share the best settings are better than the given ones: on the training part, and on the rest."""
+        sign = GLOSSARY[self.plan.metric].better
+        return _gain(*self.trained, sign), _gain(*self.held_out, sign)
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``overfit`` (better on the training part, worse on the rest) or ``same``."""
+        trained, held_out = self.gains
+        if trained <= NEGLIGIBLE or self.best == self.plan.given:
+            return "same"
+        if held_out < -NEGLIGIBLE:
+            return "overfit"
+        return "better" if held_out > NEGLIGIBLE else "same"
+
+    @property
+    def advised(self) -> Settings:
+        """The best settings if they proved themselves, else the given ones."""
+        return self.best if self.verdict == "better" else self.plan.given
+
+    def sentence(self) -> str:
+        """What to do, in words."""
+        trained, held_out = map(_amount, self.gains, (self.trained, self.held_out))
+        if self.verdict == "better":
+            return f"Use these settings: better by {trained} on the training part, and by {held_out} on the rest."
+        if self.verdict == "overfit":
+            return (
+                f"Keep the given settings: what is better by {trained} on the training part is worse by {held_out} on "
+                "the rest. The search has fitted the training part, not the machine (overfit)."
+            )
+        return "Keep the given settings: nothing that was tried is better on both parts."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, JSON-ready."""
+        return {
+            "metric": self.plan.metric,
+            "verdict": self.verdict,
+            "overfit": self.verdict == "overfit",
+            "sentence": self.sentence(),
+            "advised": self.advised.to_dict(),
+            "split_s": self.split_s,
+            "trials": self.plan.trials,
+            "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
+            "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
+            # Null: beyond all shares, from nothing to something.
+            "gain": {
+                part: gain if math.isfinite(gain) else None
+                for part, gain in zip(("training", "held_out"), self.gains, strict=True)
+            },
+            "assumed_scaling": self.assumed_scaling,
+        }
+
+
+def _gain(given: float, best: float, sign: int) -> float:
+    return sign * (best - given) / abs(given) if given else math.inf * sign * (best - given) if best != given else 0.0
+
+
+def _amount(gain: float, values: tuple[float, float]) -> str:
+    """How much better or worse, in words."""
+    if math.isfinite(gain):
+        return f"{100 * abs(gain):.2f} %"
+    return f"{abs(values[1] - values[0]):.4g} (from {values[0]:.4g} to {values[1]:.4g})"
+
+
+def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) -> Advice:
+    """Search on the training part, then replay the given and the best settings on the rest.
+
+    Raises
+    ------
+    InputError
+        If an input cannot be used.
+    SettingsError
+        If the metric has no value with the given settings: nothing can be compared with it.
+
+    References
+    ----------
+    Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
+    """
+    readers = CachedReaders()
+    inputs = load_inputs(plan.config, readers)
+    for name in plan.objectives:
+        # To find out now, not when the search comes to it.
+        load_inputs(replace(plan.config, objective=name), readers)
+    length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    split_s = round(plan.train_share * length_s)
+    whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
+    # From the log's own start, of which the window may be a part.
+    offset_s = (inputs.log.start_ns - log_start_ns(plan.config, readers)) / NS_PER_S
+    training = replace(whole, since=offset_s, until=split_s)
+    rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
+    seen: dict[Settings, float] = {}
+
+    def measured(settings: Settings) -> float:
+        """The metric on the training part; each settings are replayed once."""
+        if settings not in seen:
+            seen[settings] = _value(training, settings, plan.metric, readers)
+        return seen[settings]
+
+    given = measured(plan.given)
+    if math.isnan(given):
+        raise SettingsError(
+            f"Expected {plan.metric} to have a value on the training part, got none.{_why(plan.metric, inputs)}"
+        )
+    sign = GLOSSARY[plan.metric].better
+
+    def objective(trial: Any) -> float:
+        """What the search maximises."""
+        value = measured(_drawn(trial, plan, len(inputs.tasks)))
+        told(value)
+        return -math.inf if math.isnan(value) else sign * value
+
+    _search(plan, objective)
+    best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
+    held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
+    if any(math.isnan(value) for value in held_out):
+        raise SettingsError(
+            f"Expected {plan.metric} to have a value on the held-out part, got none.{_why(plan.metric, inputs)}"
+        )
+    assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
+    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), assumed)
+
+
+def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
+    """Try settings, the given ones first; a search says nothing by itself."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed))
+        study.enqueue_trial(_parameters(plan.given, plan.objectives))
+        study.optimize(objective, n_trials=plan.trials)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _why(metric: str, inputs: Inputs) -> str:
+    """What is known of a figure that is none, as the end of a message."""
+    counted = _OF_ALL.get(metric)
+    of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
+    return of_all + "".join(f" Note: {note}" for note in inputs.notes)
+
+
+# Settings that complete fewer tasks are no better for the time that those few took.
+_OF_ALL = {
+    **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
+    "wait_mean_s": "tasks_started",
+}
+_NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
+
+
+def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> Settings:
+    most = max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
+    forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
+    max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
+    chosen = plan.config.objective
+    if plan.objectives:
+        choices = _choices(plan.given.objective, plan.objectives)
+        chosen = choices[trial.suggest_categorical("objective", list(choices))]
+    # Two digits are all that a setting needs.
+    return Settings(float(f"{forward_s:.2g}"), max_tasks, chosen)
+
+
+def _choices(given: str | Objective, objectives: Sequence[str | Objective]) -> dict[str, str | Objective]:
+    """Objectives by their names, the given one first."""
+    return {name_of_objective(each): each for each in (given, *objectives)}
+
+
+def _parameters(settings: Settings, objectives: Sequence[str | Objective]) -> dict[str, Any]:
+    found = settings.to_dict()
+    found["forward_time_s"] = min(max(settings.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
+    if not objectives:
+        del found["objective"]
+    return found
+
+
+def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
+    """The metric of a replay; NaN if it has none."""
+    changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    inputs = load_inputs(replace(config, **changed), readers)
+    summary = run_replay(inputs=inputs).summary()
+    value = summary.get(metric)
+    if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
+        return math.nan
+    return math.nan if value is None else float(value)

@@ -1,0 +1,201 @@
+"""Where the points of a campaign are computed: on processes of this machine, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.extras import require_extra
+from bftrainer.files.documents import toml_file
+from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
+
+__all__ = ["DaskEngine", "Engine", "LocalEngine"]
+
+CONNECT_S = 10.0
+
+
+class Engine(Protocol):
+    """Computes a function of many items."""
+
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Yield the index of each item and its result, or a `Lost`, in whatever order they come.
+
+        `work` is a function of a module, and raises nothing.
+        """
+        ...
+
+
+class LocalEngine:
+    """Processes of this machine.
+
+    Parameters
+    ----------
+    workers : int, optional
+        By default as many as there are processors to be used. One computes in this process.
+
+    Raises
+    ------
+    SettingsError
+        If there is none.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = usable_processors() if workers is None else workers
+        if self.workers < 1:
+            raise SettingsError(f"Expected at least one worker, got {self.workers}.")
+
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Results in the order in which they are ready; when a process ends abruptly, others start in its place."""
+        return as_ready(work, items, self.workers)
+
+
+class DaskEngine:
+    """A Dask cluster: one that runs already, or one of a batch system's jobs.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of a scheduler.
+    jobqueue : Path, optional
+        TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
+        what that class takes.
+    job_logs : Path, optional
+        Directory for what jobs print, unless the file or Dask's configuration names a `log_directory`.
+
+    Raises
+    ------
+    SettingsError
+        If neither or both are given, or Dask is not installed.
+    SweepError
+        If the file cannot be used.
+    """
+
+    def __init__(
+        self, scheduler: str | None = None, jobqueue: Path | None = None, job_logs: Path | None = None
+    ) -> None:
+        if (scheduler is None) == (jobqueue is None):
+            raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
+        require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
+        self._scheduler, self._jobqueue = scheduler, None if jobqueue is None else _jobqueue(jobqueue, job_logs)
+
+    def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
+        """Results in the order in which they are ready; Dask repeats what a lost worker was at.
+
+        Raises
+        ------
+        SweepError
+            If the scheduler cannot be reached, or the batch system takes no jobs.
+        """
+        from distributed import as_completed
+
+        with self._client() as client:
+            futures = client.map(work, items, pure=False, retries=MOST_TRIES - 1)
+            places = {future.key: index for index, future in enumerate(futures)}
+            for future in as_completed(futures, loop=client.loop):
+                error = future.exception()
+                lost = None if error is None else Lost(_said(error))
+                yield places[future.key], future.result() if lost is None else lost
+                future.release()
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        from distributed import Client
+
+        with self._cluster() as address:
+            try:
+                if isinstance(address, str):
+                    # A client that reaches nobody takes another 20 s, and a traceback, to be forgotten.
+                    asyncio.run(_reach(address))
+                client = Client(address, timeout=CONNECT_S, set_as_default=False)
+            except (OSError, ValueError, MemoryError, EOFError) as error:
+                # What some other server says is taken for lengths of messages that no memory holds.
+                raise SweepError(
+                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {_said(error)}"
+                ) from None
+            try:
+                yield client
+            finally:
+                client.close()
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:
+        """The address of the scheduler, or a cluster of jobs that ends with the campaign."""
+        if self._jobqueue is None:
+            yield self._scheduler
+            return
+        try:
+            cluster = self._jobqueue.kind(**self._jobqueue.options)
+        except (TypeError, ValueError, OSError) as error:
+            raise SweepError(f"{self._jobqueue.path}: {_said(error)}") from None
+        try:
+            cluster.scale(jobs=self._jobqueue.jobs)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what a library says, which may be nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+async def _reach(address: str) -> None:
+    from distributed.comm import connect
+
+    comm = await connect(address, timeout=CONNECT_S)
+    await comm.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _JobQueue:
+    """A batch system's jobs, as a file describes them: the class of the cluster, how many, and what the class takes."""
+
+    path: Path
+    kind: Callable[..., Any]
+    jobs: int
+    options: dict[str, Any]
+
+
+def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
+    import dask_jobqueue
+
+    kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
+    table, _ = toml_file(path, SweepError)
+    system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
+    if system not in kinds:
+        raise SweepError(
+            f"{path}: Expected the system of a batch scheduler, got {system!r}.{suggestion(system, kinds)}"
+        )
+    if not isinstance(jobs, int) or jobs < 1:
+        raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
+    # What dask-jobqueue puts into a job's script, it puts there without quotes.
+    if not _says(table, system, "python"):
+        table["python"] = shlex.quote(sys.executable)
+    if job_logs is not None and not _says(table, system, "log_directory"):
+        table["log_directory"] = _for_job_script(path, job_logs)
+    return _JobQueue(path, getattr(dask_jobqueue, kinds[system]), jobs, table)
+
+
+def _says(options: dict[str, Any], system: str, option: str) -> bool:
+    """Whether the user gives an option, in the file or for all that uses dask-jobqueue."""
+    import dask
+
+    place = f"jobqueue.{options.get('config_name', system)}.{option.replace('_', '-')}"
+    return option in options or dask.config.get(place, None) is not None
+
+
+def _for_job_script(path: Path, directory: Path) -> str:
+    """A directory as a job's script names it; quotes there would not reach every batch system's own options."""
+    place = str(directory.resolve())
+    if any(each.isspace() for each in place):
+        raise SweepError(
+            f"{path}: Expected a log_directory, as jobs cannot log to one with blanks in its path, {place}."
+        )
+    return place

@@ -1,0 +1,330 @@
+"""Sweeps: many replays, each kept as it is finished, and one table of all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bftrainer._version import __version__
+from bftrainer.campaigns.engines import Engine
+from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
+from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
+from bftrainer.campaigns.sweep_options import PATHS
+from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
+from bftrainer.files.arrow import integers, known_integers, reals, texts
+from bftrainer.files.directory import result_directory
+from bftrainer.files.provenance import file_source
+from bftrainer.files.writing import replacing
+from bftrainer.nodelogs import write_node_log
+from bftrainer.parallel import Lost
+from bftrainer.report.assumptions import Assumption, assumption
+from bftrainer.report.comparison import figures_of
+from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.files import write_run
+from bftrainer.runs.finished import read_summary
+from bftrainer.runs.readers import Readers, shared_readers
+from bftrainer.runs.run import load_inputs, run_replay
+from bftrainer.spot.generation import GenerationConfig, generate_trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TABLE", "PointResult", "SweepResult", "run_sweep", "told_value"]
+
+# What the clock says differs between two equal runs, so the table has none of it; summaries have all.
+_WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
+
+
+@dataclass(frozen=True, slots=True)
+class PointResult:
+    """What came of a point.
+
+    Parameters
+    ----------
+    point : SweepPoint
+    figures : mapping
+        All figures of the run; empty if it failed.
+    assumed : Assumption or None
+        What figures of the run rest on.
+    error : str or None
+        Why it failed.
+    was_done : bool
+        Whether an earlier call had finished it.
+    """
+
+    point: SweepPoint
+    figures: Mapping[str, float | None]
+    assumed: Assumption | None = None
+    error: str | None = None
+    was_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """All points of a sweep, in the order of its file."""
+
+    points: tuple[PointResult, ...]
+
+    @property
+    def failed(self) -> list[PointResult]:
+        """Points that failed."""
+        return [point for point in self.points if point.error is not None]
+
+    def table(self) -> pa.Table:
+        """One row a point: its number, key, what is varied, its error, and all figures that no clock has a part in."""
+        import pyarrow as pa
+
+        points = self.points
+        columns: dict[str, Any] = {
+            "point": integers([each.point.number for each in points]),
+            "run": texts([f"{RUNS}/{each.point.key}" for each in points]),
+        }
+        for place, (name, _) in enumerate(points[0].point.varied if points else ()):
+            columns[name] = _column([each.point.varied[place][1] for each in points])
+        columns["error"] = _column([each.error for each in points])
+        if any(each.assumed for each in points):
+            columns["assumed_scaling"] = _column([each.assumed.note if each.assumed else None for each in points])
+        names = dict.fromkeys(name for each in points for name in each.figures)
+        for name in names:
+            if name not in columns:
+                columns[name] = _column([each.figures.get(name) for each in points])
+        return pa.table(columns)
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Whole numbers, numbers or texts, whichever holds them all; what else there is becomes text."""
+    import numpy as np
+
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
+        return known_integers(values)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        return reals([np.nan if value is None else value for value in values])
+    told = list(dict.fromkeys(map(_text, known)))
+    places = {text: place for place, text in enumerate(told)}
+    which = [-1 if value is None else places[_text(value)] for value in values]
+    return texts(told, np.array(which, dtype=np.int32))
+
+
+def told_value(value: Any) -> Any:
+    """The value of an option as tables and JSON tell it: numbers and texts as they are, windows and times as text."""
+    if isinstance(value, tuple | list):
+        return " to ".join(str(told_value(part)) for part in value)
+    return value.isoformat() if isinstance(value, date | datetime | time) else value
+
+
+def _text(value: Any) -> str:
+    return str(told_value(value))
+
+
+def run_sweep(
+    spec: SweepSpec,
+    directory: Path,
+    engine: Engine,
+    told: Callable[[PointResult], None] = lambda _: None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> SweepResult:
+    """Replay all points, and write the table of all.
+
+    Parameters
+    ----------
+    spec : SweepSpec
+    directory : Path
+        Runs are kept in it by their keys, so that none is computed twice.
+    engine : Engine
+        A Dask cluster must see the directory and the inputs under the same paths.
+    told : callable
+        Told of each point that is done, in whatever order.
+    resume : bool
+        Go on in a sweep's directory: runs that are there are not computed again.
+    force : bool
+        Compute all anew: a run is replaced once the new one is there, and what the sweep has no more goes at the end.
+
+    Raises
+    ------
+    InputError
+        If the sweep names what is not there, or nothing of it could begin; what is in the directory is as it was then.
+    OutputError
+        If there is a sweep already and it is neither to be resumed nor replaced, or other files are.
+    BftrainerError
+        If all points fail that are to replace others.
+    """
+    place = SweepDirectory(directory, resume=resume, force=force)
+    points = _checked(spec)
+    with place.begun(spec.text):
+        if spec.trace_seeds:
+            points = spec.resolved(_generated(spec, place), shared_readers())
+        result = _computed(points, place, engine, told, anew=force)
+        if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
+            raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
+        place.describe(spec.text)
+        _write_table(result, directory / TABLE)
+    if force:
+        done = {each.point.key for each in result.points if each.error is None}
+        place.drop_others(done, {Path(value) for point in points for name, value in point.options if name in PATHS})
+    return result
+
+
+def _checked(spec: SweepSpec) -> list[SweepPoint]:
+    """The points, those of generated traces without them, once it is sure that something can be computed."""
+    readers = shared_readers()
+    if spec.trace_seeds:
+        _origin(spec)
+    points = spec.resolved({}, readers)
+    if not spec.trace_seeds:
+        _refuse_futile(points, readers)
+    return points
+
+
+# What a point names, and cannot begin without; a sweep's file has been looked through for everything else.
+_NAMED = ("node_log", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+
+
+def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
+    """Refuse points of which each names something that cannot be read, or is not known.
+
+    Raises
+    ------
+    InputError
+        What is wrong with the first of them.
+    """
+    refusals: dict[tuple[tuple[str, Any], ...], InputError] = {}
+    for point in points:
+        named = tuple((name, value) for name, value in point.options if name in _NAMED)
+        if named in refusals:
+            continue
+        try:
+            load_inputs(ReplayConfig(**dict(named), baseline=False), readers)
+        except InputError as error:
+            refusals[named] = error
+            continue
+        except Exception:  # A solver may be licensed where the point is computed; an objective of the user's may raise.
+            return
+        return
+    for refusal in refusals.values():
+        raise refusal
+
+
+def _computed(
+    points: Sequence[SweepPoint],
+    place: SweepDirectory,
+    engine: Engine,
+    told: Callable[[PointResult], None],
+    *,
+    anew: bool,
+) -> SweepResult:
+    """Results of all points; those that are there already are not computed, unless `anew`."""
+    results: dict[int, PointResult] = {}
+    for point in points:
+        finished = None if anew else _finished(point, place.path)
+        if finished is not None:
+            results[point.number] = finished
+            told(finished)
+    # Points that are the same replay are computed once.
+    left = list({point.key: point for point in points if point.number not in results}.values())
+    with closing(engine.run(_Work(place.path.resolve(), anew), left)) as outcomes:
+        for index, outcome in outcomes:
+            for point in points:
+                if point.key == left[index].key:
+                    results[point.number] = _result(point, outcome)
+                    told(results[point.number])
+    return SweepResult(tuple(results[point.number] for point in points))
+
+
+def _result(point: SweepPoint, outcome: PointResult | Lost) -> PointResult:
+    if isinstance(outcome, Lost):
+        return PointResult(point, {}, error=outcome.reason)
+    return replace(outcome, point=point)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What workers are sent: replays a point, unless it has been, and keeps the run."""
+
+    directory: Path
+    anew: bool
+
+    def __call__(self, point: SweepPoint) -> PointResult:
+        """Whatever goes wrong is the point's, and does not end the sweep."""
+        try:
+            finished = None if self.anew else _finished(point, self.directory)
+            if finished is not None:
+                return finished
+            result = run_replay(
+                inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
+            )
+            if not (self.directory / RUNS).is_dir():
+                # The sweep was given up, and a cluster's worker was not told.
+                raise SweepError(f"{self.directory}: Expected the directory of a sweep, found none any more.")
+            # Replaced is the run of an earlier sweep, or the empty directory of a worker that was killed.
+            with result_directory([self.directory / RUNS / point.key], force=True) as place:
+                write_run(result, place.working)
+            return _read(point, result.summary())
+        except BftrainerError as error:
+            return PointResult(point, {}, error=str(error))
+        except Exception as error:  # an objective or a solver of the user's may raise anything
+            return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
+
+
+def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
+    """The result of a point whose run is there, whole."""
+    path = directory / RUNS / point.key
+    if not (path / "summary.json").is_file():
+        return None
+    try:
+        return replace(_read(point, read_summary(path)), was_done=True)
+    except RunDirectoryError as error:
+        raise SweepError(f"{error} Remove it to have it computed again.") from None
+
+
+def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
+    """What the summary of a point's run says."""
+    return PointResult(point, _figures(summary), assumption(summary))
+
+
+def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    figures = figures_of(json.loads(json.dumps(summary)))
+    return {name: value for name, value in figures.items() if name not in _WALL and not name.startswith("solve_s_")}
+
+
+def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
+    """Files of the traces that points ask for, by seed; those that are there already stay.
+
+    Their names tell what they were generated from: after a change of that others are made.
+    """
+    generate, origin = _origin(spec)
+    found = {}
+    for seed in spec.trace_seeds:
+        found[seed] = place.trace(f"seed-{seed}-{origin}.parquet")
+        if not found[seed].is_file():
+            write_node_log(found[seed], generate_trace(replace(generate, seed=seed)).log)
+    return found
+
+
+def _origin(spec: SweepSpec) -> tuple[GenerationConfig, str]:
+    """What traces are generated from, and a checksum of that: options, and the trace that they are to be like."""
+    generate = spec.generate
+    if generate is None:
+        raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
+    try:
+        content = None if generate.like is None else file_source(generate.like)["sha256"]
+    except OSError as error:
+        raise SweepError(f"{spec.path}: like: {generate.like}: {error.strerror}.") from None
+    options = asdict(replace(generate, like=None))
+    return generate, hashlib.sha256(json.dumps([options, content], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _write_table(result: SweepResult, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    table = result.table().replace_schema_metadata({"bftrainer.version": __version__})
+    with replacing(path) as stream:
+        pq.write_table(table, stream, compression="zstd")

@@ -1,0 +1,1 @@
+"""What commands of all subjects share."""

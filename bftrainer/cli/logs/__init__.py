@@ -1,0 +1,1 @@
+"""Commands on logs, traces of nodes and task sets."""

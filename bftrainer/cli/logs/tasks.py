@@ -1,0 +1,101 @@
+"""`bftrainer tasks`: make task sets and scalability curves."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from bftrainer.cli._shared.sizes import large_option, size_option
+from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.unused import refuse_unused
+
+__all__ = ["tasks"]
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def tasks(ctx: click.Context) -> None:
+    """Make task sets and scalability curves."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@tasks.command(short_help="Make a task set, hpo or nas.")
+@click.option(
+    "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
+)
+@size_option("--count", required=True, help="Number of tasks.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
+)
+@click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
+@click.option("--work", type=float, help="Images to train on, each task.  [default: 1.3e8, 100 epochs of ImageNet]")
+@size_option("--min-nodes", default=1, show_default=True, help="Fewest nodes a task runs on.")
+@size_option("--max-nodes", default=64, show_default=True, help="Most nodes a task runs on.")
+@click.option(
+    "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
+)
+@click.option(
+    "--start", type=click.DateTime(), metavar="DATE", help="First submission, UTC.  [default: the window's start]"
+)
+@click.option("--user", help="Owner of the tasks.")
+@click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@large_option
+def generate(
+    scenario: str,
+    count: int,
+    seed: int,
+    model: str,
+    work: float | None,
+    min_nodes: int,
+    max_nodes: int,
+    interval_s: float,
+    start: datetime | None,
+    user: str | None,
+    output: Path,
+    force: bool,
+) -> None:
+    """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
+    import numpy as np
+
+    from bftrainer.files.writing import refuse_existing
+    from bftrainer.model import instant_ns
+    from bftrainer.tasksets import write_task_set
+    from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
+
+    if start is not None and not 1678 <= start.year < 2262:
+        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
+    refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
+    refuse_existing(output, force=force)
+    made = generate_tasks(
+        scenario,  # type: ignore[arg-type]
+        count,
+        np.random.default_rng(seed),
+        model=model,
+        work=DEFAULT_WORK if work is None else work,
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
+        interval_s=interval_s,
+        start_ns=None if start is None else instant_ns(start),
+        user=user,
+    )
+    for warning in write_task_set(output, made):
+        tell(f"Note: {warning}")
+    click.echo(f"{output}: {count:,} tasks")
+
+
+@tasks.command(short_help="Turn measured throughput into a scaling section.")
+@click.argument("throughput", type=FILE)
+def fit(throughput: Path) -> None:
+    """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
+    from bftrainer.tasksets.scaling_fit import fit_scaling, read_throughput_csv
+
+    found = fit_scaling(read_throughput_csv(throughput))
+    for doubt in found.doubts:
+        tell(f"Note: {throughput}: {doubt}.")
+    click.echo(found.toml(), nl=False)

@@ -1,0 +1,1 @@
+"""Commands on one run: replay, compare, report, plot, audit."""

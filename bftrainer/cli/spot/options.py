@@ -1,0 +1,141 @@
+"""Options that the commands of `bftrainer spot` share: the run, what it costs, and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.places import refuse_inputs
+from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.unused import refuse_unused
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bftrainer.spot.checkpointing import CheckpointedTraining
+    from bftrainer.spot.cost import Prices
+
+__all__ = ["FILE", "Places", "prices_of", "settings_of", "spot_options"]
+
+FILE = click.Path(path_type=Path)
+
+_TRAINING = (
+    click.option(
+        "--profile",
+        type=FILE,
+        help="Measured times of the run: TOML, or a directory with raw CSVs.  [default: an embedded sample]",
+    ),
+    click.option("--depth", type=int, default=16, show_default=True, help="Nodes of a pipeline."),
+    click.option("--max-world-size", type=int, default=64, show_default=True, help="Active nodes at most."),
+    click.option(
+        "--preparation",
+        "preparation_s",
+        type=float,
+        default=180.0,
+        show_default=True,
+        help="Seconds from a node's coming to its standing by.",
+    ),
+    click.option("--load-on-reconfigure", is_flag=True, help="Let reconfigurations load a checkpoint."),
+    click.option(
+        "--on-loss-during-reconfigure",
+        type=click.Choice(["restart", "extend"]),
+        default="restart",
+        show_default=True,
+        help="What a further loss does: start it again, or add a whole one to what is left.",
+    ),
+    click.option("--tick", "tick_s", type=float, help="Notice everything at multiples of so many seconds only."),
+    click.option("--cold-start", is_flag=True, help="Let the first nodes prepare and form pipelines, too."),
+    click.option("--samples-per-iteration", type=float, help="For samples per second.  [default: the profile's]"),
+)
+_COST = (
+    click.option("--price", type=float, help="Of a node-hour, in any currency."),
+    click.option("--on-demand-price", type=float, help="Of a node-hour that is never taken: compare with such nodes."),
+    click.option("--on-demand-nodes", type=int, help="So many of them.  [default: the largest world size]"),
+)
+_OUTPUT = (
+    click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
+    click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
+    click.option("--force", is_flag=True, help="Replace existing results."),
+)
+
+
+def spot_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options of a simulated run."""
+    for option in reversed((*_TRAINING, *_COST, *_OUTPUT)):
+        command = option(command)
+    return command
+
+
+def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str, str] | None]:
+    """Settings that the options ask for, and where the profile came from; takes them out of `options`."""
+    from bftrainer.spot.checkpointing import CheckpointedTraining
+    from bftrainer.spot.run import load_profile
+
+    profile, source = load_profile(options.pop("profile"))
+    samples = options.pop("samples_per_iteration")
+    if samples is not None:
+        profile = replace(profile, samples_per_iteration=samples)
+    refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
+    names = ("depth", "max_world_size", "preparation_s", "load_on_reconfigure", "on_loss_during_reconfigure")
+    given = {name: options.pop(name) for name in (*names, "tick_s", "cold_start")}
+    return CheckpointedTraining(profile, **given), source
+
+
+def prices_of(options: dict[str, Any]) -> Prices | None:
+    """Prices that the options tell, if any; takes them out of `options`."""
+    from bftrainer.spot.cost import Prices
+
+    price, on_demand, nodes = (options.pop(name) for name in ("price", "on_demand_price", "on_demand_nodes"))
+    refuse_unused(
+        dict.fromkeys(("on_demand_price", "on_demand_nodes"), price is None and "without --price nothing is compared")
+    )
+    return None if price is None else Prices(price, on_demand, nodes)
+
+
+class Places:
+    """Where results go; takes them out of `options`, and refuses places that cannot be used.
+
+    Parameters
+    ----------
+    options : dict
+        Of a command with `spot_options`.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        from bftrainer.cli._shared.figure import refuse_figure
+        from bftrainer.files.directory import check_free
+
+        self._directory: Path | None = options.pop("output_dir")
+        self._figure: Path | None = options.pop("figure")
+        self._force: bool = options.pop("force")
+        refuse_unused({"force": self._directory is self._figure is None and "nothing is written"})
+        if self._directory is not None:
+            check_free(self._directory, force=self._force)
+        refuse_inputs(self._figure)
+        refuse_figure(self._figure, force=self._force)
+
+    def put(self, write: Callable[[Path], None], draw: Callable[[], Figure]) -> None:
+        """Have the files written and the figure drawn where that was asked for, and say where they are.
+
+        Parameters
+        ----------
+        write : callable
+            Writes the files of the results to the directory that it is given.
+        draw : callable
+            Gives the figure.
+        """
+        from bftrainer.cli._shared.figure import write_figure
+        from bftrainer.files.directory import result_directory
+
+        if self._directory is not None:
+            with result_directory([self._directory], force=self._force) as directory:
+                write(directory.working)
+            tell(f"Results: {self._directory}")
+        if self._figure is not None:
+            write_figure(self._figure, draw())
+            tell(f"Figure: {self._figure}")

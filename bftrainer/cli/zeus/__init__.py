@@ -1,0 +1,1 @@
+"""Commands on recurring jobs: simulation, server, master."""

@@ -1,0 +1,131 @@
+"""Recurrences while they run: what the script prints, and where the job stands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from bftrainer.cli.zeus.text import number
+from bftrainer.zeus.master.observers import MasterObserver
+from bftrainer.zeus.master.recurrences import Booked, Launch, Recurrences
+
+__all__ = ["LiveDisplay", "PlainDisplay"]
+
+
+# Lines that are longer are shown in parts, so that a script which never ends one takes no memory.
+LONGEST = 1 << 16
+
+
+def _beginning(launch: Launch) -> str:
+    return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
+
+
+def _ending(booked: Booked) -> str:
+    verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
+    return f"{_beginning(booked.launch)} {verdict}, {number(booked.energy_j)} J in {number(booked.time_s)} s"
+
+
+class PlainDisplay(MasterObserver):
+    """Lines on stderr, and what the script prints as it is.
+
+    Parameters
+    ----------
+    quiet : bool
+        Whether what the script prints is left out.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._at_beginning = True
+
+    def started(self, logdir: Path, progress: Recurrences) -> None:
+        """Say what is run, and where its logs are."""
+        self._say(f"{progress.plan.job} x {progress.plan.recurrences}, logs in {logdir}")
+
+    def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
+        """Say what is launched."""
+        self._say(_beginning(launch))
+
+    def printed(self, piece: bytes) -> None:
+        """Pass on what the script printed."""
+        if not self._quiet:
+            sys.stderr.flush()
+            sys.stderr.buffer.write(piece)
+            sys.stderr.buffer.flush()
+            self._at_beginning = piece.endswith(b"\n")
+
+    def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
+        """Say what a run did."""
+        self._say(_ending(booked))
+
+    def _say(self, line: str) -> None:
+        print("" if self._at_beginning else "\n", line, sep="", file=sys.stderr, flush=True)
+        self._at_beginning = True
+
+
+class LiveDisplay(MasterObserver):
+    """A bar of recurrences at the bottom of a terminal; above it what the script prints, line by line.
+
+    Parameters
+    ----------
+    quiet : bool
+        Whether what the script prints is left out.
+    console : Console, optional
+        Where to show it; by default stderr.
+    """
+
+    def __init__(self, *, quiet: bool, console: Console | None = None) -> None:
+        self._quiet = quiet
+        self._partial = b""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console or Console(stderr=True))
+        self._bar = self._progress.add_task("Starting", total=None)
+
+    def __enter__(self) -> LiveDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def started(self, logdir: Path, progress: Recurrences) -> None:
+        """Say what is run, and where its logs are; set the bar to what is done."""
+        self._say(f"{progress.plan.job}, logs in {logdir}", "bold")
+        self._progress.update(self._bar, total=progress.plan.recurrences, completed=progress.recurrence - 1)
+
+    def launching(self, launch: Launch, progress: Recurrences) -> None:
+        """Show what is launched, and what it may cost."""
+        bound = progress.cost_bound_j
+        limit = "" if bound == float("inf") else f", at most {number(bound)} J"
+        self._progress.update(self._bar, description=f"{_beginning(launch)}{limit}")
+
+    def printed(self, piece: bytes) -> None:
+        """Show the lines that are whole; of one that was written over, what is left."""
+        *lines, partial = (self._partial + piece).split(b"\n")
+        self._partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
+        if len(self._partial) > LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
+        if not self._quiet:
+            for line in lines:
+                self._show(line)
+
+    def booked(self, booked: Booked, progress: Recurrences) -> None:
+        """Show what a run did, and how far the recurrences are."""
+        if self._partial and not self._quiet:
+            self._show(self._partial)
+        self._partial = b""
+        self._say(_ending(booked), "green" if booked.reached else "yellow")
+        self._progress.update(self._bar, completed=progress.recurrence - 1)
+
+    def _show(self, line: bytes) -> None:
+        left = line.rstrip(b"\r").rpartition(b"\r")[2]
+        self._progress.console.print(Text.from_ansi(left.decode(errors="replace"), style="dim"))
+
+    def _say(self, line: str, style: str) -> None:
+        self._progress.console.print(Text(line, style=style))

@@ -1,0 +1,185 @@
+"""Options that the commands about recurring jobs share. Nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bftrainer.cli._shared.sizes import LARGE_PROCESSES, size_option
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.simulation.inputs import JobChoice
+
+__all__ = [
+    "FILE",
+    "eta_option",
+    "figure_options",
+    "job_choice",
+    "job_options",
+    "knob_options",
+    "knobs",
+    "output_options",
+    "policy_names",
+    "policy_options",
+    "seed_options",
+    "server_costs_option",
+    "trace_options",
+    "with_options",
+]
+
+FILE = click.Path(path_type=Path)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_Option = Callable[[F], F]
+
+
+def with_options(*options: _Option[Any]) -> _Option[Any]:
+    """A decorator that gives a command all of the options, in that order."""
+
+    def give(command: F) -> F:
+        """Give them to a command."""
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
+
+
+def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Registered batch-size policies that begin like this, for a shell to complete."""
+    from bftrainer.zeus.policies.registry import batch_size_optimizer_names
+
+    return [name for name in batch_size_optimizer_names() if name.startswith(incomplete)]
+
+
+def _power_policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from bftrainer.zeus.policies.registry import power_limit_optimizer_names
+
+    return [name for name in power_limit_optimizer_names() if name.startswith(incomplete)]
+
+
+trace_options = with_options(
+    click.option("--train", type=FILE, help="Epochs to target by batch size (CSV).  [default: embedded]"),
+    click.option("--power", type=FILE, help="Time and power by batch size and power limit (CSV).  [default: embedded]"),
+)
+job_options = with_options(
+    click.option("--jobs", "jobs_file", type=FILE, help="Jobs (TOML); all of them unless --job picks some."),
+    click.option(
+        "--job",
+        "job_names",
+        metavar="DATASET,NETWORK,OPTIMIZER",
+        multiple=True,
+        help="A job of the traces; repeatable.",
+    ),
+    click.option(
+        "--target",
+        "targets",
+        type=float,
+        multiple=True,
+        help="Metric at which a run has reached its target. This and the next two: once for all jobs, or once a --job.",
+    ),
+    size_option("--max-epochs", multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
+    click.option("--default-bs", type=int, multiple=True, help="Batch size that is used when nothing is known."),
+)
+eta_option = click.option(
+    "--eta", type=float, default=0.5, show_default=True, help="Weight of energy against time in costs, 0 to 1."
+)
+knob_options = with_options(
+    eta_option,
+    click.option(
+        "--beta",
+        type=float,
+        default=2.0,
+        show_default=True,
+        help="A run stops before it costs this many times the cheapest recurrence; inf: never.",
+    ),
+)
+
+policy_options = with_options(
+    click.option(
+        "--policy",
+        metavar="NAME",
+        default="zeus",
+        show_default=True,
+        shell_complete=policy_names,
+        help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
+    ),
+    click.option(
+        "--power-policy",
+        metavar="NAME",
+        default="jit",
+        show_default=True,
+        shell_complete=_power_policies,
+        help="Chooses power limits: jit, max-power, oracle or module:callable.",
+    ),
+)
+server_costs_option = click.option(
+    "--server-costs",
+    is_flag=True,
+    help="Count costs as the batch-size server does: bounds follow the cheapest single run, arms start from "
+    "explorations alone.",
+)
+
+
+def seed_options(seeds: int) -> _Option[Any]:
+    """Options for seeds and processes, `seeds` of them by default."""
+    return with_options(
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0),
+            default=123456,
+            show_default=True,
+            help="Seed of the drawn paths and of the policies.",
+        ),
+        size_option(
+            "--seeds",
+            kind=click.IntRange(min=1),
+            default=seeds,
+            show_default=True,
+            help="How many seeds, from --seed on.",
+        ),
+        size_option(
+            "--workers",
+            usual=LARGE_PROCESSES,
+            kind=click.IntRange(min=1),
+            help="Processes that share the work; results don't depend on it.  [default: as many as pay]",
+        ),
+    )
+
+
+output_options = with_options(
+    click.option("--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
+    click.option("--force", is_flag=True, help="Replace existing files."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+)
+figure_options = with_options(
+    click.option("--figures", type=FILE, metavar="DIR", help="Draw figures into this directory (extra: report)."),
+    click.option(
+        "--figure-format",
+        type=click.Choice(["svg", "png", "pdf"]),
+        default="svg",
+        show_default=True,
+        help="Format of the figures.",
+    ),
+)
+
+
+def job_choice(options: dict[str, Any]) -> JobChoice:
+    """Take what `job_options` gave out of a command's options."""
+    from bftrainer.zeus.simulation.inputs import JobChoice
+
+    return JobChoice(
+        file=options.pop("jobs_file"),
+        names=options.pop("job_names"),
+        targets=options.pop("targets"),
+        max_epochs=options.pop("max_epochs"),
+        default_batch_sizes=options.pop("default_bs"),
+    )
+
+
+def knobs(options: dict[str, Any]) -> dict[str, Any]:
+    """What the options say of a simulation's knobs and seed, by their names there."""
+    return {"eta_knob": options["eta"], "beta_knob": options["beta"], "seed": options["seed"]}

@@ -1,0 +1,162 @@
+"""Logs as they lie on disk: many files, whole directories, gzipped or zipped, read in blocks of lines."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bftrainer.errors import LogError
+from bftrainer.files.opening import open_plain, translated
+
+__all__ = ["Block", "fingerprints", "head", "line_blocks", "log_paths", "whole_text"]
+
+_CHUNK = 1 << 23
+_LONGEST_LINE = 1 << 28
+_HEAD = 1 << 16
+_ZIP = b"PK\x03\x04"
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some lines of a file, in order.
+
+    Parameters
+    ----------
+    path : Path
+    first : int
+        Number of the first line, from 1.
+    lines : list of str
+        Without line ends.
+    cut_off : bool
+        Whether the last line is the file's last and lacks its line end, as when writing or copying was interrupted.
+    """
+
+    path: Path
+    first: int
+    lines: list[str]
+    cut_off: bool = False
+
+
+def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The files that are meant: those of a directory by name, without hidden ones.
+
+    Raises
+    ------
+    LogError
+        If there is no such file, or none in a directory.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
+            if not inside:
+                raise LogError(f"{path}: Expected a directory with log files, got one without.")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise LogError(f"{path}: No such file.")
+    return tuple(found)
+
+
+def line_blocks(path: Path) -> Iterator[Block]:
+    """The file in blocks of lines, some megabytes each.
+
+    Raises
+    ------
+    LogError
+        If it is empty, binary, or its packing is damaged or ends early.
+    """
+    first, rest, lines = 1, b"", []
+    for chunk in _chunks(path):
+        if (garbage := _BINARY.search(chunk)) is not None:
+            line = first + (rest + chunk[: garbage.start()]).count(b"\n")
+            raise LogError(f"{path}:{line}: Expected text, got binary data.")
+        whole, end, rest = (rest + chunk).rpartition(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            raise LogError(f"{path}:{first}: Expected lines, got one of more than {_LONGEST_LINE:,} bytes.")
+        if end:
+            lines = _decoded(whole)
+            yield Block(path, first, lines)
+            first += len(lines)
+    if rest:
+        yield Block(path, first, _decoded(rest), cut_off=True)
+    elif first == 1:
+        raise LogError(f"{path}: Expected lines, got an empty file.")
+
+
+def head(path: Path) -> list[str]:
+    """The whole lines with which a file begins, enough of them to tell its format.
+
+    Raises
+    ------
+    LogError
+        As for `line_blocks`.
+    """
+    start = next(_chunks(path, _HEAD), b"")
+    if not start:
+        raise LogError(f"{path}: Expected lines, got an empty file.")
+    if (garbage := _BINARY.search(start)) is not None:
+        raise LogError(f"{path}:{start[: garbage.start()].count(10) + 1}: Expected text, got binary data.")
+    whole, end, rest = start.rpartition(b"\n")
+    return _decoded(whole if end else rest)
+
+
+def whole_text(path: Path) -> str:
+    """All text of a small file.
+
+    Raises
+    ------
+    LogError
+        As for `line_blocks`.
+    """
+    return "\n".join(line for block in line_blocks(path) for line in block.lines)
+
+
+def fingerprints(paths: Sequence[Path]) -> list[dict[str, str | int]]:
+    """Path, size in bytes and SHA-256 of each file as it lies on disk."""
+    marks: list[dict[str, str | int]] = []
+    for path in paths:
+        with translated(path, LogError), path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            marks.append({"path": str(path), "bytes": stream.tell(), "sha256": digest})
+    return marks
+
+
+def _decoded(text: bytes) -> list[str]:
+    # Names of jobs and users may be in any encoding; nothing that is read from a log lies beyond ASCII.
+    return [line.removesuffix("\r") for line in text.decode("utf-8-sig", errors="replace").split("\n")]
+
+
+def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
+    with translated(path, LogError), _opened(path) as stream:
+        while chunk := stream.read(size):
+            yield chunk
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked if it is gzipped or a zip archive of one file."""
+    with path.open("rb") as raw:
+        zipped = raw.read(len(_ZIP)) == _ZIP
+        raw.seek(0)  # a pipe, which would wait for another writer when opened again, is refused here
+    if not zipped:
+        with open_plain(path) as stream:
+            yield stream
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            if len(members) != 1:
+                raise LogError(f"{path}: Expected one file in the archive, got {len(members)}.")
+            with archive.open(members[0]) as stream:
+                yield cast(BinaryIO, stream)
+    except zipfile.BadZipFile as cause:
+        raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None

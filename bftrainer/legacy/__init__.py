@@ -1,0 +1,1 @@
+"""Pickles of the published replayer, read without running what they hold."""

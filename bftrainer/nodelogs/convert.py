@@ -1,0 +1,162 @@
+"""Conversion between the forms of node logs and task sets, legacy and native, and traces of preemptible nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError, legible
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model.availability import ChangeTrace, CountTrace
+from bftrainer.nodelogs.availability import first_row, read_availability, tells_nodes
+from bftrainer.nodelogs.count_csv import write_count_trace, write_terminations
+from bftrainer.nodelogs.spot_trace import write_spot_trace
+from bftrainer.nodelogs.store import write_node_log
+from bftrainer.tasksets.store import read_task_set, write_task_set
+
+__all__ = ["TRACES", "Conversion", "TraceForm", "convert", "kind_of"]
+
+Kind = Literal["node log", "task set"]
+TraceForm = Literal["spot", "counts", "terminations"]
+TRACES: dict[TraceForm, str] = {
+    "spot": "spot event trace",
+    "counts": "count trace",
+    "terminations": "termination trace",
+}
+"""Forms of trace that a node log may be written in, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What a conversion did.
+
+    Parameters
+    ----------
+    kind : str
+        "node log", "task set", or one of `TRACES`.
+    count : int
+        Nodes, or tasks.
+    warnings : tuple of str
+        What had to be assumed, or was lost, one line each.
+    """
+
+    kind: str
+    count: int
+    warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
+
+    def summary(self) -> str:
+        """One line for people."""
+        return f"{self.kind} of {self.count:,} {'tasks' if self.kind == 'task set' else 'nodes'}"
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    scaling_path: str | Path | None = None,
+    scaling: str | None = None,
+    to: TraceForm | None = None,
+) -> Conversion:
+    """Read a node log or task set in any form and write it in the form that the target's name ends in.
+
+    Spot event traces and count traces are read as the node logs that they amount to.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        A legacy task set is named by its bounds, whose name says `Jbnd` when written.
+    scaling_path, scaling : optional
+        As for `read_task_set`.
+    to : {"spot", "counts", "terminations"}, optional
+        Write a node log as such a trace, in CSV.
+
+    Raises
+    ------
+    InputError
+        If the source is neither, or the target cannot be written.
+    """
+    source, target = Path(source), Path(target)
+    heard: list[str] = []
+    if kind_of(source) == "node log":
+        given = {"--scalability": scaling_path, "--scaling": scaling}
+        vain = {option: "a node log has no scaling" for option, value in given.items() if value is not None}
+        if vain:
+            raise UnusedOptionsError(vain)
+        log = read_availability(source, heard.append).log
+        if log is None:
+            raise NodeLogError(f"{source}: Expected to know which nodes stay, got terminations alone.")
+        if to is None:
+            write_node_log(target, log)
+            return Conversion("node log", len(log.nodes), tuple(heard))
+        return Conversion(TRACES[to], len(log.nodes), (*heard, *_write_trace(target, log, to)))
+    if to is not None:
+        raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
+    read = read_task_set(source, scaling_path, scaling)
+    lost = write_task_set(target, read.tasks)
+    return Conversion("task set", len(read.tasks), read.warnings + lost)
+
+
+def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
+    """Write a log as a trace; what the form could not hold, one line each."""
+    if suffix_form(path) is not Form.CSV:
+        raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
+    if to == "counts":
+        write_count_trace(path, CountTrace.of(log))
+        return (f"{path}: this form cannot hold which nodes they are: read again, the last in is the first out.",)
+    if to == "terminations":
+        write_terminations(path, ChangeTrace.of(log, joins=False))
+        return (f"{path}: this form cannot hold nodes that come or stay.",)
+    if not log.time_ns.size:
+        raise NodeLogError(f"Expected nodes that come or go for a {TRACES[to]}, got none.")
+    write_spot_trace(path, log)
+    lost = []
+    if log.start_ns:
+        lost.append(f"{path}: this form cannot hold when it begins ({iso(log.start_ns)}): times count from there.")
+    if log.time_ns[-1] < log.end_ns:
+        rest_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
+        lost.append(f"{path}: this form ends with the last change: {rest_s:,.0f} s after it are left out.")
+    still = len(log.nodes) - np.unique(log.node).size
+    if still:
+        lost.append(f"{path}: this form cannot hold {still} nodes that are never there: left out.")
+    return tuple(lost)
+
+
+def kind_of(path: Path) -> Kind:
+    """What a file holds, told by its columns; traces of preemptible nodes are node logs, too.
+
+    Raises
+    ------
+    InputError
+        If it is neither a node log nor a task set.
+    """
+    form = form_of(path)
+    if form is Form.PARQUET:
+        return "node log"
+    if form is Form.TOML:
+        return "task set"
+    row = first_row(path) if form is Form.CSV else ()
+    columns = set(row) if row else _pickled_columns(path)
+    if {"Ns", "Ps"} <= columns:
+        raise InputError(
+            f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
+        )
+    if columns & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
+        return "task set"
+    if form is Form.CSV and not tells_nodes(row):
+        raise InputError(
+            f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, "
+            f"got {one_line(', '.join(row))}."
+        )
+    return "node log"
+
+
+def _pickled_columns(path: Path) -> set[str]:
+    with open_pickle(path) as stream:
+        return set(read_pickled_frame(stream, str(path)).columns)

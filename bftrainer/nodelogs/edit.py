@@ -1,0 +1,192 @@
+"""Cut, filter and merge node logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import HostlistError, SettingsError
+from bftrainer.model import NodeLog, iso
+from bftrainer.model.availability import FORM
+from bftrainer.nodelogs.hostlist import expanded, folded
+from bftrainer.nodelogs.intervals import Spans, Window, idle_spans, last_changes, log_of_idle
+from bftrainer.nodelogs.inventory import listed, partition_names
+
+__all__ = ["Merged", "cut_log", "edited", "filtered_log", "merged_logs", "partitions_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """What a merge gives.
+
+    Parameters
+    ----------
+    log : NodeLog
+    disputed_node_s : float
+        Node-seconds of which one log says that a node was idle, and another one that it was not: it is not.
+    untold_node_s : float
+        Node-seconds of which no log tells: the node is not idle.
+    """
+
+    log: NodeLog
+    disputed_node_s: float
+    untold_node_s: float
+
+
+def edited(log: NodeLog, command: str) -> NodeLog:
+    """The log with a command noted in its provenance."""
+    before = log.provenance.get("edits")
+    edits = [*before, command] if isinstance(before, list) else [command]
+    return replace(log, provenance={**log.provenance, "edits": edits})
+
+
+def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
+    """The log within a shorter window.
+
+    Raises
+    ------
+    SettingsError
+        If the window is not within that of the log.
+    LogError
+        If it does not start before its end.
+    """
+    start = log.start_ns if start_ns is None else start_ns
+    end = log.end_ns if end_ns is None else end_ns
+    if not (log.start_ns <= start <= log.end_ns and log.start_ns <= end <= log.end_ns):
+        raise SettingsError(
+            f"Expected a window within that of the log, {iso(log.start_ns)} to {iso(log.end_ns)}, "
+            f"got {iso(start)} to {iso(end)}."
+        )
+    window = Window(start, end)
+    idle = idle_spans(log).within(start, end)
+    last = last_changes(log) if end == log.end_ns else None
+    return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
+
+
+def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
+    """Nodes by partition, where the log's provenance tells.
+
+    Raises
+    ------
+    HostlistError
+        If it tells something else.
+    """
+    told = log.provenance.get("partitions", {})
+    if not isinstance(told, dict) or not all(isinstance(nodes, str) for nodes in told.values()):
+        raise HostlistError("Expected the provenance's partitions to be hostlists, got something else.")
+    return {name: expanded(nodes) for name, nodes in told.items()}
+
+
+def filtered_log(
+    log: NodeLog,
+    nodes: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    partitions: Sequence[str] = (),
+    min_hole_ns: int = 0,
+) -> NodeLog:
+    """The log of some of its nodes.
+
+    Parameters
+    ----------
+    log : NodeLog
+    nodes : sequence of str, optional
+        Only these; all by default.
+    exclude : sequence of str
+        Not these.
+    partitions : sequence of str
+        Only nodes of these partitions.
+    min_hole_ns : int
+        Idle intervals that are shorter are left out.
+
+    Raises
+    ------
+    SettingsError
+        If a node or partition is not known, or no node is left.
+    """
+    known = set(log.nodes)
+    strange = [name for name in (*(nodes or ()), *exclude) if name not in known]
+    if strange:
+        raise SettingsError(f"Expected nodes of the log ({listed(log.nodes)}), got {listed(strange)}.")
+    wanted = set(log.nodes) if nodes is None else set(nodes)
+    groups = partitions_of(log)
+    if partitions:
+        wanted &= partition_names(partitions, groups)
+    wanted -= set(exclude)
+    kept = tuple(name for name in log.nodes if name in wanted)
+    if not kept:
+        raise SettingsError("Expected nodes to be left, got none.")
+    index = {name: at for at, name in enumerate(kept)}
+    place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
+    idle = idle_spans(log)
+    idle = Spans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
+    story = dict(log.provenance)
+    if groups:
+        within = {name: [node for node in some if node in wanted] for name, some in groups.items()}
+        story["partitions"] = {name: folded(some) for name, some in within.items() if some}
+    last = {} if min_hole_ns else last_changes(log)
+    last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
+    return log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+
+
+def merged_logs(logs: Sequence[NodeLog]) -> Merged:
+    """One log of several machines, or of several stretches of time.
+
+    A node is idle when a log says so and none says the opposite; of what no log tells it is not.
+
+    Raises
+    ------
+    SettingsError
+        If there are no logs.
+    """
+    if not logs:
+        raise SettingsError("Expected node logs to merge, got none.")
+    names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
+    index = {name: at for at, name in enumerate(names)}
+    window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
+    idle, told = [], []
+    for log in logs:
+        place = np.array([index[name] for name in log.nodes], dtype=np.int32)
+        spans = idle_spans(log)
+        idle.append(Spans(place[spans.node], spans.start_ns, spans.end_ns))
+        times = (np.full(place.size, at, dtype=np.int64) for at in (log.start_ns, log.end_ns))
+        told.append(Spans(place, *times))
+    agreed, disputed_s = _agreed(Spans.joined(idle), Spans.joined(told))
+    untold = Spans.joined(told).merged().gaps(len(names), window)
+    stories = [dict(log.provenance) for log in logs]
+    story: dict[str, Any] = {"merged": stories, **_joint_partitions(logs)}
+    forms = {told.get(FORM) for told in stories}
+    if len(forms) == 1 and None not in forms:
+        story[FORM] = forms.pop()
+    log = log_of_idle(names, window, agreed, story)
+    return Merged(log, disputed_s, untold.node_s)
+
+
+def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
+    nodes: dict[str, set[str]] = {}
+    for log in logs:
+        for name, some in partitions_of(log).items():
+            nodes.setdefault(name, set()).update(some)
+    return {"partitions": {name: folded(some) for name, some in sorted(nodes.items())}} if nodes else {}
+
+
+def _agreed(idle: Spans, told: Spans) -> tuple[Spans, float]:
+    """Where as many logs say that a node is idle as tell of it at all; and node-seconds that some deny."""
+    steps = np.zeros((len(idle) + len(told), 2), dtype=np.int64)
+    steps[: len(idle), 0] = 1
+    steps[len(idle) :, 1] = 1
+    count = np.concatenate((steps, -steps))
+    node = np.concatenate([np.concatenate((idle.node, told.node))] * 2)
+    time = np.concatenate((idle.start_ns, told.start_ns, idle.end_ns, told.end_ns))
+    order = np.lexsort((time, node))
+    node, time, levels = node[order], time[order], np.cumsum(count[order], axis=0)
+    last = np.append((node[1:] != node[:-1]) | (time[1:] != time[:-1]), True)
+    node, time, levels = node[last], time[last], levels[last]
+    ends = np.append(time[1:], time[-1:])
+    inside = np.append(node[1:] == node[:-1], False)
+    said = inside & (levels[:, 0] > 0)
+    whole, denied = said & (levels[:, 0] == levels[:, 1]), said & (levels[:, 0] < levels[:, 1])
+    agreed = Spans(node[whole], time[whole], ends[whole]).merged()
+    return agreed, Spans(node[denied], time[denied], ends[denied]).node_s

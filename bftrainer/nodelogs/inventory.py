@@ -1,0 +1,213 @@
+"""Which nodes a machine has: a hostlist, a file of names, or what `sinfo` and `scontrol` say."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bftrainer.errors import HostlistError, LogError, SettingsError, suggestion
+from bftrainer.files.log_files import whole_text
+from bftrainer.files.opening import one_line
+from bftrainer.nodelogs.hostlist import expanded
+
+__all__ = ["Inventory", "in_order", "inventory_paths", "listed", "partition_names", "read_inventory"]
+
+_EXAMPLES = 10
+_SUFFIXES = "*~#!%$@^-+"
+# Slurm's node states, long and short (sinfo(1), "NODE STATE CODES").
+_OUT_OF_SERVICE = frozenset(
+    {"down", "drain", "drained", "draining", "drng", "fail", "failg", "failing", "future", "futr", "inval", "maint"}
+    | {"no_respond", "npc", "perfctrs", "pow_dn", "pow_up", "power_down", "power_up", "powered_down", "powering_down"}
+    | {"powering_up", "reboot_issued", "reboot_requested", "unk", "unknown"}
+)
+_IN_SERVICE = frozenset(
+    {"alloc", "allocated", "block", "blocked", "boot", "comp", "completing", "idle", "mix", "mixed", "planned", "plnd"}
+    | {"reserved", "resv"}
+)
+_NODE_HEADINGS = ("nodelist", "hostnames", "nodehost", "nodename", "node", "name", "host", "hostname")
+_SHOW_NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
+_FIELDS = re.compile(r"[\s|]+")
+_NUMBERS = re.compile(r"(\d{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The nodes of a machine.
+
+    Parameters
+    ----------
+    names : tuple of str
+        In order, each once.
+    out_of_service : frozenset of str
+        Nodes that could not run jobs when the inventory was taken.
+    partitions : mapping of str to tuple of str
+        Nodes by partition, where the source tells.
+
+    Raises
+    ------
+    LogError
+        If there are no nodes.
+    """
+
+    names: tuple[str, ...]
+    out_of_service: frozenset[str] = frozenset()
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise LogError("Expected an inventory of nodes, got an empty one.")
+
+
+def in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Names sorted as people do, numbers by their value.
+
+    Examples
+    --------
+    >>> in_order(["n10", "n9", "login"])
+    ('login', 'n9', 'n10')
+    """
+
+    def _key(name: str) -> tuple[list[str | int], str]:
+        parts = _NUMBERS.split(name)
+        return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
+
+    return tuple(sorted(names, key=_key))
+
+
+def inventory_paths(source: str | None) -> tuple[Path, ...]:
+    """The file that `--nodes` names, if it names one."""
+    if not source:
+        return ()
+    try:
+        return (Path(source),) if Path(source).is_file() else ()
+    except OSError as fault:
+        if fault.errno == errno.ENAMETOOLONG:  # as hostlists of large machines are, which are no files
+            return ()
+        raise
+
+
+def read_inventory(source: str) -> Inventory:
+    """The inventory in a file, or that of a hostlist.
+
+    Parameters
+    ----------
+    source : str
+        Name of a file: one node or hostlist a line, `sinfo -N`, lines of node and state with any separator, or
+        `scontrol show node`. Anything else is a hostlist.
+
+    Raises
+    ------
+    LogError
+        If the file or the hostlist is malformed or empty.
+    """
+    path = Path(source)
+    if not inventory_paths(source):
+        if "/" in source or path.suffix in (".txt", ".csv", ".log"):
+            raise LogError(f"{source}: No such file.")
+        try:
+            return Inventory(expanded(source))
+        except HostlistError as fault:
+            raise HostlistError(f"--nodes: {fault}") from None
+    text = whole_text(path)
+    try:
+        return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
+    except LogError as fault:
+        raise type(fault)(str(fault) if str(fault).startswith(str(path)) else f"{path}: {fault}") from None
+
+
+def _shown_nodes(text: str) -> Inventory:
+    """What `scontrol show node` prints: a paragraph or a line a node."""
+    names: dict[str, None] = {}
+    out: set[str] = set()
+    partitions: dict[str, dict[str, None]] = {}
+    starts = [found.start() for found in _SHOW_NODE.finditer(text)]
+    for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        values = dict(re.findall(r"(\w+)=(\S*)", text[begin:end]))
+        name = values["NodeName"]
+        names[name] = None
+        if _is_out(values.get("State", "")):
+            out.add(name)
+        for partition in filter(None, values.get("Partitions", "").split(",")):
+            partitions.setdefault(partition, {})[name] = None
+    return Inventory(tuple(names), frozenset(out), {name: tuple(some) for name, some in partitions.items()})
+
+
+def _listed_nodes(path: Path, text: str) -> Inventory:
+    """Lines of names or hostlists, perhaps followed by a partition and a state."""
+    names: dict[str, None] = {}
+    out: set[str] = set()
+    partitions: dict[str, dict[str, None]] = {}
+    lines = list(enumerate(text.split("\n"), start=1))
+    heading = next(
+        (line for line in lines[:2] if line[1].split()[:1] and line[1].split()[0].lower() in _NODE_HEADINGS), None
+    )
+    columns = [] if heading is None else [word.lower() for word in _FIELDS.split(heading[1].strip())]
+    for number, line in lines[0 if heading is None else heading[0] :]:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            nodes, partition, state = _split_line(line.strip(), columns)
+            some = expanded(nodes)
+        except LogError as fault:
+            raise type(fault)(f"{path}:{number}: {fault}") from None
+        names.update(dict.fromkeys(some))
+        if _is_out(state):
+            out.update(some)
+        if partition:
+            partitions.setdefault(partition.removesuffix("*"), {}).update(dict.fromkeys(some))
+    return Inventory(tuple(names), frozenset(out), {name: tuple(some) for name, some in partitions.items()})
+
+
+def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
+    """Nodes, partition and state of a line; empty what it does not tell."""
+    fields = [part for part in _FIELDS.split(line) if part]
+    if len(columns) > 1:
+        told = dict(zip(columns, fields, strict=False))
+        return fields[0], told.get("partition", ""), told.get("state", "")
+    if len(fields) == 1:
+        # A node and its state, or nodes: a comma within brackets separates neither.
+        nodes, comma, state = line.rpartition(",")
+        return (nodes, "", state) if comma and _is_state(state) else (line, "", "")
+    at = next((at for at, part in enumerate(fields) if at and _is_state(part)), None)
+    if at is None:
+        raise LogError(f"Expected nodes, or a node and its state, got {one_line(line[:80])!r}.")
+    partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
+    return fields[0], partition, fields[at]
+
+
+def _is_state(word: str) -> bool:
+    return bool(_words(word) & (_OUT_OF_SERVICE | _IN_SERVICE))
+
+
+def _is_out(state: str) -> bool:
+    """Whether a node in this state, such as `IDLE+DRAIN` or `down*`, takes no jobs."""
+    return "*" in state or bool(_words(state) & _OUT_OF_SERVICE)
+
+
+def _words(state: str) -> frozenset[str]:
+    """What a state is made of, without the suffixes that say how its node is powered or whether it answers."""
+    return frozenset(word.rstrip(_SUFFIXES) for word in state.lower().split("+"))
+
+
+def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Nodes of the partitions that are wanted.
+
+    Raises
+    ------
+    SettingsError
+        If one of them is not known.
+    """
+    for name in wanted:
+        if name not in partitions:
+            hint = suggestion(name, partitions) if partitions else " Nothing tells of partitions."
+            raise SettingsError(f"Expected a partition that is known, got {name!r}.{hint}")
+    return frozenset(node for name in wanted for node in partitions[name])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names for a message, at most ten."""
+    more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
+    return ", ".join(names[:_EXAMPLES]) + more

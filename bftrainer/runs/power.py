@@ -1,0 +1,151 @@
+"""Power of a run: the cap that it keeps, what it drew, and what that emitted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError
+from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec
+from bftrainer.model.records import PowerRecord
+from bftrainer.nodelogs.series import CAP_COLUMN, CARBON_COLUMN, read_series
+from bftrainer.runs.config import ReplayConfig
+
+__all__ = ["Metered", "PowerPlan", "power_plan", "power_summary", "refuse_unused_power"]
+
+J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPlan:
+    """What holds over the window.
+
+    Parameters
+    ----------
+    cap_w : StepSeries or None
+        What harvested nodes may draw, in watts at the site's meter.
+    carbon : StepSeries or None
+        Carbon intensity in gCO2/kWh.
+    pue : float
+        Watts at the meter for each watt of the nodes.
+    """
+
+    cap_w: StepSeries | None
+    carbon: StepSeries | None
+    pue: float
+
+    def first_cap_w(self) -> float:
+        """Cap at the window's start; infinite without one."""
+        return math.inf if self.cap_w is None else self.cap_w.at(0.0)
+
+    def cap_changes(self, window_s: float) -> list[tuple[float, float]]:
+        """When the cap changes within the window, and to what."""
+        return [] if self.cap_w is None else self.cap_w.changes(0.0, window_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metered:
+    """What a run drew, and how its tuned tasks went.
+
+    Parameters
+    ----------
+    record : PowerRecord
+    plan : PowerPlan
+    attempts : tuple of Attempt
+        Tries of tuned tasks, in the order in which they ended.
+    """
+
+    record: PowerRecord
+    plan: PowerPlan
+    attempts: tuple[Attempt, ...]
+
+
+def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) -> PowerPlan:
+    """Read cap and carbon intensity, and find out whether the cap can be kept.
+
+    Raises
+    ------
+    SettingsError
+        If a series does not cover the window, or the cap is below the pool's idle draw.
+    InvalidTaskError
+        If there is a cap, and a task whose power nobody knows.
+    """
+    cap = _series(config.power_cap, CAP_COLUMN, log)
+    carbon = _series(config.carbon, CARBON_COLUMN, log)
+    if cap is not None:
+        _check_cap(cap, config, log)
+        for task in tasks:
+            if task.tuning is None:
+                raise InvalidTaskError(f"Expected a zeus section for each task under a power cap (task {task.name}).")
+    return PowerPlan(cap, carbon, config.pue)
+
+
+def refuse_unused_power(config: ReplayConfig) -> None:
+    """Refuse what is asked for in vain where no task is tuned.
+
+    Raises
+    ------
+    UnusedOptionsError
+        Naming the options.
+    """
+    vain = {}
+    if config.power_options != "chosen":
+        vain["--power-options"] = "no task is tuned"
+    if not config.idle_power_w:
+        unknown = "no power is known without tuned tasks or --idle-power"
+        given = {"--carbon": config.carbon is not None, "--pue": config.pue != 1.0}
+        vain |= {option: unknown for option, is_given in given.items() if is_given}
+    if vain:
+        raise UnusedOptionsError(vain)
+
+
+def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:
+    if isinstance(given, Path):
+        return read_series(given, column, log.start_ns, log.window_s)
+    return None if given is None else StepSeries.constant(given)
+
+
+def _check_cap(cap: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
+    """The pool draws its idle power whatever is decided: the cap must leave room for that at all times."""
+    if not config.idle_power_w:
+        return
+    rows = [(time_s, len(joined) - len(left)) for time_s, joined, left in log.rows()]
+    pool = 0
+    for index, (time_s, change) in enumerate(rows):
+        pool += change
+        end_s = rows[index + 1][0] if index + 1 < len(rows) else log.window_s
+        idle_w = pool * config.idle_power_w * config.pue
+        least = min((value for _, _, value in cap.pieces(time_s, end_s)), default=math.inf)
+        if least < idle_w:
+            raise SettingsError(
+                f"Expected a power cap that covers the idle draw, got {least:g} W for {pool} idle nodes that draw "
+                f"{idle_w:g} W, {time_s:g} s after the window's start."
+            )
+
+
+def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict[str, Any]:
+    """Energy, average power and emissions of a run; emissions are None without a carbon intensity.
+
+    Energies and powers are those of the nodes, but for the ones named site: times the PUE.
+    """
+    tasks_j = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in record.samples)
+    idle_j = math.fsum(piece.idle_w * (piece.end_s - piece.begin_s) for piece in record.samples)
+    grams = None
+    if plan.carbon is not None:
+        grams = math.fsum(
+            plan.pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
+            for piece in record.samples
+            for begin, end, intensity in plan.carbon.pieces(piece.begin_s, piece.end_s)
+        )
+    return {
+        "energy_j": tasks_j,
+        "idle_energy_j": idle_j,
+        "site_energy_j": plan.pue * (tasks_j + idle_j),
+        "average_power_w": (tasks_j + idle_j) / window_s if window_s else None,
+        "peak_power_w": max((piece.tasks_w + piece.idle_w for piece in record.samples), default=0.0),
+        "pue": plan.pue,
+        "idle_node_w": record.idle_node_w,
+        "emissions_gco2": grams,
+    }

@@ -1,0 +1,267 @@
+"""The result of a run: its numbers and its files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.model import NS_PER_S, iso
+from bftrainer.model.records import RUN_SCHEMA, Recording
+from bftrainer.objectives import name_of_objective
+from bftrainer.plugins import full_name
+from bftrainer.report.assumptions import ASSUMED, MARK, ON_SCALING, assumption
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+from bftrainer.runs.baseline import Efficiency
+from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.power import Metered, power_summary
+from bftrainer.tasksets import AssumedScaling
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RunResult", "Timings"]
+
+# Inputs stand elsewhere in the summary; these are all other fields that a run's outcome depends on.
+SETTINGS = (
+    *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
+    *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
+    *("max_tasks", "seed", "prune", "strict_published", "baseline"),
+)
+# These as well, where power is known.
+POWER_SETTINGS = ("idle_power_w", "pue", "power_options", "power_cap", "carbon")
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall-clock seconds: all that differs between two equal runs."""
+
+    load_s: float
+    replay_s: float
+    baseline_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunResult:
+    """What a replay found.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+    command : str
+    sources : dict
+        Inputs: paths as given, SHA-256.
+    assumed_scaling : AssumedScaling or None
+        What tasks were given that came without a curve.
+    notes : tuple of str
+        What the user should know about the inputs.
+    versions : dict
+    nodes : tuple of str
+        Node names.
+    start_ns : int
+        Start of the window, nanoseconds since the Unix epoch.
+    recording : Recording
+    efficiency : Efficiency or None
+    timings : Timings
+    is_partial : bool
+        Whether the run was interrupted, in the replay or in the runs it is compared with.
+    metered : Metered or None
+        Power and tuning; None where nobody knows what nodes draw.
+    """
+
+    config: ReplayConfig
+    command: str
+    sources: Mapping[str, Any]
+    assumed_scaling: AssumedScaling | None
+    notes: tuple[str, ...]
+    versions: Mapping[str, str]
+    nodes: tuple[str, ...]
+    start_ns: int
+    recording: Recording
+    efficiency: Efficiency | None
+    timings: Timings
+    is_partial: bool = False
+    metered: Metered | None = None
+
+    def iso(self, time_s: float) -> str:
+        """A time of this run in ISO 8601, UTC."""
+        return iso(self.start_ns + round(time_s * NS_PER_S), "ns")
+
+    def summary(self) -> dict[str, Any]:
+        """All figures of the run, JSON-ready, in the order of the published schema."""
+        recording, config = self.recording, self.config
+        intervals = Intervals.of(recording)
+        pool = pool_metrics(intervals)
+        returned = pool.pop("return_on_investment")
+        decisions = decision_metrics(recording.decisions)
+        solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
+        summary = {
+            "schema": RUN_SCHEMA,
+            "partial": self.is_partial,
+            "end_reason": recording.reason,
+            "command": self.command,
+            "versions": dict(self.versions),
+            "inputs": dict(self.sources),
+            "settings": self._settings(),
+            "seed": config.seed,
+            "solver": full_name(config.solver),
+            "objective": name_of_objective(config.objective),
+            "forward_time_s": config.forward_time_s,
+            "max_tasks": config.max_tasks,
+            "window_start": self.iso(0.0),
+            "window_end": self.iso(recording.end_s),
+            "window_s": recording.end_s,
+            "nodes_total": len(self.nodes),
+            "events": len(recording.events),
+            "decisions": decisions.pop("decisions"),
+            **pool,
+            **self._efficiency(),
+            "return_on_investment": returned,
+            **task_metrics(recording.tasks, pool["used_node_s"]),
+            **self._power(),
+            **decisions,
+            "load_s": self.timings.load_s,
+            "replay_s": self.timings.replay_s,
+            "baseline_s": self.timings.baseline_s,
+            "wall_s": self.timings.wall_s,
+            "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
+            "below_large_idle": self._below_large_idle(intervals),
+        }
+        return summary | {"assumed_scaling": self._assumed_scaling(summary)}
+
+    def frame(self, table: str = "tasks") -> pd.DataFrame:
+        """A table of the run: what is written to the Parquet file of that name.
+
+        Parameters
+        ----------
+        table : str
+            ``tasks``, ``decisions`` or ``allocation``; ``power`` and ``attempts`` where there are any.
+
+        Raises
+        ------
+        SettingsError
+            If the run has no such table.
+        """
+        from bftrainer.runs.files import run_tables
+
+        tables = run_tables(self)
+        if table not in tables:
+            raise SettingsError(f"Expected a table of this run, got {table!r}.{suggestion(table, tables)}")
+        return tables[table](self).to_pandas()
+
+    def report(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write one page with all there is to see; the same as `bftrainer report`.
+
+        Raises
+        ------
+        OutputError
+            If it exists and not `force`, or cannot be written.
+        SettingsError
+            If the extra `report` is not installed.
+        """
+        from bftrainer.runs.page import write_result_page
+
+        return write_result_page(self, Path(path), force=force)
+
+    def _repr_html_(self) -> str:
+        """The headline figures, for notebooks."""
+        from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
+
+        summary = self.summary()
+        assumed = assumption(summary)
+        cells = ""
+        for key in HEADLINES:
+            if summary.get(key) is not None:
+                term = GLOSSARY[key]
+                mark = f"{MARK} " if assumed is not None and assumed.bears(key) else ""
+                value = mark + shown(summary[key], term.unit)
+                cells += f"<tr><th>{term.label}</th><td>{value}</td><td>{term.meaning}</td></tr>"
+        note = "" if assumed is None else f"<p>{MARK} {ASSUMED}: {assumed.note}</p>"
+        return f"<table>{cells}</table>{note}"
+
+    def _efficiency(self) -> dict[str, Any]:
+        found = self.efficiency
+        return {
+            "efficiency": found.value if found else None,
+            "efficiency_horizon_s": found.horizon_s if found else None,
+            "efficiency_eq_nodes": found.eq_nodes if found else None,
+            "ideal_work": found.ideal_work if found else None,
+            "loss_variability_share": found.loss_variability_share if found else None,
+            "loss_horizon_share": found.loss_horizon_share if found else None,
+        }
+
+    def _power(self) -> dict[str, Any]:
+        """Energy, and what tuned tasks ended with; nothing where power is not known."""
+        if self.metered is None:
+            return {}
+        figures = power_summary(self.metered.record, self.metered.plan, self.recording.end_s)
+        tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
+        if not tuned:
+            return figures
+        sizes = Counter(each.batch_size for each in self.metered.attempts)
+        limits = Counter(each.power_limit_w for each in self.metered.attempts)
+        return figures | {
+            "tasks_reached": sum(task.reached for task in tuned),
+            "tasks_failed": sum(task.failure is not None for task in tuned),
+            "attempts": sum(task.attempts for task in tuned),
+            "train_s": math.fsum(task.train_s for task in tuned),
+            "batch_sizes": {str(size): sizes[size] for size in sorted(sizes)},
+            "power_limits_w": {str(limit): limits[limit] for limit in sorted(limits)},
+            "failures": sorted({task.failure for task in tuned if task.failure is not None}),
+        }
+
+    def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was assumed of how tasks scale, and the figures of the summary that rest on it."""
+        found = self.assumed_scaling
+        if found is None:
+            return None
+        return {
+            "model": str(found.model),
+            "work_per_s_on_one_node": found.model.rate_1,
+            "tasks": found.tasks,
+            "is_default": found.is_default,
+            "note": found.note,
+            "figures": [key for key in ON_SCALING if summary.get(key) is not None],
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        config = self.config
+        until_s = config.until_s(self.start_ns)
+        settings = {name: getattr(config, name) for name in SETTINGS} | {
+            "objective": name_of_objective(config.objective),
+            "solver": full_name(config.solver),
+            "fallback": None if config.fallback is None else full_name(config.fallback),
+            "since": None if config.since is None else self.iso(0.0),
+            "until_s": until_s if math.isfinite(until_s) else None,
+            "large_idle": self._large_idle,
+            "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
+        }
+        if self.metered is not None:
+            settings |= {name: _given(getattr(config, name)) for name in POWER_SETTINGS}
+        return settings
+
+    @property
+    def _large_idle(self) -> int:
+        return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.nodes) // 4)
+
+    def _below_large_idle(self, intervals: Intervals) -> dict[str, Any]:
+        """The shares once more, over the intervals with fewer idle nodes than the limit."""
+        small = intervals.where(intervals.idle < self._large_idle)
+        total_s, total_idle = math.fsum(intervals.length_s), math.fsum(intervals.idle * intervals.length_s)
+        metrics = pool_metrics(small)
+        return {
+            "large_idle": self._large_idle,
+            "time_share": math.fsum(small.length_s) / total_s if total_s else None,
+            "idle_node_s_share": metrics["idle_node_s"] / total_idle if total_idle else None,
+            **metrics,
+        }
+
+
+def _given(value: float | str | Path | None) -> float | str | None:
+    """A setting that may be a file, as the summary keeps it."""
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,320 @@
+"""The facade: wire inputs, allocator, loop and recorder, and return what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import solvers
+from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
+from bftrainer.files.provenance import versions
+from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model.records import Recording
+from bftrainer.objectives import get_objective
+from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, log_rows, replay
+from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
+from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.power import Metered, PowerPlan, power_plan, refuse_unused_power
+from bftrainer.runs.readers import Readers
+from bftrainer.runs.result import RunResult, Timings
+from bftrainer.runs.tuning import Tuning, with_tuning
+from bftrainer.tasksets import AssumedScaling
+from solvers.equal_share import EqualShare
+from solvers.registry import get_solver, solve
+
+__all__ = ["SAMPLE_TASKS_USED", "Inputs", "load_inputs", "log_start_ns", "run_replay"]
+
+T = TypeVar("T")
+
+SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """What a run reads, read and validated.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+        What named them.
+    log : NodeLog
+        Selection and skipped rows already applied.
+    tasks : tuple of TaskSpec
+    notes : tuple of str
+        What the user should know about how they were read.
+    sources : dict
+        Per input its path as given and its SHA-256; None for what came as objects.
+    assumed_scaling : AssumedScaling or None
+        What tasks were given that came without a curve.
+    settings : Settings
+    power : PowerPlan
+        Cap and carbon intensity over the window.
+    tuning : Tuning or None
+        What tuned tasks are tuned with; None if there are none.
+    load_s : float
+        Wall-clock seconds it took.
+    """
+
+    config: ReplayConfig
+    log: NodeLog
+    tasks: tuple[TaskSpec, ...]
+    notes: tuple[str, ...]
+    sources: dict[str, Any]
+    assumed_scaling: AssumedScaling | None
+    settings: Settings
+    power: PowerPlan
+    tuning: Tuning | None
+    load_s: float
+
+
+def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
+    """Read and validate all that `config` names.
+
+    Raises
+    ------
+    InputError
+        If a file, a setting or an objective cannot be used; nothing has been written then.
+    SolverError
+        If the solver is not installed or has no licence.
+    """
+    began = time.perf_counter()
+    readers = Readers() if readers is None else readers
+    settings = _settings(config)
+    node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
+    tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
+    sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None}
+    assumed_scaling = None
+    notes: list[str] = []
+    if config.tasks is None and config.node_log is not None:
+        notes.append(SAMPLE_TASKS_USED)
+    if isinstance(tasks, Path):
+        task_set = readers.task_set(tasks, config.scalability, config.scaling)
+        notes += task_set.warnings
+        sources |= {
+            name: readers.source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
+        }
+        assumed_scaling = task_set.assumed_scaling
+        tasks = task_set.tasks
+    else:
+        given = {"--scalability": config.scalability, "--scaling": config.scaling}
+        vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
+        if vain:
+            raise UnusedOptionsError(vain)
+    if isinstance(node_log, Path):
+        log = readers.node_log(node_log, config.skip_events, notes.append)
+        sources["node_log"] = readers.source(node_log)
+    else:
+        log = node_log.skipped(config.skip_events)
+    log = log.since(config.start_ns(log)).selected(config.first_node, config.node_count)
+    config.until_s(log.start_ns)
+    check = getattr(settings.objective, "check", None)
+    if check is not None:
+        check(tasks)
+    notes += _doubts(config, log, tasks)
+    tasks = tuple(tasks)
+    tuning = Tuning.of(tasks, config.seed, config.power_options)
+    if tuning is None:
+        refuse_unused_power(config)
+    else:
+        notes += tuning.doubts
+    power = power_plan(config, log, tasks)
+    sources |= _further_sources(config, tuning, readers)
+    settings = replace(settings, power_cap_w=power.first_cap_w())
+    load_s = time.perf_counter() - began
+    return Inputs(
+        config, log, tasks, tuple(map(legible, notes)), sources, assumed_scaling, settings, power, tuning, load_s
+    )
+
+
+def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
+    """Where the log of a configuration begins, whatever part of it is replayed; nanoseconds since the Unix epoch."""
+    return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
+
+
+def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
+    """Files that only some runs read: series, and what tasks are tuned by."""
+    found: dict[str, Any] = {}
+    for name in ("power_cap", "carbon"):
+        given = getattr(config, name)
+        if isinstance(given, Path):
+            found[name] = readers.source(given)
+    if tuning is not None:
+        files = dict.fromkeys(file for pair in tuning.traces for file in pair)
+        found["traces"] = [readers.source(Path(file)) for file in files]
+    return found
+
+
+def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
+    """What makes a run pointless, or part of its answer, without being wrong; one line each."""
+    doubts = []
+    first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
+    if first_s >= log.window_s:
+        doubts.append("no task is submitted before the node log ends.")
+    if config.baseline and not work_adds_up(tasks):
+        doubts.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
+    longest_s = config.forward_time_s
+    if config.startup_cost == "full" and all(task.grow_cost_s >= longest_s for task in tasks):
+        doubts.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
+    return doubts
+
+
+def _settings(config: ReplayConfig) -> Settings:
+    solver: str | solvers.Solver = config.solver
+    if config.strict_published:
+        solver = EqualShare(strict_published=True)
+    else:
+        _check_solvers(config)
+    objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
+    return config.settings(objective, solver)
+
+
+def _check_solvers(config: ReplayConfig) -> None:
+    """Find out before the replay what it would find out at the first decision that needs the solver."""
+    solver, fallback = config.solver, config.fallback
+    if isinstance(fallback, str):
+        fallback = get_solver(fallback)
+    try:
+        _check_licence(get_solver(solver) if isinstance(solver, str) else solver)
+    except SolverError:
+        if fallback is None:
+            raise
+        _check_licence(fallback)
+
+
+def _check_licence(solver: solvers.Solver) -> None:
+    if hasattr(solver, "licence"):
+        counts = np.arange(3)
+        one = solvers.TaskOptions(counts, np.array([0.0, 1.0, 3.0]), maximum=2)
+        solve(solver, solvers.AllocationProblem((one, one), 2), solvers.Limits(prune=False))
+
+
+def run_replay(
+    node_log: NodeLog | Path | str | None = None,
+    tasks: Sequence[TaskSpec] | Path | str | None = None,
+    *,
+    config: ReplayConfig | None = None,
+    inputs: Inputs | None = None,
+    observers: Sequence[Observer] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+    command: str = "",
+    **options: Any,
+) -> RunResult:
+    """Replay a node log with a task set.
+
+    Parameters
+    ----------
+    node_log : NodeLog or path, optional
+        The embedded one by default.
+    tasks : sequence of TaskSpec or path, optional
+    config : ReplayConfig, optional
+        What else is given changes it.
+    inputs : Inputs, optional
+        What `load_inputs(config)` gave, where that has been called already; the configuration is theirs then.
+    observers : sequence of Observer
+        Told of every event and decision.
+    interrupted : callable
+        Asked before each event; True ends the replay there, and the result is marked partial.
+    command : str
+        Kept in the summary.
+    **options
+        Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
+
+    Returns
+    -------
+    RunResult
+
+    Examples
+    --------
+    >>> import bftrainer
+    >>> result = bftrainer.run_replay(solver="dp", max_events=50, baseline=False)
+    >>> result.summary()["events"]
+    50
+    """
+    given = _loaded(config, inputs, options | _named(node_log=node_log, tasks=tasks))
+    (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
+    compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+    return RunResult(
+        config=given.config,
+        command=command,
+        sources=given.sources,
+        assumed_scaling=given.assumed_scaling,
+        notes=given.notes,
+        versions=versions(),
+        nodes=given.log.nodes,
+        start_ns=given.log.start_ns,
+        recording=recording,
+        efficiency=compared,
+        timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
+        is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
+        metered=metered,
+    )
+
+
+def _named(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What `work` gives, and the wall-clock seconds it took."""
+    began = time.perf_counter()
+    done = work()
+    return done, time.perf_counter() - began
+
+
+def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
+    """What a run is given, read unless it has been already."""
+    if inputs is None:
+        return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
+    if config not in (None, inputs.config) or options:
+        raise SettingsError("Expected either inputs or another configuration, got both.")
+    return inputs
+
+
+def _recorded(
+    inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]
+) -> tuple[Recording, Metered | None]:
+    """Replay the inputs and keep all that happens; power only where tasks are tuned or idle nodes draw some."""
+    config, log = inputs.config, inputs.log
+    tuner = inputs.tuning.tuner() if inputs.tuning else None
+    recorder, meter = Recorder(), PowerMeter(config.idle_power_w)
+    metering = tuner is not None or config.idle_power_w > 0
+    replay(
+        log_rows(log),
+        log.window_s,
+        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
+        decide_on=config.decide_on,
+        until_s=config.until_s(log.start_ns),
+        max_events=config.max_events,
+        caps=inputs.power.cap_changes(log.window_s),
+        observers=[recorder, *([meter] if metering else []), *observers],
+        interrupted=interrupted,
+    )
+    recording = recorder.recording
+    if not metering:
+        return recording, None
+    record = meter.record()
+    if tuner is not None:
+        recording = with_tuning(recording, record, tuner)
+    return recording, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
+
+
+def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:
+    """The efficiency, where it is wanted and nobody is in a hurry."""
+    if not inputs.config.baseline or recording.reason == "interrupted":
+        return None
+    tuning, log = inputs.tuning, inputs.log
+    return efficiency(
+        recording,
+        inputs.tasks,
+        inputs.settings,
+        log.start_ns,
+        interrupted,
+        tuner=tuning.tuner if tuning else lambda: None,
+        caps=inputs.power.cap_changes(log.window_s),
+    )

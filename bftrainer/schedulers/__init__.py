@@ -1,0 +1,1 @@
+"""What schedulers and clouds log of a machine, turned into its idle nodes."""

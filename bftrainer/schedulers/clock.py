@@ -1,0 +1,203 @@
+"""Times in logs: epoch seconds, or local date and time in a zone, in which an hour may be repeated or skipped."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
+from functools import cached_property
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.nodelogs.intervals import OPEN_END_NS
+
+__all__ = ["BAD", "UNSET", "Clock", "Stamps", "is_instant", "read_stamps"]
+
+UNSET = np.iinfo(np.int64).min
+"""Of a time that the log leaves open."""
+BAD = UNSET + 1
+"""Of a text that is no time, or none that a log can hold."""
+
+_EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
+_LATEST_S = OPEN_END_NS // NS_PER_S
+_OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
+_LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
+
+
+def is_instant(text: str) -> bool:
+    """Whether a moment in settings is the same in every zone: epoch seconds, or a time with its offset from UTC."""
+    has_offset = len(text) > 10 and re.search(r"(Z|[+-]\d\d:?\d\d)$", text) is not None
+    return has_offset or _EPOCH_SECONDS.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stamps:
+    """Times as they stand in a log.
+
+    Parameters
+    ----------
+    seconds : ndarray of int64, shape (N,)
+        Since 1970 in UTC, or in local time where `local`; `UNSET` or `BAD` if there is no time.
+    local : ndarray of bool, shape (N,)
+    """
+
+    seconds: NDArray[np.int64]
+    local: NDArray[np.bool_]
+
+
+def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
+    """Times from texts: whole epoch seconds, or `2026-09-01T08:30:00`; those in `unset` are left open."""
+    local = np.array([len(text) == 19 and text[4] == "-" for text in texts], dtype=np.bool_)
+    seconds = np.full(len(texts), BAD, dtype=np.int64)
+    for at in np.flatnonzero(~local).tolist():
+        text = texts[at]
+        if text in unset:
+            seconds[at] = UNSET
+        elif text.isdecimal() and text.isascii() and len(text) <= 12 and int(text) < _LATEST_S:
+            seconds[at] = int(text)
+    seconds[local] = _local_seconds([text for text, is_local in zip(texts, local.tolist(), strict=True) if is_local])
+    return Stamps(seconds, local & (seconds != BAD))
+
+
+def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
+    """Seconds from 1970 to these dates, as if there were no zones."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # a zone is none of what such a time has
+            seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
+    except (ValueError, UserWarning):
+        seconds = np.array([_one_local(text) for text in texts], dtype=np.int64)
+    bad = (seconds < 0) | (seconds >= _LATEST_S)
+    # NumPy takes more for a date than logs write; a look at the separators is enough to tell.
+    bad |= np.array([text[10] not in "T " or text[13] != ":" for text in texts], dtype=np.bool_)
+    seconds[bad] = BAD
+    return seconds
+
+
+def _one_local(text: str) -> int:
+    try:
+        return int(np.datetime64(text, "s").astype(np.int64)) if _LOCAL.fullmatch(text) else BAD
+    except ValueError:
+        return BAD
+
+
+class Clock:
+    """Local time of a zone.
+
+    Parameters
+    ----------
+    zone : str, optional
+        IANA name such as `Europe/Berlin`, or an offset such as `+02:00`. Without one, local times are refused
+        where they have to be told, and naive times of settings are UTC.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such zone.
+    """
+
+    def __init__(self, zone: str | None = None) -> None:
+        self.zone = zone
+        self._info: tzinfo = UTC if zone is None else _zone(zone)
+
+    def instant_ns(self, text: str) -> int:
+        """Nanoseconds since the epoch of a moment in settings: ISO, in this zone unless it names one, or epoch seconds.
+
+        Raises
+        ------
+        SettingsError
+            If it is no moment.
+        """
+        if _EPOCH_SECONDS.fullmatch(text):
+            return int(text) * NS_PER_S
+        try:
+            count = instant_ns(text)
+            if is_instant(text):
+                return count
+            moment = datetime.fromisoformat(text[:19]).replace(tzinfo=self._info)
+        except (ValueError, OverflowError):
+            raise SettingsError(f"Expected a time such as 2026-09-01T08:00, got {text!r}.") from None
+        offset = moment.utcoffset() or timedelta(0)
+        return count - round(offset.total_seconds()) * NS_PER_S
+
+    def utc_ns(self, stamps: Stamps, *, late: bool) -> NDArray[np.int64]:
+        """Nanoseconds since the epoch; in an hour that is repeated, of its second pass if `late`.
+
+        `UNSET` and `BAD` stay what they are.
+
+        Raises
+        ------
+        SettingsError
+            If there are local times and the zone is not known.
+        """
+        told = stamps.seconds > BAD
+        count = np.where(told, stamps.seconds, 0)
+        if stamps.local.any():
+            if self.zone is None:
+                shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
+                raise SettingsError(f"Expected --tz: times such as {shown} are local, and nothing says where.")
+            count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], late=late)
+        return np.where(told, count * NS_PER_S, stamps.seconds)
+
+    def is_skipped(self, stamps: Stamps) -> NDArray[np.bool_]:
+        """Which local times the zone never showed, as clocks were put forward over them."""
+        skipped = np.zeros(stamps.local.size, dtype=np.bool_)
+        local = stamps.seconds[stamps.local]
+        before, after = self._offsets_s(local, late=False), self._offsets_s(local, late=True)
+        skipped[stamps.local] = after > before
+        return skipped
+
+    def _offsets_s(self, local_s: NDArray[np.int64], *, late: bool) -> NDArray[np.int64]:
+        """Seconds that the zone is ahead of UTC at local times.
+
+        Of two offsets that fit, that of the first or of the second pass; where none fits, that before the change or
+        the one after it.
+        """
+        if not local_s.size:
+            return local_s
+        changes, offsets = self._offset_table
+        # In local time a change happens when the clock with the smaller or the larger offset shows it.
+        ahead = (np.minimum if late else np.maximum)(offsets[1:], offsets[:-1])
+        return np.asarray(offsets[np.searchsorted(changes + ahead, local_s, side="right")])
+
+    @cached_property
+    def _offset_table(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Instants from 1970 on at which the offset changes, and the offsets before, between and after them."""
+        week = 7 * 86_400  # Morocco changes twice within five weeks
+        changes, offsets = [], [self._offset_at(0)]
+        for start in range(0, _LATEST_S, week):
+            if self._offset_at(start + week) == offsets[-1]:
+                continue
+            low, high = start, start + week
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._offset_at(middle) == offsets[-1] else (low, middle)
+            changes.append(high)
+            offsets.append(self._offset_at(high))
+        return np.array(changes, dtype=np.int64), np.array(offsets, dtype=np.int64)
+
+    def _offset_at(self, seconds: int) -> int:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+        offset = moment.astimezone(self._info).utcoffset()
+        return 0 if offset is None else round(offset.total_seconds())
+
+
+def _zone(name: str) -> tzinfo:
+    fixed = _OFFSET.fullmatch(name)
+    if fixed is not None:
+        size = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
+        if size < timedelta(hours=24):
+            return timezone(size if fixed[1] == "+" else -size)
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        near = get_close_matches(name, sorted(available_timezones()), n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {name!r}.{hint}") from None

@@ -1,0 +1,58 @@
+"""Import of count traces: how many nodes were there, a row whenever somebody counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.nodelogs.count_csv import COUNT_COLUMNS, read_count_trace
+from bftrainer.nodelogs.inventory import read_inventory
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.selected_nodes import SEEN, anonymous, node_number
+
+__all__ = ["CountsImporter"]
+
+_PLACEMENT = (
+    "last in, first out: the trace has no node names. "
+    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
+)
+
+
+class CountsImporter:
+    """Rows `timestamp,count` in order of time: as many nodes are idle from then on."""
+
+    name: ClassVar[str] = "counts"
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A header with the columns timestamp and count."""
+        return bool(lines) and set(COUNT_COLUMNS) <= {name.strip('" ') for name in lines[0].split(",")}
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files, one after the other."""
+        trace = read_count_trace(*paths)
+        most = int(trace.count.max())
+        if most == 0:
+            raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
+        reading.take_presence(trace.log(), _names(most, reading), records=trace.count.size)
+        reading.placement = _PLACEMENT
+        reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
+
+
+def _names(most: int, reading: Reading) -> tuple[str, ...]:
+    """Names for the nodes, the first ones those that come first and stay longest."""
+    nodes = reading.settings.nodes
+    if nodes is None or nodes == SEEN:
+        names = anonymous(most)
+    elif (number := node_number(nodes)) is not None:
+        names = anonymous(number)
+    else:
+        names = read_inventory(nodes).names
+    if len(names) < most:
+        raise SettingsError(
+            f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
+        )
+    return names

@@ -1,0 +1,236 @@
+"""Flux: the eventlog of its resources, which tells when nodes were up, and its jobs, which tell when they were busy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.files.log_files import Block, head, line_blocks, whole_text
+from bftrainer.files.opening import one_line
+from bftrainer.nodelogs.hostlist import expanded, numbers
+from bftrainer.nodelogs.intervals import OPEN_END_NS
+from bftrainer.nodelogs.inventory import read_inventory
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.formats.flux_ranks import Ranks
+from bftrainer.schedulers.log_tables import exact_ns
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.selected_nodes import SEEN
+
+__all__ = ["FluxImporter", "eventlog_downtimes", "is_eventlog"]
+
+_NAMELESS = "Expected --nodes with all names in order of rank: events tell ranks, jobs names."
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job that ran.
+
+    Parameters
+    ----------
+    start_ns, end_ns : int
+    nodes : tuple of str
+        Empty if the job tells ranks alone.
+    ranks : tuple of int
+    queue : str
+    key : int
+    """
+
+    start_ns: int
+    end_ns: int
+    nodes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    queue: str
+    key: int
+
+
+class FluxImporter:
+    """Resource eventlogs and lists of jobs, told apart by what is in them.
+
+    References
+    ----------
+    flux-framework/rfc, RFC 23 (idsets); flux-core, flux-resource(1), flux-jobs(1) and `flux job list`.
+    """
+
+    name: ClassVar[str] = "flux"
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = False
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A JSON object that is an event, a job, or a list of jobs."""
+        first = _parsed(lines[0]) if lines else None
+        if first is None:
+            return any('"jobs"' in line for line in lines[:3])
+        return _is_event(first) or "jobs" in first or "t_submit" in first or "t_run" in first
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the eventlogs, in the order of their first events, and all jobs."""
+        ranks = Ranks(_named_ranks(reading))
+        began = {path: start for path in paths if (start := _first_event_ns(path)) is not None}
+        eventlogs = sorted(began, key=lambda path: began[path])
+        for path in eventlogs:
+            _read_eventlog(path, ranks, reading)
+        jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, ranks, reading)]
+        if not jobs:
+            reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
+        elif eventlogs and ranks.has_nameless() and any(job.nodes for job in jobs):
+            raise SettingsError(_NAMELESS)
+        for node, start_ns, end_ns in ranks.downtimes():
+            reading.book.add_node(node, start_ns, end_ns, Kind.DOWN)
+        for job in jobs:
+            node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
+            partition = reading.book.partition(job.queue)
+            reading.book.add(job.start_ns, job.end_ns, node_set, job.key, partition=partition)
+        if eventlogs:
+            reading.window_ns = ranks.window_ns()
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """A JSON object, None if the text is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_event(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("timestamp"), int | float) and isinstance(value.get("name"), str)
+
+
+def _time_ns(value: Any) -> int | None:
+    """Nanoseconds since the epoch of a number of seconds; None if it is none, or impossible."""
+    time_ns = exact_ns(repr(value)) if isinstance(value, int | float) else None
+    return time_ns if time_ns is not None and time_ns >= 0 else None
+
+
+def _first_event_ns(path: Path) -> int | None:
+    """When an eventlog begins; None if a file is none."""
+    first = _parsed(next((line for line in head(path) if line.strip()), ""))
+    return (_time_ns(first["timestamp"]) or 0) if first is not None and _is_event(first) else None
+
+
+def _named_ranks(reading: Reading) -> dict[int, str]:
+    """Names of ranks, where the settings list the nodes in their order."""
+    nodes = reading.settings.nodes
+    return {} if nodes is None or nodes == SEEN else dict(enumerate(read_inventory(nodes).names))
+
+
+def is_eventlog(path: Path) -> bool:
+    """Whether a file is an eventlog of Flux's resources."""
+    return _first_event_ns(path) is not None
+
+
+def eventlog_downtimes(path: Path, reading: Reading) -> None:
+    """Write down when an eventlog says that nodes were down, beside another log.
+
+    Raises
+    ------
+    LogError
+        If too many of its events are unusable.
+    SettingsError
+        If the settings do not name the nodes of all ranks.
+    """
+    ranks = Ranks(_named_ranks(reading))
+    beside = Reading.begun(reading.settings)
+    _read_eventlog(path, ranks, beside)
+    beside.tally.check(at_end=True)
+    if ranks.has_nameless():
+        raise SettingsError(f"{path}: {_NAMELESS}")
+    for node, start_ns, end_ns in ranks.downtimes():
+        reading.book.add_node(node, start_ns, end_ns, Kind.DOWN)
+
+
+def _read_eventlog(path: Path, ranks: Ranks, reading: Reading) -> None:
+    """Let all events of a file change what is known of ranks."""
+    for block in line_blocks(path):
+        _read_events(block, ranks, reading)
+        reading.tally.check()
+
+
+def _read_events(block: Block, ranks: Ranks, reading: Reading) -> None:
+    """Let the events of some lines change what is known of ranks."""
+    for at, line in enumerate(block.lines):
+        if not line.strip():
+            continue
+        reading.tally.records += 1
+        event = _parsed(line)
+        time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
+        if event is None or time_ns is None:
+            detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
+            reading.refuse("malformed line", block, at, detail)
+            continue
+        context = event.get("context")
+        try:
+            changes = ranks.apply(event["name"], context if isinstance(context, dict) else {}, time_ns)
+        except HostlistError as fault:
+            reading.refuse("unreadable set of ranks", block, at, str(fault))
+            continue
+        if not changes:
+            reading.tally.drop("no change of availability")
+
+
+def _read_jobs(path: Path, ranks: Ranks, reading: Reading) -> Iterator[_Job]:
+    """Jobs of a file that ran: of one JSON document, or one a line."""
+    for line, value in _job_objects(path):
+        reading.tally.records += 1
+        try:
+            job = None if value is None else _job(value, ranks)
+        except (HostlistError, TypeError, ValueError) as fault:
+            reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs tells it ({fault})")
+            continue
+        if value is None:
+            reading.tally.refuse("malformed line", path, line, "Expected a job in JSON, got something else")
+        elif value.get("t_run") in (None, 0):
+            reading.tally.drop("never started")
+        elif job is None:
+            reading.tally.drop("no nodes")
+        elif job.end_ns < job.start_ns:
+            reading.tally.drop("end before start")
+        elif job.end_ns == job.start_ns:
+            reading.tally.drop("zero length")
+        else:
+            yield job
+
+
+def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Line and JSON object of each job."""
+    first = _parsed(next((line for line in head(path) if line.strip()), ""))
+    if first is not None and "jobs" not in first:
+        for block in line_blocks(path):
+            for number, line in enumerate(block.lines, start=block.first):
+                if line.strip():
+                    yield number, _parsed(line)
+        return
+    document = _parsed(whole_text(path))
+    jobs = None if document is None else document.get("jobs")
+    if not isinstance(jobs, list):
+        raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
+    yield from ((1, job if isinstance(job, dict) else None) for job in jobs)
+
+
+def _job(value: Mapping[str, Any], ranks: Ranks) -> _Job | None:
+    """A job; None if it has no nodes. The names of its nodes are learnt by the way.
+
+    Raises
+    ------
+    HostlistError, TypeError, ValueError
+        If it is malformed.
+    """
+    names = expanded(str(value["nodelist"])) if value.get("nodelist") else ()
+    told = numbers(str(value["ranks"]).strip("[]")) if value.get("ranks") not in (None, "") else ()
+    if not names and not told:
+        return None
+    if names and told:
+        ranks.learn(told, names)
+    start_ns = _time_ns(value.get("t_run") or 0)
+    # Resources are free when the job is inactive; before that they are being cleaned up.
+    end = value.get("t_inactive") or value.get("t_cleanup")
+    end_ns = OPEN_END_NS if not end else _time_ns(end)
+    if start_ns is None or end_ns is None:
+        raise ValueError("impossible time")
+    key = hash((str(value.get("id")), names, told))
+    return _Job(start_ns, end_ns, names, told, str(value.get("queue") or ""), key)

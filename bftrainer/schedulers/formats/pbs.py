@@ -1,0 +1,141 @@
+"""Accounting logs of PBS Pro, OpenPBS and TORQUE: daily files of records, a job's start and end among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.formats.accounting import LINE, Entry, entries, in_order_of_time
+from bftrainer.schedulers.formats.runs import (
+    NO_RUN,
+    PROVISIONING,
+    RESERVATION,
+    UNDATED,
+    NodeList,
+    Run,
+    Runs,
+    end_run,
+    interrupt_run,
+    kind_of,
+    occupy,
+    start_run,
+)
+from bftrainer.schedulers.log_tables import whole_number
+from bftrainer.schedulers.reading import Reading
+
+__all__ = ["PbsImporter"]
+
+_PORT = re.compile(r":\d+$", re.ASCII)
+_VNODE = re.compile(r"\[\d+\]$", re.ASCII)
+
+
+class PbsImporter:
+    """Runs from their starts, ends, and what happens between.
+
+    References
+    ----------
+    Altair PBS Professional Administrator's Guide, "Accounting log format"; TORQUE Administrator Guide, "Accounting
+    records".
+    """
+
+    name: ClassVar[str] = "pbs"
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = False
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Lines that begin with a date and a record's type."""
+        return any(LINE.fullmatch(line) for line in lines[:5])
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files in the order of their first lines."""
+        runs = Runs(reading, lambda fields: _node_list(fields, reading))
+        for entry in entries(in_order_of_time(paths), reading):
+            _take(entry, runs)
+        going_on = runs.end_all(kind_of)
+        if going_on:
+            reading.note(f"{going_on:,} runs have no end in the log: their nodes are busy to the end of the window.")
+
+
+def _take(entry: Entry, runs: Runs) -> None:
+    """Let a line begin, change or end a run."""
+    settings = runs.reading.settings
+    if entry.type == "E":
+        end_run(entry, runs)
+    elif entry.type in ("S", "s"):
+        start_run(entry, runs)
+    elif entry.type in ("R", "A", "C"):
+        interrupt_run(entry, runs)
+    elif entry.type in ("T", "u", "c") or (entry.type in ("z", "r") and settings.suspended == "idle"):
+        _change(entry, runs)
+    elif entry.type in ("P", "p"):
+        occupy(entry, runs, PROVISIONING, "P")
+    elif entry.type in ("B", "F", "K", "k") and settings.reserved_busy:
+        occupy(entry, runs, RESERVATION, "B")
+    else:
+        runs.reading.tally.drop(NO_RUN)
+
+
+def _change(entry: Entry, runs: Runs) -> None:
+    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it is suspended and resumed."""
+    fields = entry.fields()
+    at, nodes, run = runs.moment_ns(entry), runs.node_list(fields), runs.open.get(entry.id)
+    if at is None:
+        runs.reading.tally.drop(UNDATED)
+    elif entry.type in ("T", "c") and nodes is not None:
+        partition = runs.reading.book.partition(fields.get("queue", ""))
+        runs.begin(entry.id, Run(at, nodes, partition, is_continued=True))
+    elif run is None and entry.type == "u" and nodes is not None and (start := runs.epoch_ns(entry, fields, "start")):
+        runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
+    elif run is None:
+        runs.reading.tally.drop(NO_RUN)
+    elif entry.type == "r":
+        runs.resume(entry.id, at)
+    else:
+        runs.pause(entry.id, at)
+        if entry.type == "u":
+            runs.resume(entry.id, at)
+
+
+def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
+    """Nodes of a line: hosts if it tells them, else those of its virtual nodes."""
+    book = reading.book
+    text = fields.get("exec_host")
+    if text:
+        node_set = book.nodes(text, _hosts)
+    else:
+        text = next(
+            (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
+        )
+        node_set = book.nodes(text, _vnodes)
+    if not book.size(node_set):
+        return None
+    told = whole_number(fields.get("unique_node_count", ""))
+    is_whole = not text.endswith("+") and told in (None, book.size(node_set))
+    return node_set, Kind.JOB if is_whole else Kind.UNKNOWN
+
+
+def _hosts(text: str) -> list[str]:
+    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: what stands after a slash are slots.
+
+    Examples
+    --------
+    >>> _hosts("c1/0*13+c2:15002/0-2,5+c2/7")
+    ['c1', 'c2', 'c2']
+    """
+    hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
+    return [host for host in hosts if host]
+
+
+def _vnodes(text: str) -> list[str]:
+    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: parts of a host are that host.
+
+    Examples
+    --------
+    >>> _vnodes("(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)")
+    ['c1', 'a', 'a']
+    """
+    names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
+    return [name for name in names if name]

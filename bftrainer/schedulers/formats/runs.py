@@ -1,0 +1,261 @@
+"""Runs of jobs between the lines that begin, change and end them, as PBS and its kin account for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.intervals import OPEN_END_NS
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.clock import read_stamps
+from bftrainer.schedulers.formats.accounting import Entry
+from bftrainer.schedulers.import_report import CUT_OFF
+from bftrainer.schedulers.log_tables import exact_ns
+from bftrainer.schedulers.reading import Reading
+
+__all__ = [
+    "NO_RUN",
+    "PROVISIONING",
+    "RESERVATION",
+    "UNDATED",
+    "NodeList",
+    "Run",
+    "Runs",
+    "end_run",
+    "interrupt_run",
+    "kind_of",
+    "occupy",
+    "start_run",
+]
+
+PROVISIONING = "provisioning of "
+RESERVATION = "reservation "
+NO_RUN = "about no run"
+UNDATED = "change at a time that nothing tells"
+_QUARTER_S = 900
+_LATE_S = 60
+
+NodeList = tuple[int, Kind]
+"""Number of a set of nodes, and whether it can be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job on its nodes, or a reservation, that has not ended yet.
+
+    Parameters
+    ----------
+    start_ns : int
+        Of this stretch on these nodes.
+    nodes : tuple of int and Kind
+    partition : int
+    is_continued : bool
+        Whether earlier stretches have been written down.
+    is_paused : bool
+        Whether it holds no nodes for the time being.
+    due_ns : int
+        When it ends if nothing tells.
+    """
+
+    start_ns: int
+    nodes: NodeList
+    partition: int = -1
+    is_continued: bool = False
+    is_paused: bool = False
+    due_ns: int = OPEN_END_NS
+
+
+class Runs:
+    """Runs that have begun and not ended, and the time of lines that tell it in local time only.
+
+    Parameters
+    ----------
+    reading : Reading
+    node_list : callable
+        Reads the nodes of a line's fields; None if it names none.
+
+    Attributes
+    ----------
+    open : dict of str to Run
+        By name of the job or reservation.
+    """
+
+    def __init__(self, reading: Reading, node_list: Callable[[dict[str, str]], NodeList | None]) -> None:
+        self.reading = reading
+        self.node_list = node_list
+        self.open: dict[str, Run] = {}
+        self._offset_s: int | None = None
+        self._first_ns, self._last_ns = OPEN_END_NS, 0
+
+    def epoch_ns(self, entry: Entry, fields: dict[str, str], key: str, *, written_then: bool = False) -> int | None:
+        """Nanoseconds since the epoch that a field tells; None if it is not there or impossible.
+
+        If the line was `written_then`, what its clock showed tells the zone.
+        """
+        instant_ns = exact_ns(fields.get(key, ""))
+        if instant_ns is None or instant_ns <= 0:
+            return None
+        if written_then:
+            self._learn(entry, instant_ns)
+        return instant_ns
+
+    def _learn(self, entry: Entry, instant_ns: int) -> None:
+        """Take the zone's offset from a line whose instant is known, and note that the log covers it."""
+        self._first_ns, self._last_ns = min(self._first_ns, instant_ns), max(self._last_ns, instant_ns)
+        local_s = entry.local_s()
+        if local_s is None:
+            return
+        ahead_s = local_s - instant_ns / NS_PER_S
+        offset_s = round(ahead_s / _QUARTER_S) * _QUARTER_S
+        if abs(ahead_s - offset_s) <= _LATE_S and abs(offset_s) <= 15 * 3600:
+            self._offset_s = offset_s
+
+    def moment_ns(self, entry: Entry) -> int | None:
+        """When a line was written, by its local time; None if that is impossible or nothing tells the zone."""
+        clock, local_s = self.reading.clock, entry.local_s()
+        if local_s is None:
+            return None
+        if clock.zone is not None:
+            stamps = read_stamps([entry.moment])
+            early, late = (int(clock.utc_ns(stamps, late=is_late)[0]) for is_late in (False, True))
+            # In an hour that comes twice, the lines before that tell both times say which pass it is: lines stand in
+            # order of time.
+            is_second = self._offset_s is not None and late == (round(local_s) - self._offset_s) * NS_PER_S
+            return late if is_second or early < self._last_ns - _LATE_S * NS_PER_S else early
+        if self._offset_s is None:
+            return None
+        self.reading.note("no --tz: lines with local times alone are dated by those that tell both, before them.")
+        return (round(local_s) - self._offset_s) * NS_PER_S
+
+    def drop(self, entry: Entry, reason: str) -> None:
+        """Count a line that gives no run, for a reason or because it was cut off."""
+        self.reading.tally.drop(CUT_OFF if entry.is_cut_off else reason)
+
+    def begin(self, name: str, run: Run, kind: Kind = Kind.JOB) -> None:
+        """Open a run; one that is still open under this name is over, unless it is the same told again."""
+        before = self.open.get(name)
+        if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
+            self.close(name, run.start_ns, kind)
+            run = replace(run, is_continued=run.is_continued or before.is_continued)
+        self.open[name] = run
+
+    def close(self, name: str, end_ns: int, kind: Kind = Kind.JOB) -> bool:
+        """Write down an open run; whether there was one."""
+        run = self.open.pop(name, None)
+        if run is not None and not run.is_paused:
+            self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind)
+        return run is not None
+
+    def pause(self, name: str, at_ns: int) -> None:
+        """Write down what a run has had of its nodes, which it gives back for a while."""
+        run = self.open.get(name)
+        if run is not None and not run.is_paused:
+            self.write(name, run.start_ns, at_ns, run.nodes, run.partition)
+            self.open[name] = replace(run, is_continued=True, is_paused=True)
+
+    def resume(self, name: str, at_ns: int) -> None:
+        """Let a run have its nodes again."""
+        run = self.open.get(name)
+        if run is not None and run.is_paused:
+            self.open[name] = replace(run, start_ns=at_ns, is_paused=False)
+
+    def write(
+        self, name: str, start_ns: int, end_ns: int, nodes: NodeList, partition: int, kind: Kind = Kind.JOB
+    ) -> None:
+        """Write down a stretch that is over."""
+        node_set, trust = nodes
+        if start_ns < end_ns:
+            key = hash((name, node_set, kind))
+            self.reading.book.add(start_ns, end_ns, node_set, key, trust if kind is Kind.JOB else kind, partition)
+
+    def end_all(self, kinds: Callable[[str], Kind]) -> int:
+        """Write down all that is still open, to the end of any window; how many jobs these are."""
+        jobs = sum(kinds(name) is Kind.JOB and not run.is_paused for name, run in self.open.items())
+        for name in tuple(self.open):
+            self.close(name, self.open[name].due_ns, kinds(name))
+        if self._first_ns < self._last_ns:
+            self.reading.window_ns = (self._first_ns, self._last_ns)
+        return jobs
+
+
+def kind_of(name: str) -> Kind:
+    """What a run of this name keeps nodes busy with."""
+    return Kind.RESERVED if name.startswith(RESERVATION) else Kind.JOB
+
+
+def start_run(entry: Entry, runs: Runs) -> None:
+    """S: a run starts, and says so perhaps again. s: it starts without the nodes that failed at the last moment."""
+    fields = entry.fields()
+    start = runs.epoch_ns(entry, fields, "start", written_then=entry.type == "S")
+    nodes = runs.node_list(fields)
+    if start is None or nodes is None:
+        runs.drop(entry, "start without a time" if start is None else "start without nodes")
+        return
+    runs.close(f"{PROVISIONING}{entry.id}", start)
+    runs.begin(entry.id, Run(start, nodes, runs.reading.book.partition(fields.get("queue", ""))))
+
+
+def end_run(entry: Entry, runs: Runs) -> None:
+    """E: a run ends; it tells its start and nodes once more, unless they changed on the way."""
+    fields, reading = entry.fields(), runs.reading
+    run = runs.open.pop(entry.id, None)
+    end = runs.epoch_ns(entry, fields, "end", written_then=True)
+    start = runs.epoch_ns(entry, fields, "start")
+    nodes = runs.node_list(fields)
+    if run is not None:
+        start = run.start_ns if start is None or run.is_continued else start
+        nodes = run.nodes if nodes is None or run.is_continued else nodes
+    if nodes is None:
+        runs.drop(entry, "no nodes")
+    elif end is None:
+        detail = f"Expected end=SECONDS, got end={fields.get('end', '')}"
+        reading.refuse("impossible time", entry.block, entry.at, detail)
+    elif start is None:
+        runs.drop(entry, "never started")
+    elif end < start:
+        reading.tally.drop("end before start")
+    elif end == start:
+        reading.tally.drop("zero length")
+    elif run is None or not run.is_paused:
+        runs.write(entry.id, start, end, nodes, reading.book.partition(fields.get("queue", "")))
+
+
+def interrupt_run(entry: Entry, runs: Runs) -> None:
+    """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
+
+    Of one that began before the files it may tell start and nodes itself, as an end does.
+    """
+    fields = entry.fields()
+    at = runs.epoch_ns(entry, fields, "end") or runs.moment_ns(entry)
+    if entry.id not in runs.open:
+        start, nodes = runs.epoch_ns(entry, fields, "start"), runs.node_list(fields)
+        if at is None or start is None or nodes is None or start >= at:
+            runs.drop(entry, NO_RUN)
+        else:
+            runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
+    elif at is None:
+        # What comes next, another start or an end, closes the run.
+        runs.reading.tally.drop(UNDATED)
+    else:
+        runs.close(entry.id, at)
+
+
+def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
+    """P, p: nodes are provisioned for a job. B; F, K, k: a reservation begins; is over, or deleted."""
+    fields = entry.fields()
+    name = f"{what}{entry.id}"
+    if entry.type != begins:
+        at = runs.moment_ns(entry)
+        if name not in runs.open or at is None:
+            runs.reading.tally.drop(UNDATED if at is None else NO_RUN)
+        else:
+            runs.close(name, min(at, runs.open[name].due_ns), kind_of(name))
+        return
+    start = runs.epoch_ns(entry, fields, "start") or runs.moment_ns(entry)
+    nodes = runs.node_list(fields)
+    if start is None or nodes is None:
+        runs.reading.tally.drop(UNDATED if start is None else "no nodes")
+        return
+    due = runs.epoch_ns(entry, fields, "end")
+    runs.begin(name, Run(start, nodes, due_ns=OPEN_END_NS if due is None else due), kind_of(name))

@@ -1,0 +1,307 @@
+"""Slurm's `sacct -P`: rows of columns between bars, a hostlist in each."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, suggestion
+from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.opening import one_line
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.hostlist import known_part
+from bftrainer.nodelogs.intervals import OPEN_END_NS
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps
+from bftrainer.schedulers.log_tables import whole_number
+from bftrainer.schedulers.reading import Reading
+
+__all__ = ["Layout", "SlurmImporter", "layout_of", "sections"]
+
+_NEEDED = ("Start", "End", "NodeList")
+_KNOWN = (*_NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended")
+_UNSET = frozenset({"", "Unknown", "None"})
+_NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
+_STEP = re.compile(r"[^.]*[\d\]]\.\w")
+_DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
+_EPOCH = re.compile(r"\d{9,11}", re.ASCII)
+_GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
+
+_Columns = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the columns of a file stand.
+
+    Parameters
+    ----------
+    columns : mapping of str to int
+        Those that the importer uses.
+    names : tuple of str
+        All columns of a row.
+    trailing_bar : bool
+        Whether rows end in a bar, as `sacct -p` writes them.
+    """
+
+    columns: Mapping[str, int]
+    names: tuple[str, ...]
+    trailing_bar: bool
+
+    @classmethod
+    def of(cls, names: Sequence[str], place: str, *, trailing_bar: bool) -> Layout:
+        """Layout of columns with these names.
+
+        Raises
+        ------
+        LogError
+            If one that is needed is missing.
+        """
+        known = {name.lower(): name for name in _KNOWN}
+        columns = {known[name.lower()]: at for at, name in enumerate(names) if name.lower() in known}
+        missing = next((name for name in _NEEDED if name not in columns), None)
+        if missing is not None:
+            raise LogError(f"{place}: Expected a column {missing}, got none.{suggestion(missing, names)}")
+        return cls(columns, tuple(names), trailing_bar)
+
+    @property
+    def count(self) -> int:
+        """Number of columns."""
+        return len(self.names)
+
+    def split(self, line: str) -> list[str]:
+        """Fields of a row; bars in its last column, mostly a job's name, separate nothing."""
+        return (line.removesuffix("|") if self.trailing_bar else line).split("|", self.count - 1)
+
+
+class SlurmImporter:
+    """Jobs as `sacct -a -X -D -P` prints them, under a header or with the columns' names in the settings.
+
+    References
+    ----------
+    Slurm, sacct(1): job accounting fields, `--parsable2`, `--duplicates`.
+    """
+
+    name: ClassVar[str] = "slurm"
+    needs_window: ClassVar[bool] = True
+    is_availability: ClassVar[bool] = False
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A header with the columns that are needed, or a job's number and two times or more between bars."""
+        fields = lines[0].removesuffix("|").split("|") if lines else []
+        if {name.lower() for name in _NEEDED} <= {field.lower() for field in fields}:
+            return True
+        if len(fields) < 4 or not fields[0][:1].isdigit():
+            return False
+        epochs = sum(_EPOCH.fullmatch(field) is not None for field in fields[1:])
+        return epochs + int(read_stamps(fields).local.sum()) >= 2
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files; each may have a header of its own.
+
+        Raises
+        ------
+        UnusedOptionsError
+            If the settings name columns, and all files do.
+        """
+        columns, headless = reading.settings.columns, False
+        for path in paths:
+            layout: Layout | None = None
+            for block in line_blocks(path):
+                for section, is_headed in sections(block):
+                    if layout is None or is_headed:
+                        layout = layout_of(section, columns)
+                        headless |= not is_headed
+                    _read_block(section, layout, reading)
+                reading.tally.check()
+        if columns is not None and not headless:
+            raise UnusedOptionsError({"--columns": "all files have headers"})
+
+
+def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
+    """Columns of a file that begins with this block, by its header or else by the settings.
+
+    Raises
+    ------
+    LogError
+        If it is no table of sacct.
+    SettingsError
+        If neither tells the columns.
+    """
+    at = next((at for at, line in enumerate(block.lines) if line), 0)
+    line, place = block.lines[at], f"{block.path}:{block.first + at}"
+    trailing_bar = line.endswith("|")
+    if _is_header(line):
+        return Layout.of(line.removesuffix("|").split("|"), place, trailing_bar=trailing_bar)
+    if "|" not in line:
+        raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
+    if names is None:
+        raise SettingsError(f"{place}: Expected a header, or --columns with the names of the columns, got neither.")
+    return Layout.of(names, "--columns", trailing_bar=trailing_bar and line.count("|") == len(names))
+
+
+def _is_header(line: str) -> bool:
+    """Whether a line names columns; jobs have numbers."""
+    names = {name.lower() for name in line.split("|")}
+    return bool(names & {"jobid", "jobidraw", "nodelist"}) and not line[:1].isdigit()
+
+
+def sections(block: Block) -> Iterator[tuple[Block, bool]]:
+    """The lines of a block below each header in it, with that; and whether they have one.
+
+    Exports that were put one after the other need not have the same columns.
+    """
+    heads = [at for at, line in enumerate(block.lines) if line and not line[0].isdigit() and _is_whole_header(line)]
+    for low, high in itertools.pairwise(sorted({0, *heads, len(block.lines)})):
+        if any(block.lines[low:high]):
+            is_last = high == len(block.lines)
+            section = Block(block.path, block.first + low, block.lines[low:high], block.cut_off and is_last)
+            yield section, low in heads
+
+
+def _is_whole_header(line: str) -> bool:
+    return {name.lower() for name in _NEEDED} <= {name.lower() for name in line.split("|")}
+
+
+def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
+    """Write down the jobs of some lines."""
+    # Rows are taken apart at once: a hundred thousand lists that are kept keep the garbage collector busy.
+    columns: dict[str, list[str]] = {name: [] for name in layout.columns}
+    picks = [(columns[name].append, at) for name, at in layout.columns.items()]
+    places, count = [], layout.count
+    for at, line in enumerate(block.lines):
+        if not line or (at == 0 and _is_whole_header(line)):
+            continue
+        reading.tally.records += 1
+        fields = layout.split(line)
+        if len(fields) != count:
+            reading.refuse("wrong number of columns", block, at, f"Expected {count} columns, got {len(fields)}")
+            continue
+        places.append(at)
+        for keep, column in picks:
+            keep(fields[column])
+    if places:
+        start, end = _times(columns, reading)
+        _settle_open_ends(columns, start, end, reading)
+        _write_rows(columns, start.tolist(), end.tolist(), places, block, reading)
+
+
+def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and ends, nanoseconds since the epoch, `UNSET` or `BAD`.
+
+    Where the clock showed a time twice, the passes that agree with the elapsed time count; if nothing tells, those with
+    the longest run: better busy too long than idle while it was not.
+    """
+    clock: Clock = reading.clock
+    starts, ends = read_stamps(columns["Start"], _UNSET), read_stamps(columns["End"], _UNSET)
+    start, end = clock.utc_ns(starts, late=False), clock.utc_ns(ends, late=True)
+    if clock.zone is None:
+        return start, end
+    late_start, early_end = clock.utc_ns(starts, late=True), clock.utc_ns(ends, late=False)
+    skipped = int(clock.is_skipped(starts).sum() + clock.is_skipped(ends).sum())
+    if skipped:
+        reading.note(f"the log has times that clocks in {clock.zone} never showed: is it the right zone?")
+    unsure = np.flatnonzero((start != late_start) | (end != early_end))
+    for at in unsure.tolist():
+        for first, last in ((start, end), (start, early_end), (late_start, end), (late_start, early_end)):
+            if (int(last[at]) - int(first[at])) // NS_PER_S in _run_lengths_s(columns, at):
+                start[at], end[at] = first[at], last[at]
+                break
+    return start, end
+
+
+def _run_lengths_s(columns: _Columns, at: int) -> tuple[int, ...]:
+    """Seconds that a job may have been on its nodes, by its elapsed time, with and without its suspension."""
+    elapsed = _duration_s(columns, "ElapsedRaw", at)
+    elapsed = _duration_s(columns, "Elapsed", at) if elapsed is None else elapsed
+    suspended = _duration_s(columns, "Suspended", at) or 0
+    return () if elapsed is None else (elapsed, elapsed + suspended)
+
+
+def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
+    """Seconds of a duration, `1-02:03:04` or plain; None if there is none."""
+    text = columns[name][at] if name in columns else ""
+    seconds = whole_number(text)
+    if seconds is not None:
+        return seconds
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
+    """Give jobs that go on an end: after any window, or where a suspended one may be taken for idle."""
+    states = columns.get("State", ())
+    going_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)
+    open_ended = end == UNSET
+    if going_on.size:
+        open_ended |= going_on & (end <= start) & (end != BAD)
+    end[open_ended & (start > BAD)] = OPEN_END_NS
+    if any(text not in ("", "00:00:00", "0") for text in columns.get("Suspended", ())):
+        reading.note("some jobs were suspended for a while, which sacct does not date: their nodes count as busy.")
+    if reading.settings.suspended == "idle":
+        for at in [at for at, state in enumerate(states) if state.startswith("SUSPENDED") and start[at] > BAD]:
+            if ran_s := _run_lengths_s(columns, at):
+                end[at] = start[at] + ran_s[0] * NS_PER_S
+            else:
+                reading.note("suspended jobs without an elapsed time count as busy: nothing tells how long they ran.")
+
+
+def _write_rows(
+    columns: _Columns, start: Sequence[int], end: Sequence[int], places: Sequence[int], block: Block, reading: Reading
+) -> None:
+    """Write down each row, or count why not."""
+    nothing = ("",) * len(start)
+    raw_ids = columns.get("JobIDRaw") or columns.get("JobID") or nothing
+    ids = columns.get("JobID") or raw_ids
+    counts, queues = columns.get("NNodes", nothing), columns.get("Partition", nothing)
+    book, tally = reading.book, reading.tally
+    rows = zip(raw_ids, ids, columns["NodeList"], start, end, counts, queues, places, strict=True)
+    for row, (raw_id, job, nodes, begins, ends, count, queue, at) in enumerate(rows):
+        if "." in job and _STEP.match(job):
+            tally.drop("job step")
+        elif nodes in _NO_NODES:
+            tally.drop("no nodes")
+        elif begins == BAD or ends == BAD:
+            told = columns["Start"][row] if begins == BAD else columns["End"][row]
+            detail = (
+                f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(told[:60])!r}"
+            )
+            reading.refuse("impossible time", block, at, detail)
+        elif begins == UNSET:
+            tally.drop("never started")
+        elif ends < begins:
+            tally.drop("end before start")
+        elif ends == begins:
+            tally.drop("zero length")
+        else:
+            try:
+                node_set, kind = _node_set(nodes, count, reading)
+            except HostlistError as fault:
+                reading.refuse("unreadable node list", block, at, str(fault))
+                continue
+            book.add(begins, ends, node_set, hash((raw_id, job, nodes)), kind, book.partition(queue))
+
+
+def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, Kind]:
+    """Nodes of a job, and whether the list can be trusted: it may be cut off, or be of another length than told."""
+    try:
+        if nodes.endswith("+"):
+            raise HostlistError("Expected a whole list, got one that was cut off.")
+        node_set = reading.book.hostlist(nodes)
+    except HostlistError:
+        if nodes.count("[") <= nodes.count("]") and not nodes.endswith("+"):
+            raise
+        return reading.book.nodes(nodes, known_part), Kind.UNKNOWN
+    told = whole_number(count)
+    is_as_told = told is None or told == reading.book.size(node_set)
+    return node_set, Kind.JOB if is_as_told else Kind.UNKNOWN

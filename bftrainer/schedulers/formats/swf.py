@@ -1,0 +1,327 @@
+"""The Standard Workload Format, version 2.2: 18 fields a job, no names of nodes."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import LogError, SettingsError
+from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.opening import one_line
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.intervals import OPEN_END_NS, Window
+from bftrainer.schedulers.busy_book import Kind, column
+from bftrainer.schedulers.clock import Clock
+from bftrainer.schedulers.placement import DemandBook, over_capacity_share
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.selected_nodes import node_number
+
+__all__ = ["SwfImporter"]
+
+_FIELDS = 18
+_HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
+_KEYS = frozenset({"MaxNodes", "MaxProcs", "UnixStartTime", "MaxJobs", "MaxRecords", "TimeZoneString"})
+_PARTIAL = (2.0, 3.0, 4.0)
+_EPOCH_SIZED_S = 500_000_000
+"""1985: no log is sixteen years long, and no machine whose log is kept is older."""
+_MOST_OVERCOMMIT = 0.01
+_MOST_PROCESSORS = 10**9
+
+
+class _Jobs:
+    """The fields that count of all lines, and where these stand."""
+
+    def __init__(self) -> None:
+        self._values = {name: array("d") for name in ("number", "submit", "wait", "run", "processors", "status")}
+        self._node_sets, self._partitions, self._lines = array("i"), array("i"), array("q")
+        self._trusted = array("b")
+        self._paths: list[tuple[int, Path]] = []
+
+    def add(self, values: Sequence[float], node_set: int, trusted: bool, partition: int, path: Path, line: int) -> None:
+        """Keep a line."""
+        for held, value in zip(self._values.values(), values, strict=True):
+            held.append(value)
+        self._node_sets.append(node_set)
+        self._trusted.append(trusted)
+        self._partitions.append(partition)
+        self._lines.append(line)
+        if not self._paths or self._paths[-1][1] != path:
+            self._paths.append((len(self._lines) - 1, path))
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """One field of all jobs."""
+        return column(self._values[name])
+
+    @property
+    def node_sets(self) -> NDArray[np.int32]:
+        """Numbers of the sets of nodes; -1 where a line names none."""
+        return column(self._node_sets)
+
+    def place(self, at: int) -> tuple[Path, int]:
+        """File and line of a job."""
+        return next(path for first, path in reversed(self._paths) if first <= at), self._lines[at]
+
+    def extras(self, at: int) -> tuple[int, Kind, int]:
+        """Set of nodes, kind and partition of a job."""
+        return self._node_sets[at], Kind.JOB if self._trusted[at] else Kind.UNKNOWN, self._partitions[at]
+
+
+class SwfImporter:
+    """Workload logs of the Parallel Workloads Archive, and what else is written in their format.
+
+    References
+    ----------
+    Chapin et al., "Benchmarks and Standards for the Evaluation of Parallel Job Schedulers", JSSPP 1999,
+    doi:10.1007/3-540-47954-6_4; https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
+    """
+
+    name: ClassVar[str] = "swf"
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = False
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Comments with keys of the format, or its fields in the first line that is no comment.
+
+        A table whose separators are not blanks is taken too, and refused with the reason when it is read.
+        """
+        if any((found := _HEADER.fullmatch(line)) and found[1] in _KEYS for line in lines[:50]):
+            return True
+        first = next((line for line in lines if line.strip() and not line.lstrip().startswith(";")), "")
+        words = first.split()
+        if len(words) >= _FIELDS and _floats(words[:_FIELDS]) is not None:
+            return True
+        return first.count(";") in (_FIELDS - 1, _FIELDS) and _floats(first.split(";")[:11]) is not None
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files; headers of all of them count together."""
+        header: dict[str, str] = {}
+        jobs = _Jobs()
+        for path in paths:
+            for block in line_blocks(path):
+                _read_block(block, header, jobs, reading)
+                reading.tally.check()
+        _use_zone(header, reading)
+        chosen = _chosen(jobs, reading)
+        if not chosen.size:
+            raise LogError(f"{paths[0]}: Expected jobs that ran, got none among {reading.tally.records:,} records.")
+        chosen, start_s, end_s = _times(jobs, chosen, header, reading)
+        start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (start_s, end_s))
+        reading.window_ns = (int(start_ns.min()), int(end_ns.max()))
+        if (jobs.node_sets >= 0).any():
+            _write_names(jobs, chosen, start_ns, end_ns, reading)
+        else:
+            _write_counts(jobs, chosen, start_ns, end_ns, header, reading)
+
+
+def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Reading) -> None:
+    """Keep the jobs and the header's keys of some lines."""
+    for at, line in enumerate(block.lines):
+        text = line.strip()
+        if not text:
+            continue
+        if text[0] == ";":
+            if (found := _HEADER.fullmatch(text)) is not None:
+                header.setdefault(found[1], found[2].strip())
+            continue
+        reading.tally.records += 1
+        fields, _, ids = text.partition("{")
+        words = fields.split()
+        values = _floats(words)
+        if values is None or len(values) != _FIELDS:
+            if not len(jobs):
+                raise LogError(f"{block.path}:{block.first + at}: {_what_is_wrong(text)}")
+            detail = f"Expected {_FIELDS} numbers separated by blanks, got {one_line(text[:60])!r}"
+            reading.refuse("wrong number of fields", block, at, detail)
+            continue
+        ids = ids.partition("}")[0].strip()
+        node_set = reading.book.nodes(ids, _names) if ids else -1
+        processors = values[4] if values[4] > 0 else values[7]
+        queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
+        jobs.add(
+            (values[0], values[1], values[2], values[3], processors, values[10]),
+            node_set,
+            len(_names(ids)) == processors,
+            reading.book.partition(queue),
+            block.path,
+            block.first + at,
+        )
+
+
+def _floats(words: Sequence[str]) -> list[float] | None:
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        return None
+    return values if all(value - value == 0 for value in values) else None
+
+
+def _names(ids: str) -> list[str]:
+    """Names of a list of node ids, one a core."""
+    return [name.strip() for name in ids.split(",")]
+
+
+def _what_is_wrong(line: str) -> str:
+    """Why a file cannot be read, by the first line that is no comment."""
+    for separator, name in ((";", "semicolons"), (",", "commas"), ("|", "bars")):
+        if line.count(separator) >= _FIELDS - 2:
+            return f"Expected {_FIELDS} numbers separated by blanks, got fields separated by {name}."
+    return f"Expected {_FIELDS} numbers separated by blanks, got {one_line(line[:60])!r}."
+
+
+def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
+    """Take the log's own zone for times in the settings; `TimeZone`, an offset, is officially wrong."""
+    zone = header.get("TimeZoneString")
+    if zone is None or reading.clock.zone is not None:
+        return
+    try:
+        reading.clock = Clock(zone)
+    except SettingsError:
+        reading.note(f"the header's TimeZoneString {one_line(zone)!r} is no zone: times of settings are UTC.")
+
+
+def _chosen(jobs: _Jobs, reading: Reading) -> NDArray[np.int64]:
+    """Indices of the jobs that ran on something, whole ones before their parts."""
+    run, status = jobs["run"], jobs["status"]
+    partial = np.isin(status, _PARTIAL)
+    told_whole = partial & np.isin(jobs["number"], jobs["number"][~partial])
+    left = np.ones(len(jobs), dtype=np.bool_)
+    for reason, fault in (
+        ("part of a job that has a summary line", told_whole),
+        ("never ran", run < 0),
+        ("zero length", run == 0),
+        ("no processors", jobs["processors"] <= 0),
+    ):
+        reading.tally.drop(reason, int((left & fault).sum()))
+        left &= ~fault
+    submit, limit_s = jobs["submit"], OPEN_END_NS / NS_PER_S
+    too_many = jobs["processors"] > _MOST_PROCESSORS
+    never = (submit < 0) | (submit + np.maximum(jobs["wait"], 0) + run >= limit_s)
+    chosen = np.flatnonzero(left)
+    detail = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
+    chosen = _without(jobs, chosen, too_many, ("impossible number of processors", detail), reading)
+    return _without(jobs, chosen, never, ("impossible time", "Expected times from 1970 to 2116"), reading)
+
+
+def _without(
+    jobs: _Jobs, chosen: NDArray[np.int64], fault: NDArray[np.bool_], why: tuple[str, str], reading: Reading
+) -> NDArray[np.int64]:
+    """Those of the chosen jobs that have no fault; the others are refused for a reason, with what was expected."""
+    reason, detail = why
+    for at in chosen[fault[chosen]].tolist():
+        reading.tally.refuse(reason, *jobs.place(at), detail)
+    return chosen[~fault[chosen]]
+
+
+def _times(
+    jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The jobs whose times are known, their starts and ends in seconds since the epoch."""
+    submit, wait = jobs["submit"], jobs["wait"]
+    base_s = _number(header, "UnixStartTime") or 0.0
+    if np.median(submit[chosen]) >= _EPOCH_SIZED_S:
+        base_s = 0.0
+    elif base_s <= 0:
+        base_s = reading.origin_ns() / NS_PER_S
+    if (wait[chosen] < 0).all():
+        reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
+        wait = np.zeros(len(jobs))
+        _check_without_waits(jobs, chosen, header, reading)
+    begin = base_s + submit + wait
+    end = begin + jobs["run"]
+    detail = "Expected a waiting time (field 3), got a negative one"
+    chosen = _without(jobs, chosen, wait < 0, ("no waiting time", detail), reading)
+    late = end >= OPEN_END_NS / NS_PER_S
+    chosen = _without(jobs, chosen, late, ("impossible time", "Expected times from 1970 to 2116"), reading)
+    reading.tally.check(at_end=True)
+    return chosen, begin[chosen], end[chosen]
+
+
+def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading) -> None:
+    """Refuse a model's log, whose jobs cannot have run when they were submitted."""
+    nodes, per_node = _machine(header, reading)
+    book = DemandBook()
+    submit, run, processors = jobs["submit"], jobs["run"], jobs["processors"]
+    for at in chosen.tolist():
+        start, end = round(submit[at] * NS_PER_S), round((submit[at] + run[at]) * NS_PER_S)
+        book.add(start, end, -(-int(processors[at]) // per_node), at)
+    demand = book.demand()
+    extent = demand.extent_ns()
+    share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
+    if share > _MOST_OVERCOMMIT:
+        raise LogError(
+            f"{jobs.place(0)[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
+            f"were submitted: they would have had more than the {nodes:,} nodes for {100 * share:.3g} % of the time."
+        )
+
+
+def _number(header: Mapping[str, str], key: str) -> float | None:
+    """A number of the header; what follows it is remarks."""
+    found = re.match(r"\d{1,15}(\.\d{1,9})?", header.get(key, ""), re.ASCII)
+    return float(found[0]) if found and float(found[0]) > 0 else None
+
+
+def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
+    """Nodes, and processors of each.
+
+    Raises
+    ------
+    SettingsError
+        If the header does not tell and no setting does.
+    """
+    nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
+    per_node = reading.settings.procs_per_node
+    if per_node is None:
+        each = processors / nodes if nodes and processors else 1.0
+        if each != int(each):
+            raise SettingsError(
+                f"Expected --procs-per-node: MaxProcs {processors:.0f} is no multiple of MaxNodes {nodes:.0f}."
+            )
+        per_node = int(each)
+        if not nodes or not processors:
+            reading.note("the header does not tell nodes from processors: each processor counts as a node.")
+    if not nodes and not processors:
+        given = node_number(reading.settings.nodes)
+        if given is None:
+            raise SettingsError("Expected MaxNodes or MaxProcs in the header, or --nodes with the number of nodes.")
+        nodes = float(given)
+    return int(nodes or -(-(processors or 0) // per_node)), per_node
+
+
+def _write_counts(
+    jobs: _Jobs,
+    chosen: NDArray[np.int64],
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    header: Mapping[str, str],
+    reading: Reading,
+) -> None:
+    """Write down jobs by the number of their nodes; a node that is used in part is used."""
+    reading.capacity, per_node = _machine(header, reading)
+    number, processors = jobs["number"], jobs["processors"]
+    rows = zip(chosen.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
+    for at, start, end in rows:
+        key = hash(float(number[at])) if number[at] > 0 else -1 - at
+        reading.demand.add(start, end, -(-int(processors[at]) // per_node), key)
+
+
+def _write_names(
+    jobs: _Jobs, chosen: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], reading: Reading
+) -> None:
+    """Write down jobs that name their nodes, as an extension of the format does."""
+    number = jobs["number"]
+    for at, start, end in zip(chosen.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True):
+        node_set, kind, partition = jobs.extras(at)
+        if node_set < 0:
+            reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
+            continue
+        key = hash((number[at], node_set)) if number[at] > 0 else -1 - at
+        reading.book.add(start, end, node_set, key, kind, partition)

@@ -1,0 +1,273 @@
+"""Import a scheduler's log: read, sweep, and say what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import LogError, SettingsError
+from bftrainer.files.log_files import fingerprints, head, log_paths
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model.availability import FORM
+from bftrainer.nodelogs.hostlist import folded
+from bftrainer.nodelogs.intervals import Spans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.inventory import inventory_paths
+from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyRecords, Kind
+from bftrainer.schedulers.downtimes import read_downtimes
+from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
+from bftrainer.schedulers.idle_spans import Swept, sweep
+from bftrainer.schedulers.import_report import DataQuality
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.importers import get_importer, recognised
+from bftrainer.schedulers.placement import PLACEMENT, Demand, over_capacity_share, placed
+from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
+
+__all__ = ["AUTO", "DUPLICATE", "Imported", "import_log"]
+
+AUTO = "auto"
+"""In place of a format's name: tell it by the first file."""
+
+DUPLICATE = "duplicate"
+_EXAMPLES = 10
+
+_Records = TypeVar("_Records", BusyRecords, Demand)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """What an import gives.
+
+    Parameters
+    ----------
+    log : NodeLog
+    quality : DataQuality
+    """
+
+    log: NodeLog
+    quality: DataQuality
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What the sweep of a log found."""
+
+    window: Window
+    offered: Offered
+    swept: Swept
+    outside: int
+    unknown: int = 0
+    over_capacity_share: float | None = None
+
+
+def import_log(
+    format_name: str, paths: Sequence[Path], settings: ImportSettings | None = None, command: str = ""
+) -> Imported:
+    """Turn a scheduler's log into a node log.
+
+    Parameters
+    ----------
+    format_name : str
+        One of `importer_names()`, or `auto`.
+    paths : sequence of Path
+        Files and directories of files, in order.
+    settings : ImportSettings, optional
+    command : str
+        What the user typed; kept in the log's provenance.
+
+    Raises
+    ------
+    LogError
+        If a file is not of this format, or too much of it is unusable.
+    SettingsError
+        If a setting is unknown, missing, or contradicts the log.
+    """
+    settings = settings or ImportSettings()
+    files = log_paths(paths)
+    importer = recognised(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
+    reading = Reading.begun(settings)
+    importer.read(files, reading)
+    reading.tally.check(at_end=True)
+    found = _swept_counts(importer, reading) if len(reading.demand) else _swept_names(importer, reading)
+    beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
+    log = log_of_idle(
+        found.offered.names,
+        found.window,
+        found.swept.idle,
+        _provenance(importer, reading, found, command, (*files, *beside)),
+        reading.unchanged_ns,
+        _last_changes(found, reading),
+    )
+    return Imported(log, _quality(importer, reading, found, log))
+
+
+def _last_changes(found: _Found, reading: Reading) -> dict[int, bool]:
+    """What the log says to change in the window's last instant, if it ends with the log and short holes count."""
+    if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
+        return {}
+    changes = reading.last_changes
+    return {node: changes[name] for node, name in enumerate(found.offered.names) if name in changes}
+
+
+def _swept_names(importer: Importer, reading: Reading) -> _Found:
+    """Sweep records that name nodes."""
+    settings = reading.settings
+    own, seen = len(reading.book), reading.book.node_count
+    if not own and reading.nodes is None:
+        raise _nothing(reading)
+    for path in log_paths(settings.downtimes):
+        if is_eventlog(path):
+            eventlog_downtimes(path, reading)
+        else:
+            read_downtimes(path, reading.book, reading.clock, Kind.DOWN)
+    for path in log_paths(settings.reservations):
+        read_downtimes(path, reading.book, reading.clock, Kind.RESERVED)
+    records = reading.book.records()
+    is_own = np.arange(len(records)) < own
+    window = _window(importer, reading, records.where(is_own).extent_ns())
+    is_job = is_own & np.isin(records.kind, (Kind.JOB, Kind.UNKNOWN))
+    whole = records
+    records, outside = _cleaned(whole, is_job, window, reading)
+    if not importer.is_availability and not (records.kind == Kind.DOWN).any():
+        reading.note("nothing tells when nodes were down: idle time is an upper bound.")
+    # Jobs outside the window still tell which nodes a partition has.
+    offered = offered_nodes(whole, seen, reading, is_availability=importer.is_availability)
+    blocks = records.node_blocks(places(records.names, offered.names))
+    unknown = int((records.kind == Kind.UNKNOWN).sum())
+    return _Found(window, offered, _sweep(blocks, offered, window, reading), outside, unknown)
+
+
+def _swept_counts(importer: Importer, reading: Reading) -> _Found:
+    """Sweep records that tell only how many nodes."""
+    settings = reading.settings
+    if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
+        raise SettingsError(
+            "Expected no --downtimes, --reservations, --partition or --exclude-nodes: the log names no nodes."
+        )
+    demand = reading.demand.demand()
+    window = _window(importer, reading, demand.extent_ns())
+    offered = counted_nodes(settings.nodes, reading.capacity)
+    nodes = len(offered.names)
+    demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), window, reading)
+    share = over_capacity_share(demand, nodes, window)
+    if share > settings.max_overcommit:
+        raise LogError(
+            f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
+            f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
+        )
+    reading.placement = PLACEMENT
+    reading.note("the log names no nodes: idle counts are exact, lengths of idle fragments are not.")
+    reading.note("nothing tells when nodes were down: idle time is an upper bound.")
+    blocks = ({Kind.JOB: some} for some in placed(demand, nodes).in_blocks(nodes, SPANS_AT_A_TIME))
+    swept = _sweep(blocks, offered, window, reading)
+    return _Found(window, offered, swept, outside, over_capacity_share=share)
+
+
+def _sweep(blocks: Iterable[Mapping[Kind, Spans]], offered: Offered, window: Window, reading: Reading) -> Swept:
+    gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
+    return sweep(blocks, len(offered.names), window, gap_ns, hole_ns)
+
+
+def _nothing(reading: Reading) -> LogError:
+    """What to say of a log without a single record that can be used."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
+    shown = f"{reading.tally.records:,} records and none ({reasons})" if reasons else "no record at all"
+    return LogError(f"Expected records of busy nodes, got {shown}.")
+
+
+def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | None) -> Window:
+    """The window that settings and log tell together."""
+    settings, told = reading.settings, reading.window_ns or extent_ns
+    shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
+    if (importer.needs_window or told is None) and (settings.start is None or settings.end is None):
+        raise SettingsError(f"Expected --start and --end: the log does not tell what time it covers.{shown}")
+    start, end = told or (0, 0)
+    if settings.start is not None:
+        start = reading.clock.instant_ns(settings.start)
+    if settings.end is not None:
+        end = reading.clock.instant_ns(settings.end)
+    window = Window(start, end)
+    if extent_ns is not None:
+        first, last = (pick(*extent_ns, *(told or ())) for pick in (min, max))
+        # A log of a single instant is touched by a window that begins or ends there, a longer one is not.
+        touched = int(first < last)
+        if end - touched < first or start + touched > last:
+            raise LogError(f"Expected a window within the log, got {iso(start)} to {iso(end)}.{shown}")
+    return window
+
+
+def _cleaned(records: _Records, is_job: NDArray[np.bool_], window: Window, reading: Reading) -> tuple[_Records, int]:
+    """Each record once, and only those that reach into the window or near it; and how many jobs did not reach in."""
+    repeated = records.is_repeated()
+    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
+    inside = (records.end_ns > window.start_ns) & (records.start_ns < window.end_ns)
+    # What ends shortly before the window or begins shortly after it makes a gap at its ends clean-up.
+    gap_ns = nanoseconds(reading.min_gap_s)
+    near = (records.end_ns >= window.start_ns - gap_ns) & (records.start_ns <= window.end_ns + gap_ns)
+    return records.where(near & ~repeated), int((~inside & ~repeated & is_job).sum())
+
+
+def _provenance(
+    importer: Importer, reading: Reading, found: _Found, command: str, files: Sequence[Path]
+) -> dict[str, Any]:
+    """Where the node log comes from, and how it was made."""
+    settings = reading.settings
+    story: dict[str, Any] = {
+        "tool": f"bftrainer {version('bftrainer')}",
+        "command": command,
+        "format": importer.name,
+        "inputs": fingerprints(files),
+        "window": [iso(found.window.start_ns), iso(found.window.end_ns)],
+        "zone": reading.clock.zone,
+        "inventory": settings.nodes or SEEN,
+        "unseen": found.offered.unseen_are,
+        "min_gap_s": reading.min_gap_s,
+        "min_hole_s": settings.min_hole_s,
+        "notes": list(reading.notes),
+    }
+    if importer.is_availability:
+        story[FORM] = importer.name
+    if reading.placement is not None:
+        story["placement"] = reading.placement
+    if found.offered.partitions:
+        story["partitions"] = {name: folded(nodes) for name, nodes in found.offered.partitions.items()}
+    return story
+
+
+def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) -> DataQuality:
+    tally, offered, swept = reading.tally, found.offered, found.swept
+    total_s = len(log.nodes) * found.window.length_ns / NS_PER_S
+    dropped = dict(tally.dropped.most_common())
+    return DataQuality(
+        format=importer.name,
+        records=tally.records,
+        kept=tally.records - tally.dropped.total(),
+        outside_window=found.outside,
+        dropped=dropped,
+        bad=tally.bad,
+        bad_examples=tuple(tally.examples),
+        duplicates=dropped.get(DUPLICATE, 0),
+        unknown=found.unknown,
+        nodes=len(log.nodes),
+        nodes_seen=offered.seen,
+        nodes_unseen=offered.unseen,
+        unseen=offered.unseen_are,
+        nodes_outside=len(offered.outside),
+        outside_examples=offered.outside[:_EXAMPLES],
+        window_start=iso(log.start_ns),
+        window_end=iso(log.end_ns),
+        window_s=log.window_s,
+        zone=reading.clock.zone,
+        busy_node_s=dict(sorted(swept.busy_node_s.items())),
+        idle_node_s=swept.idle.node_s,
+        idle_share=swept.idle.node_s / total_s,
+        overlap_factor=swept.overlap_factor,
+        over_capacity_share=found.over_capacity_share,
+        notes=tuple(reading.notes),
+    )

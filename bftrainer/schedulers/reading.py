@@ -1,0 +1,170 @@
+"""What an importer is, and what it reads with and writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import legible
+from bftrainer.files.log_files import Block
+from bftrainer.model import NodeLog
+from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.schedulers.busy_book import BusyBook, Kind
+from bftrainer.schedulers.clock import Clock
+from bftrainer.schedulers.import_report import CUT_OFF, Tally
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.log_tables import Row
+from bftrainer.schedulers.placement import DemandBook
+
+__all__ = ["Importer", "Reading"]
+
+_CLEAN_UP_S = 1.0
+
+
+@dataclass(slots=True)
+class Reading:
+    """The state of one import while its log is read.
+
+    Parameters
+    ----------
+    settings : ImportSettings
+    clock : Clock
+        Of the settings' zone.
+    tally : Tally
+    book : BusyBook
+        Takes records that name nodes.
+    demand : DemandBook
+        Takes records that tell only how many.
+    notes : list of str
+        What had to be assumed.
+    window_ns : tuple of two int, optional
+        The window, where the log itself tells it.
+    capacity : int, optional
+        Number of the machine's nodes, where the log tells it.
+    nodes : tuple of str, optional
+        All nodes of the machine, idle ones too, where the log lists them.
+    unchanged_ns : ndarray of int64, optional
+        Instants at which the log was written and nothing changed, where it is a trace of such.
+    last_changes : mapping of str to bool
+        Nodes that the log says to come (True) or go in the very instant in which it ends.
+    is_exact : bool
+        Whether the log tells when nodes were idle, so that no gap is what jobs leave for clean-up.
+    placement : str, optional
+        Why nodes' names are made up, if they are.
+    """
+
+    settings: ImportSettings
+    clock: Clock
+    tally: Tally
+    book: BusyBook = field(default_factory=BusyBook)
+    demand: DemandBook = field(default_factory=DemandBook)
+    notes: list[str] = field(default_factory=list)
+    window_ns: tuple[int, int] | None = None
+    capacity: int | None = None
+    nodes: tuple[str, ...] | None = None
+    unchanged_ns: NDArray[np.int64] | None = None
+    last_changes: Mapping[str, bool] = field(default_factory=dict)
+    is_exact: bool = False
+    placement: str | None = None
+
+    @classmethod
+    def begun(cls, settings: ImportSettings) -> Reading:
+        """Nothing read yet.
+
+        Raises
+        ------
+        SettingsError
+            If the zone is not known.
+        """
+        return cls(settings, Clock(settings.zone), Tally.begun(settings.max_bad))
+
+    def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
+        """Take a trace of what was there, in the place of records: a node is away whenever the trace lacks it.
+
+        Parameters
+        ----------
+        log : NodeLog
+            Idle is there. Before it no node is there, after it each is where it was last.
+        names : sequence of str
+            Of the log's nodes, in order, and of others that were never there.
+        records : int
+            Rows of the trace.
+        """
+        self.tally.records += records
+        away_ns = [OPEN_START_NS] * len(names)
+        changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
+        for time_ns, node, is_there in changes:
+            if is_there:
+                self.book.add_node(names[node], away_ns[node], time_ns, Kind.AWAY)
+            away_ns[node] = OPEN_END_NS if is_there else time_ns
+        for name, since_ns in zip(names, away_ns, strict=True):
+            self.book.add_node(name, since_ns, OPEN_END_NS, Kind.AWAY)
+        self.window_ns = (log.start_ns, log.end_ns)
+        self.unchanged_ns = log.unchanged_ns
+        self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
+        self.is_exact = True
+
+    def refuse(self, reason: str, block: Block, at: int, detail: str) -> None:
+        """Count the record in line `at` of a block as unusable; the last of a file may have been cut off."""
+        cut_off = block.cut_off and at == len(block.lines) - 1
+        self.tally.refuse(CUT_OFF if cut_off else reason, block.path, block.first + at, detail)
+
+    def refuse_row(self, reason: str, row: Row, detail: str) -> None:
+        """Count a row of a table as unusable."""
+        self.tally.refuse(CUT_OFF if row.is_cut_off else reason, row.path, row.line, detail)
+
+    def note(self, text: str) -> None:
+        """Note once what had to be assumed."""
+        text = legible(text)
+        if text not in self.notes:
+            self.notes.append(text)
+
+    @property
+    def min_gap_s(self) -> float:
+        """Shorter gaps between two busy intervals are clean-up."""
+        given = self.settings.min_gap_s
+        return (0.0 if self.is_exact else _CLEAN_UP_S) if given is None else given
+
+    def origin_ns(self) -> int:
+        """The instant that a log's relative times count from: the window's start, else 1970."""
+        if self.settings.start is not None:
+            return self.clock.instant_ns(self.settings.start)
+        self.note("the log's times are relative, and no --start tells to what: they count from 1970-01-01.")
+        return 0
+
+
+class Importer(Protocol):
+    """Reads one format.
+
+    Attributes
+    ----------
+    name : str
+        What users call it.
+    needs_window : bool
+        Whether such logs tell nothing of the time they cover.
+    is_availability : bool
+        Whether a node is idle whenever the log says that it is there.
+    """
+
+    name: ClassVar[str]
+    needs_window: ClassVar[bool]
+    is_availability: ClassVar[bool]
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Whether a log that begins with these lines is of this format."""
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files, in order, into `reading`.
+
+        Raises
+        ------
+        LogError
+            If they are not of this format, or too much of them is unusable.
+        SettingsError
+            If a setting is missing.
+        """

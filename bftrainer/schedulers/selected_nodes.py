@@ -1,0 +1,192 @@
+"""Which nodes a node log is about: the inventory, what the scheduler's log names, and what the user wants of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
+from bftrainer.nodelogs.inventory import Inventory, in_order, listed, partition_names, read_inventory
+from bftrainer.schedulers.busy_book import BusyRecords
+from bftrainer.schedulers.log_tables import whole_number
+from bftrainer.schedulers.reading import Reading
+
+__all__ = [
+    "SEEN",
+    "Offered",
+    "anonymous",
+    "counted_nodes",
+    "excluded_names",
+    "node_number",
+    "offered_nodes",
+    "places",
+]
+
+SEEN = "seen"
+_MOST_PARTITIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The nodes of a node log.
+
+    Parameters
+    ----------
+    names : tuple of str
+    seen : int
+        Those of them that the scheduler's log names.
+    unseen : int
+        Nodes of the inventory that it does not name, offered or not.
+    unseen_are : {"absent", "idle"}
+        What they are taken for.
+    outside : tuple of str
+        Nodes that it names and the inventory does not.
+    partitions : mapping of str to tuple of str
+        Nodes by partition, of those offered; empty if nothing tells.
+    """
+
+    names: tuple[str, ...]
+    seen: int
+    unseen: int = 0
+    unseen_are: str = "absent"
+    outside: tuple[str, ...] = ()
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def offered_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> Offered:
+    """Nodes of a log that names them.
+
+    Parameters
+    ----------
+    records : BusyRecords
+    seen : int
+        As many of its names come from the scheduler's log, the rest from downtimes alone.
+    reading : Reading
+        Its settings, and the nodes that the log may list; told what was assumed.
+    is_availability : bool
+        Whether the log names all nodes there are, as traces of availability do.
+
+    Raises
+    ------
+    LogError
+        If no node is left.
+    SettingsError
+        If a partition is not known.
+    """
+    settings, in_log = reading.settings, records.names[:seen]
+    inventory, unseen_are = _inventory(in_log, reading, is_availability=is_availability)
+    known, found = set(inventory.names), set(in_log)
+    outside = tuple(name for name in in_order(in_log) if name not in known)
+    if in_log and len(outside) == len(in_log):
+        raise LogError(
+            f"Expected an inventory with nodes of the log ({listed(in_order(in_log))}), got others "
+            f"({listed(inventory.names)})."
+        )
+    strange = [name for name in records.names[seen:] if name not in known]
+    if strange:
+        reading.note(
+            f"{len(strange):,} nodes that downtimes or reservations alone name are left out: "
+            f"{listed(in_order(strange))}."
+        )
+    unseen = [name for name in inventory.names if name not in found]
+    absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
+    if absent and unseen_are == "idle":
+        reading.note(f"{len(absent):,} of the nodes that the log never names were out of service, and are left out.")
+    partitions = inventory.partitions or records.partition_nodes(_MOST_PARTITIONS)
+    chosen = [name for name in inventory.names if name not in absent]
+    if settings.partitions:
+        wanted = partition_names(settings.partitions, partitions)
+        if not inventory.partitions:
+            reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
+        chosen = [name for name in chosen if name in wanted]
+    excluded = excluded_names(settings.exclude_nodes)
+    names = tuple(name for name in chosen if name not in excluded)
+    if not names:
+        raise LogError("Expected nodes to be left after --partition and --exclude-nodes, got none.")
+    kept = set(names)
+    within = {name: tuple(node for node in some if node in kept) for name, some in sorted(partitions.items())}
+    return Offered(
+        names=names,
+        seen=sum(name in found for name in names),
+        unseen=len(unseen),
+        unseen_are=unseen_are,
+        outside=outside,
+        partitions={name: some for name, some in within.items() if some},
+    )
+
+
+def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool) -> tuple[Inventory, str]:
+    """The machine's nodes, and what those are that the log does not name."""
+    settings = reading.settings
+    if reading.nodes is not None and settings.nodes is None:
+        # The log lists its nodes: those that it does not name again were idle.
+        return Inventory(reading.nodes), "idle"
+    if settings.nodes in (None, SEEN) or (is_availability and node_number(settings.nodes) is not None):
+        if settings.nodes is None and not is_availability:
+            reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
+        return Inventory(in_order(in_log)), settings.unseen
+    return read_inventory(str(settings.nodes)), settings.unseen
+
+
+def counted_nodes(nodes: str | None, told: int | None) -> Offered:
+    """Nodes of a log that only counts them: named by `nodes`, as many as it says, or as many as the log tells.
+
+    Raises
+    ------
+    SettingsError
+        If nothing tells how many there are.
+    LogError
+        If the inventory is malformed.
+    """
+    if nodes in (None, SEEN):
+        if told is None:
+            raise SettingsError("Expected --nodes with the number of nodes, or their names: the log does not tell.")
+        names = anonymous(told)
+    elif (number := node_number(nodes)) is not None:
+        names = anonymous(number)
+    else:
+        names = read_inventory(str(nodes)).names
+    return Offered(names=names, seen=0)
+
+
+def node_number(nodes: str | None) -> int | None:
+    """How many nodes `--nodes` says there are; None if it names them, or is not given."""
+    return None if nodes is None else whole_number(nodes)
+
+
+def anonymous(count: int) -> tuple[str, ...]:
+    """Names for nodes that have none: n0001 and so on.
+
+    Raises
+    ------
+    LogError
+        If there are none, or more than any machine has.
+    """
+    if not 1 <= count <= MOST_NODES:
+        raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {count:,}.")
+    width = max(4, len(str(count)))
+    return tuple(f"n{number:0{width}}" for number in range(1, count + 1))
+
+
+def excluded_names(hostlist: str | None) -> frozenset[str]:
+    """Nodes of `--exclude-nodes`.
+
+    Raises
+    ------
+    HostlistError
+        If it is no hostlist.
+    """
+    try:
+        return frozenset(expanded(hostlist)) if hostlist else frozenset()
+    except HostlistError as fault:
+        raise HostlistError(f"--exclude-nodes: {fault}") from None
+
+
+def places(names: Sequence[str], offered: Sequence[str]) -> NDArray[np.int32]:
+    """Index of each name among those offered, -1 if it is not."""
+    index = {name: at for at, name in enumerate(offered)}
+    return np.array([index.get(name, -1) for name in names], dtype=np.int32)

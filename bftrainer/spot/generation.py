@@ -1,0 +1,318 @@
+"""Generate traces: from options, or after another trace, to a log and its files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.errors import SettingsError, UnusedOptionsError
+from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
+from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.count_csv import write_changes
+from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
+from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
+from bftrainer.spot.generate import Generated, generate_holes, generate_minutes
+from bftrainer.spot.holes import DailyCycle
+from bftrainer.spot.minute_model import MinuteModel, SizeModel
+from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, SupercomputerModel
+
+__all__ = [
+    "GenerationConfig",
+    "HoleOptions",
+    "MinuteOptions",
+    "generate_trace",
+    "minute_setup",
+    "sibling",
+    "write_pair",
+]
+
+ModelName = Literal["minutes", "supercomputer"]
+MAX_DAYS = 36_525.0
+INITIAL_NODES, MAX_NODES = 32, 64
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteOptions:
+    """Options of the minute model; None is its default, or what the trace that it is fitted to has.
+
+    Parameters
+    ----------
+    preemption_scale, addition_scale : float, optional
+        Factors of the two chances.
+    initial_nodes, max_nodes : int, optional
+        Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
+    exact_mean : bool, optional
+        Whether sizes come out with the means asked for.
+    preemption_chance, addition_chance : float, optional
+        Of a minute that sees one, before the factors.
+    preemption_mean, preemption_std, addition_mean, addition_std : float, optional
+        Of the normal distributions that sizes of preemptions, and of regular additions, are drawn from.
+    big_addition_share : float, optional
+        Share of additions that are big ones.
+    """
+
+    preemption_chance: float | None = None
+    preemption_mean: float | None = None
+    preemption_std: float | None = None
+    addition_chance: float | None = None
+    addition_mean: float | None = None
+    addition_std: float | None = None
+    big_addition_share: float | None = None
+    preemption_scale: float | None = None
+    addition_scale: float | None = None
+    initial_nodes: int | None = None
+    max_nodes: int | None = None
+    exact_mean: bool | None = None
+
+    def changed(self, model: MinuteModel) -> MinuteModel:
+        """The model with the chances and sizes that were asked for, at the levels that were.
+
+        Raises
+        ------
+        SettingsError
+            If one of them is out of range.
+        """
+
+        def size(name: str, of_model: SizeModel) -> SizeModel:
+            """Mean and deviation as given, else those of the model."""
+            given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
+            return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
+
+        made = replace(
+            model,
+            preemption=size("preemption", model.preemption),
+            addition=size("addition", model.addition),
+            preemption_chance=_first(self.preemption_chance, model.preemption_chance),
+            addition_chance=_first(self.addition_chance, model.addition_chance),
+            big_addition_share=_first(self.big_addition_share, model.big_addition_share),
+        )
+        return made.scaled(_first(self.preemption_scale, 1.0), _first(self.addition_scale, 1.0))
+
+
+def _first(given: float | None, default: float) -> float:
+    return default if given is None else given
+
+
+@dataclass(frozen=True, slots=True)
+class HoleOptions:
+    """Options of the supercomputer model; None is its default, or what the log that it is fitted to has.
+
+    Parameters
+    ----------
+    nodes : int, optional
+        Holes of another machine grow or shrink with it.
+    idle_share : float, optional
+    fragment_mean_s, fragment_median_s : float, optional
+        Both, for log-normal lengths of fragments.
+    hole_mean, hole_median : float, optional
+        Both, for log-normal sizes of holes, in nodes.
+    daily_amplitude, peak_hour : float, optional
+        Of the daily cycle: how much more than on average happens at its peak, 0 to 1, and when that is (UTC).
+    drains_per_day : float, optional
+        Large holes come in so many drains; the daily cycle is left out then.
+    """
+
+    nodes: int | None = None
+    idle_share: float | None = None
+    fragment_mean_s: float | None = None
+    fragment_median_s: float | None = None
+    hole_mean: float | None = None
+    hole_median: float | None = None
+    daily_amplitude: float | None = None
+    peak_hour: float | None = None
+    drains_per_day: float | None = None
+
+    def __post_init__(self) -> None:
+        for one, other in (("fragment_mean_s", "fragment_median_s"), ("hole_mean", "hole_median")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                raise SettingsError(f"Expected both {one} and {other}, or neither.")
+        if self.daily_amplitude is not None and not 0 <= self.daily_amplitude < 1:
+            raise SettingsError(f"Expected 0 <= daily_amplitude < 1, got {self.daily_amplitude}.")
+        if self.peak_hour is not None and not 0 <= self.peak_hour < 24:
+            raise SettingsError(f"Expected 0 <= peak_hour < 24, got {self.peak_hour}.")
+        if self.drains_per_day is not None and (self.daily_amplitude is not None or self.peak_hour is not None):
+            raise SettingsError("Expected drains or a daily cycle, got both.")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationConfig:
+    """What a trace is generated from.
+
+    Parameters
+    ----------
+    days : float
+        Length, over 0.
+    seed : int
+    model : {"minutes", "supercomputer"}, optional
+        By default that which suits `like`: minutes for spot and count traces, else supercomputer.
+    like : Path, optional
+        A trace that the model is fitted to.
+    start_ns : int
+        Start of the window, nanoseconds since the Unix epoch.
+    minutes : MinuteOptions
+    holes : HoleOptions
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range.
+    """
+
+    days: float
+    seed: int = 0
+    model: ModelName | None = None
+    like: Path | None = None
+    start_ns: int = 0
+    minutes: MinuteOptions = field(default_factory=MinuteOptions)
+    holes: HoleOptions = field(default_factory=HoleOptions)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.days <= MAX_DAYS:
+            raise SettingsError(f"Expected 0 < days <= {MAX_DAYS:.0f}, got {self.days}.")
+        if self.start_ns + round(self.days * 86_400) * NS_PER_S > np.iinfo(np.int64).max:
+            raise SettingsError(f"Expected a window that ends before the year 2262, got one of {self.days} days.")
+        if self.seed < 0:
+            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
+
+
+def generate_trace(config: GenerationConfig, warn: Callable[[str], None] = lambda _: None) -> Generated:
+    """Generate a trace; the same configuration gives the same one.
+
+    Raises
+    ------
+    InputError
+        If a setting is out of range, or belongs to the other model, or the trace to be like cannot be used.
+    """
+    like = None if config.like is None else read_availability(config.like, warn)
+    name = config.model
+    if name is None:
+        name = "minutes" if like is not None and like.kind != "nodes" else "supercomputer"
+    _check_options(name, config)
+    rng = np.random.default_rng(config.seed)
+    provenance = {"source": "bftrainer trace generate", "model": name, "seed": config.seed}
+    if name == "minutes":
+        minutes = max(1, round(config.days * 1440))
+        model, bounds = minute_setup(config.minutes, like, config.like)
+        exact = bool(config.minutes.exact_mean)
+        return generate_minutes(model, rng, minutes, config.start_ns, bounds, provenance, exact)
+    end_ns = config.start_ns + max(1, round(config.days * 86_400)) * NS_PER_S
+    return generate_holes(_machine(config.holes, like, config.like), rng, (config.start_ns, end_ns), provenance)
+
+
+def _check_options(name: ModelName, config: GenerationConfig) -> None:
+    other, options = ("supercomputer", config.holes) if name == "minutes" else ("minutes", config.minutes)
+    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    if given:
+        raise UnusedOptionsError(dict.fromkeys(map(_option, given), f"of the model {other} alone"))
+
+
+def _option(field_name: str) -> str:
+    """What the option of a field is called, which leaves the unit to its help."""
+    return "--" + field_name.removesuffix("_s").removesuffix("_per_day").replace("_", "-")
+
+
+@contextmanager
+def _fitting(path: Path | None) -> Iterator[None]:
+    """Name the trace that cannot be fitted."""
+    try:
+        yield
+    except SettingsError as fault:
+        raise SettingsError(f"{path}: {fault}" if path else str(fault)) from None
+
+
+def minute_setup(
+    options: MinuteOptions, like: AvailabilityTrace | None, path: Path | None = None
+) -> tuple[MinuteModel, tuple[int, int]]:
+    """The minute model at the levels asked for, and nodes at the start and at most.
+
+    Parameters
+    ----------
+    options : MinuteOptions
+    like : AvailabilityTrace or None
+        A trace to fit.
+    path : Path, optional
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    SettingsError
+        If an option is out of range, or the trace cannot be fitted.
+    """
+    model, initial, most = MinuteModel(), INITIAL_NODES, MAX_NODES
+    if like is not None:
+        figures = trace_statistics(like).figures
+        with _fitting(path):
+            model = MinuteModel.fitted(figures)
+        initial, most = round(figures["mean_nodes"] or 0), max(1, figures["max_nodes"])
+    if options.max_nodes is not None:
+        most = options.max_nodes
+        initial = min(initial, most)
+    if options.initial_nodes is not None:
+        initial = options.initial_nodes
+    if not 1 <= most <= MOST_NODES:
+        raise SettingsError(f"Expected 1 <= max_nodes <= {MOST_NODES:,}, got {most:,}.")
+    return options.changed(model), (initial, most)
+
+
+def _fitted_machine(like: AvailabilityTrace, path: Path | None) -> SupercomputerModel:
+    with _fitting(path):
+        if like.log is None:
+            raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
+        return SupercomputerModel.fitted(like.log)
+
+
+def _machine(options: HoleOptions, like: AvailabilityTrace | None, path: Path | None) -> SupercomputerModel:
+    """The supercomputer model with the options asked for."""
+    base = SupercomputerModel() if like is None else _fitted_machine(like, path)
+    nodes = base.nodes if options.nodes is None else options.nodes
+    fragment_s = base.fragment_s
+    if options.fragment_mean_s is not None and options.fragment_median_s is not None:
+        fragment_s = LogNormal.of(options.fragment_mean_s, options.fragment_median_s)
+    sizes: Distribution = SUMMIT_HOLES
+    cycle = SUMMIT_CYCLE
+    if isinstance(base.arrivals, EvenArrivals):
+        sizes, cycle = base.arrivals.sizes, base.arrivals.cycle
+    if options.hole_mean is not None and options.hole_median is not None:
+        if options.hole_median < 1:
+            raise SettingsError(f"Expected a median hole of at least 1 node, got {options.hole_median}.")
+        sizes = LogNormal.of(options.hole_mean, options.hole_median)
+    elif isinstance(sizes, Quantiles) and nodes != base.nodes:
+        sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / base.nodes) for size in sizes.value))
+    if options.daily_amplitude is not None or options.peak_hour is not None:
+        amplitude, peak = cycle.harmonic()
+        amplitude = amplitude if options.daily_amplitude is None else options.daily_amplitude
+        cycle = DailyCycle.cosine(amplitude, peak if options.peak_hour is None else options.peak_hour)
+    share = base.idle_share if options.idle_share is None else options.idle_share
+    made = replace(base, nodes=nodes, idle_share=share, fragment_s=fragment_s, arrivals=EvenArrivals(sizes, cycle))
+    if options.drains_per_day is not None:
+        most = max(1, math.ceil(0.6 * nodes))
+        made = replace(made, arrivals=DrainArrivals(sizes, most, drains_per_day=options.drains_per_day))
+    return made
+
+
+def sibling(path: Path, what: str) -> Path:
+    """A file beside the log at `path`: `synth.parquet` has `synth-spot.csv`."""
+    stem = path.name.removesuffix(".gz")
+    return path.with_name(f"{Path(stem).stem}-{what}.csv")
+
+
+def write_pair(path: Path, log: NodeLog) -> tuple[Path, Path]:
+    """Write the pair `dt,preemptions` and `dt,additions` beside the log at `path`; where it lies.
+
+    Raises
+    ------
+    OutputError
+        If they cannot be written.
+    """
+    places = sibling(path, "preemptions"), sibling(path, "additions")
+    write_changes(places[0], ChangeTrace.of(log, joins=False), "preemptions")
+    write_changes(places[1], ChangeTrace.of(log, joins=True), "additions")
+    return places

@@ -1,0 +1,187 @@
+"""Training on preemptible nodes over levels of preemption and addition, many times each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import SettingsError
+from bftrainer.parallel import in_order, usable_processors
+from bftrainer.report.intervals import estimate
+from bftrainer.spot.accounts import TIME_ACCOUNTS, run_figures
+from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
+from bftrainer.spot.cost import Prices
+from bftrainer.spot.minute_model import MinuteModel
+from bftrainer.spot.run import SCHEMA, settings_summary, write_summary
+
+__all__ = ["SWEPT", "SpotSweep", "SweepResult", "sweep_spot", "write_sweep"]
+
+SWEPT = (
+    *("iterations_done", "iterations_per_hour", "iterations_lost", *TIME_ACCOUNTS, "reconfigurations", "preemptions"),
+    *("mean_nodes", "mean_world_size", "samples_per_s", "cost", "iterations_per_currency", "value_against_on_demand"),
+)
+"""Figures of a run whose means a sweep gives."""
+_MOST_DAYS = 6940.0
+_MOST_REPEATS = 1_000_000
+_FEW = 4
+"""Runs that are not worth starting processes for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpotSweep:
+    """What is swept.
+
+    Parameters
+    ----------
+    model : MinuteModel
+        Preemptions and additions at level 1.
+    settings : CheckpointedTraining
+    preemption_scales, addition_scales : tuple of float
+        Levels: factors of the chances; every pair of them is simulated.
+    days : float
+        Length of a trace.
+    repeats : int
+        Traces of each pair of levels.
+    seed : int
+        Repeat number r has the same random numbers at all levels, so that levels are compared on like traces.
+    bounds : tuple of int
+        Nodes at the start, and at any time at most.
+    prices : Prices, optional
+
+    Raises
+    ------
+    SettingsError
+        If there is no level, day or repeat, or a level makes a chance larger than 1.
+    """
+
+    model: MinuteModel
+    settings: CheckpointedTraining
+    preemption_scales: tuple[float, ...] = (1.0,)
+    addition_scales: tuple[float, ...] = (1.0,)
+    days: float = 1.0
+    repeats: int = 10
+    seed: int = 0
+    bounds: tuple[int, int] = (32, 64)
+    prices: Prices | None = None
+
+    def __post_init__(self) -> None:
+        if not self.preemption_scales or not self.addition_scales:
+            raise SettingsError("Expected at least one level of preemption and of addition, got none.")
+        for preemption, addition in self.levels:
+            self.model.scaled(preemption, addition)
+        if not 0 < self.days <= _MOST_DAYS or round(self.days * 1440) < 1:
+            raise SettingsError(f"Expected days from one minute to 19 years, got {self.days}.")
+        if not 1 <= self.repeats <= _MOST_REPEATS:
+            raise SettingsError(f"Expected 1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}.")
+        if self.seed < 0:
+            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
+        if not 0 <= self.bounds[0] <= self.bounds[1]:
+            raise SettingsError(
+                f"Expected 0 <= initial nodes <= most nodes, got {self.bounds[0]} and {self.bounds[1]}."
+            )
+
+    @property
+    def levels(self) -> list[tuple[float, float]]:
+        """Pairs of levels, in order."""
+        return list(product(self.preemption_scales, self.addition_scales))
+
+    def run(self, point: tuple[tuple[float, float], int]) -> dict[str, Any]:
+        """Figures of one repeat at one pair of levels."""
+        levels, repeat = point
+        rng = np.random.default_rng([self.seed, repeat])
+        model = self.model.scaled(*levels)
+        log = model.generate(rng, model.draw(rng, round(self.days * 1440)), 0, *self.bounds)
+        return run_figures(simulate(log, self.settings), self.settings, self.prices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SweepResult:
+    """Means over the repeats.
+
+    Parameters
+    ----------
+    sweep : SpotSweep
+    rows : tuple of dict
+        One per pair of levels: `preemption_scale`, `addition_scale`, `repeats`, and per swept figure its mean and, as
+        `NAME_ci95`, half the width of its 95 % confidence interval; None where the runs have no such figure, or one
+        repeat tells no width.
+    """
+
+    sweep: SpotSweep
+    rows: tuple[Mapping[str, Any], ...]
+
+    def summary(self) -> dict[str, Any]:
+        """All of it, JSON-ready."""
+        sweep = self.sweep
+        model = {
+            name: getattr(sweep.model, name) for name in ("preemption_chance", "addition_chance", "big_addition_share")
+        }
+        for name in ("preemption", "addition"):
+            size = getattr(sweep.model, name)
+            model |= {f"{name}_mean": size.mean, f"{name}_std": size.std}
+        return {
+            "schema": SCHEMA,
+            "settings": settings_summary(sweep.settings, sweep.prices),
+            "model": model,
+            "days": sweep.days,
+            "repeats": sweep.repeats,
+            "seed": sweep.seed,
+            "initial_nodes": sweep.bounds[0],
+            "max_nodes": sweep.bounds[1],
+            "levels": [dict(row) for row in self.rows],
+        }
+
+
+def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SweepResult:
+    """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
+
+    Parameters
+    ----------
+    sweep : SpotSweep
+    jobs : int, optional
+        Processes; by default as many as there are processors to be used.
+
+    Raises
+    ------
+    SettingsError
+        If `jobs` is below 1.
+    """
+    usable = usable_processors() if jobs is None else jobs
+    if usable < 1:
+        raise SettingsError(f"Expected jobs >= 1, got {usable}.")
+    points = list(product(sweep.levels, range(sweep.repeats)))
+    chunk = max(1, len(points) // (4 * usable))
+    found = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
+    each = [found[at : at + sweep.repeats] for at in range(0, len(found), sweep.repeats)]
+    return SweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
+
+
+def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"preemption_scale": levels[0], "addition_scale": levels[1], "repeats": len(runs)}
+    for name in SWEPT:
+        values = [run[name] for run in runs if run[name] is not None]
+        found = estimate(values) if values else None
+        row[name] = found and found.mean
+        row[f"{name}_ci95"] = found and found.half_width
+    return row
+
+
+def write_sweep(result: SweepResult, directory: Path) -> None:
+    """Write sweep.csv, a row per pair of levels, and summary.json.
+
+    Raises
+    ------
+    OSError
+        If they cannot be written.
+    """
+    with (directory / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(result.rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(result.rows)
+    write_summary(result.summary(), directory)

@@ -1,0 +1,275 @@
+"""Task sets as a pair of pickled DataFrames: bounds and scalability, sharing the task names as index."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import InvalidTaskError, OutputError
+from bftrainer.files.opening import one_line, open_pickle
+from bftrainer.files.writing import replacing
+from bftrainer.legacy.frame import Frame, label_texts, plain, read_pickled_frame, shortened
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, located
+
+__all__ = ["read_legacy_tasks", "read_scalability", "scalability_path", "write_legacy_tasks"]
+
+_BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
+_SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
+# What the names of the two files say, in the cases in which people write them.
+_PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
+_FEW = 3
+
+
+def read_legacy_tasks(
+    bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None
+) -> TaskSet:
+    """Read pickled bounds, and the scalability that goes with them.
+
+    Parameters
+    ----------
+    bounds_path : Path
+        Columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub.
+    scaling_path : Path, optional
+        Columns Ns, Ps, Os, Tsub; without it, the file named like the bounds with `JNPs` for `Jbnd`, if there is one: in
+        the same case, else in any.
+    scaling : ScalingModel, optional
+        For want of both; linear at 1 work/s and node if None.
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming file and task; or the files, if several may hold the scalability.
+    UnsafePickleError
+        If a pickle asks for more than pandas and numpy data.
+    """
+    frame = _frame(bounds_path, _BOUNDS)
+    drafts = _drafts(bounds_path, frame)
+    notes: tuple[str, ...] = ()
+    if scaling_path is None:
+        scaling_path = _beside(bounds_path)
+        if scaling_path is not None:
+            notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
+    if scaling_path is None:
+        return finished(bounds_path, drafts, None, scaling)
+    names = [draft.fields["name"] for draft in drafts]
+    curves, submissions = read_scalability(scaling_path, names, bounds_path)
+    other = sum(draft.fields["submit_ns"] != submissions[draft.fields["name"]] for draft in drafts)
+    if other:
+        notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
+    tasks = finished(bounds_path, drafts, curves, scaling)
+    return replace(tasks, warnings=notes, sources=(bounds_path, scaling_path))
+
+
+def scalability_path(bounds_path: Path) -> Path | None:
+    """Path of the scalability that goes with bounds, in the same case; None if the name does not say `Jbnd`."""
+    name = bounds_path.name
+    for bounds, curves in _PARTNERS.items():
+        if bounds in name:
+            return bounds_path.with_name(name.replace(bounds, curves))
+    return None
+
+
+def _beside(bounds_path: Path) -> Path | None:
+    """The file that holds the scalability of bounds: that of the same case, else the only one of any."""
+    same = scalability_path(bounds_path)
+    if same is not None and same.is_file():
+        return same
+    name = bounds_path.name
+    wanted = re.sub("jbnd", "jnps", name, flags=re.IGNORECASE).lower()
+    if wanted == name.lower():
+        return None
+    try:
+        found = sorted(path for path in bounds_path.parent.iterdir() if path.name.lower() == wanted and path.is_file())
+    except OSError as error:
+        reason = f"{bounds_path.parent} cannot be listed ({error.strerror}); name the file with -scfn."
+        raise InvalidTaskError(f"{bounds_path}: Expected to find the scalability beside it, but {reason}") from None
+    if len(found) > 1:
+        names = one_line(", ".join(path.name for path in found))
+        raise InvalidTaskError(f"{bounds_path}: Expected one scalability beside it, got {names}; name one with -scfn.")
+    return found[0] if found else None
+
+
+def read_scalability(
+    path: Path, names: Sequence[str], bounds_path: Path
+) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
+    """Curve and submission (ns since the epoch) of each task in pickled scalability.
+
+    Raises
+    ------
+    InvalidTaskError
+        If its tasks are not those called `names`, or a curve is not one.
+    """
+    frame = _frame(path, _SCALABILITY)
+    labels = _names(path, frame)
+    _check_same(path, set(labels), bounds_path, set(names))
+    columns = [_cells(frame, column) for column in _SCALABILITY]
+    made: dict[Any, ScalingCurve] = {}
+    curves, submissions = {}, {}
+    for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
+        where = f"{path}, task {one_line(name)}"
+        if name in curves:
+            raise InvalidTaskError(f"{where}: Expected unique task names, got this one twice.")
+        counts = tuple(_whole(where, "Ns", count) for count in _list(where, "Ns", nodes))
+        rates, worth = (
+            tuple(_number(where, key, value) for value in _list(where, key, values))
+            for key, values in (("Ps", throughput), ("Os", credit))
+        )
+        key = counts, rates, worth
+        if key not in made:
+            with located(where):
+                made[key] = ScalingCurve(counts, rates, None if worth == rates else worth)
+        curves[name] = made[key]
+        submissions[name] = _instant(where, submitted)
+    return curves, submissions
+
+
+def write_legacy_tasks(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+    """Write bounds, and scalability beside them.
+
+    Parameters
+    ----------
+    bounds_path : Path
+        Its name must say `Jbnd`, in capitals or not; the scalability's says `JNPs` there.
+    tasks : sequence of TaskSpec
+
+    Returns
+    -------
+    tuple of str
+        What this form could not hold, one line each.
+
+    Raises
+    ------
+    OutputError
+        If the name does not say `Jbnd`, or a file cannot be written.
+    InvalidTaskError
+        If a submission is not a date: this form knows no window to count seconds from.
+    """
+    import pandas as pd
+
+    beside = scalability_path(bounds_path)
+    if beside is None:
+        raise OutputError(f"{bounds_path}: Expected a name with Jbnd in it (the scalability goes to JNPs).")
+    for task in tasks:
+        if task.submit_ns is None:
+            raise InvalidTaskError(f"Expected submission by date, got {task.submit_s} s (task {task.name}).")
+    index = pd.Index([task.name for task in tasks], dtype=object)  # plain objects load in every pandas
+    submitted = np.array([task.submit_ns for task in tasks], dtype=np.int64).view("M8[ns]")
+    curves = [task.scaling for task in tasks]
+    bounds = {
+        "Tcup": [task.grow_cost_s for task in tasks],
+        "Tcdw": [task.shrink_cost_s for task in tasks],
+        "Jmin": [float(task.min_nodes) for task in tasks],
+        "Jmax": [float(task.max_nodes) for task in tasks],
+        "Pmax": [task.work for task in tasks],
+        "Tsub": submitted,
+    }
+    scalability = {
+        "Ns": [list(curve.nodes) for curve in curves],
+        "Ps": [list(curve.throughput) for curve in curves],
+        "Os": [list(curve.throughput if curve.credit is None else curve.credit) for curve in curves],
+        "Tsub": submitted,
+    }
+    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
+    with replacing(beside) as curves_file, replacing(bounds_path) as bounds_file:
+        for stream, data in ((curves_file, scalability), (bounds_file, bounds)):
+            frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
+            frame.to_pickle(stream, compression=None, protocol=4)
+            stream.flush()
+    return _lost(bounds_path, tasks)
+
+
+def _lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+    defaults = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
+    lost = [key for key, usual in defaults.items() if any(getattr(task, key) != usual for task in tasks)]
+    return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
+
+
+def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
+    with open_pickle(path, InvalidTaskError) as stream:
+        frame = read_pickled_frame(stream, str(path), InvalidTaskError)
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise InvalidTaskError(f"{path}: Expected columns {', '.join(columns)}, got none called {', '.join(missing)}.")
+    if len(set(frame.columns)) != len(frame.columns):
+        raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
+    return frame
+
+
+def _names(path: Path, frame: Frame) -> list[str]:
+    if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
+        raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
+    return list(label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError))
+
+
+def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) -> None:
+    for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
+        if only:
+            few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
+            raise InvalidTaskError(
+                f"{path}: Expected the tasks of {bounds_path}, got {len(only)} in {has} but not in {lacks} ({few})."
+            )
+
+
+def _drafts(path: Path, frame: Frame) -> list[Draft]:
+    columns = [_cells(frame, column) for column in _BOUNDS]
+    drafts = []
+    for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
+        where = f"{path}, task {one_line(name)}"
+        fields = {
+            "name": name,
+            "min_nodes": _whole(where, "Jmin", least),
+            "max_nodes": _whole(where, "Jmax", most),
+            "work": _number(where, "Pmax", work),
+            "grow_cost_s": _number(where, "Tcup", grow),
+            "shrink_cost_s": _number(where, "Tcdw", shrink),
+            "submit_ns": _instant(where, submitted),
+        }
+        drafts.append(Draft(where, fields))
+    return drafts
+
+
+def _cells(frame: Frame, name: str) -> list[Any]:
+    column = frame.column(name)
+    return [plain(cell) for cell in column] if column.dtype.kind == "O" else list(column)
+
+
+def _list(where: str, key: str, value: Any) -> list[Any]:
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return list(value.tolist())
+    if not isinstance(value, list):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shortened(value)}.")
+    return value
+
+
+def _number(where: str, key: str, value: Any) -> float:
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        number = float(value) if real else math.nan
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shortened(value)}.")
+    return number
+
+
+def _whole(where: str, key: str, value: Any) -> int:
+    number = _number(where, key, value)
+    if not number.is_integer():
+        raise InvalidTaskError(f"{where}: Expected {key} to be a whole number, got {number}.")
+    return int(number)
+
+
+def _instant(where: str, value: Any) -> int:
+    if not isinstance(value, np.datetime64) or np.isnat(value):
+        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shortened(value)}.")
+    count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
+    if abs(count) > np.iinfo(np.int64).max:
+        raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
+    return count

@@ -1,0 +1,175 @@
+"""From measured throughputs to a scaling section."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.files.csv_rows import csv_rows
+from bftrainer.files.opening import one_line
+from bftrainer.model import ScalingCurve
+from bftrainer.model.task import MOST_NODES
+from bftrainer.tasksets.toml_tasks import scaling_table, toml_text
+
+__all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
+
+_MOST_DECADES = 100
+"""From the least throughput to the largest; squares of what is farther apart overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingFit:
+    """Measured points, and the Amdahl law nearest to them.
+
+    Parameters
+    ----------
+    curve : ScalingCurve
+        The means of the measurements, 0 added.
+    rate_1 : float
+        Work per second on one node, by the law.
+    parallel_fraction : float
+        From 0 to 1.
+    residual : float
+        Root mean square of the law's relative errors at the points.
+    """
+
+    curve: ScalingCurve
+    rate_1: float
+    parallel_fraction: float
+    residual: float
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the law is none to rely on, one line each; the curve's points are as they were measured."""
+        found = []
+        counts = len(self.curve.nodes) - 1
+        if counts < 2:
+            found.append(f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed")
+        if self.residual > 1.0:
+            found.append(f"the law misses the points by {100 * self.residual:.0f} %, root mean square")
+        return tuple(found)
+
+    def toml(self) -> str:
+        """A `[task.scaling]` section with the points, and the law as a comment."""
+        law = f"# Amdahl fit: model = 'amdahl', rate_1 = {self.rate_1:.6g}, "
+        law += f"parallel_fraction = {self.parallel_fraction:.6g} (residual {100 * self.residual:.2f} %)\n"
+        law += "".join(f"# Note: {doubt}\n" for doubt in self.doubts)
+        return law + toml_text({"task": {"scaling": scaling_table(self.curve)}}).removeprefix("[task]\n\n")
+
+
+def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
+    """Measurements from a CSV file with columns `nodes` and `throughput` (work/s); a count may come often.
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming file and line.
+    """
+    path = Path(path)
+    rows = csv_rows(path, InvalidTaskError)
+    _, first = next(rows, ("", []))
+    header = [column.strip() for column in first]
+    if sorted(header) != ["nodes", "throughput"]:
+        raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}.")
+    measured = [_measurement(where, header, row) for where, row in rows]
+    if not measured:
+        raise InvalidTaskError(f"{path}: Expected at least one measurement, got none.")
+    return measured
+
+
+def _measurement(where: str, header: list[str], row: list[str]) -> tuple[int, float]:
+    if len(row) != 2:
+        raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
+    cells = dict(zip(header, row, strict=True))
+    try:
+        nodes = int(cells["nodes"])
+    except ValueError:
+        raise InvalidTaskError(f"{where}: Expected nodes to be a whole number, got {cells['nodes']!r}.") from None
+    try:
+        throughput = float(cells["throughput"])
+    except ValueError:
+        raise InvalidTaskError(f"{where}: Expected throughput to be a number, got {cells['throughput']!r}.") from None
+    try:
+        _check(nodes, throughput)
+    except InvalidTaskError as fault:
+        raise InvalidTaskError(f"{where}: {fault}") from None
+    return nodes, throughput
+
+
+def _check(nodes: int, throughput: float) -> None:
+    if not 0 <= nodes <= MOST_NODES:
+        raise InvalidTaskError(f"Expected 0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}.")
+    if not (math.isfinite(throughput) and throughput >= 0):
+        raise InvalidTaskError(f"Expected throughput to be finite and >= 0, got {throughput}.")
+    if (nodes == 0) != (throughput == 0):
+        raise InvalidTaskError(f"Expected throughput 0 on 0 nodes and only there, got {throughput} on {nodes}.")
+
+
+def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
+    """Average repeated measurements into a curve and fit Amdahl's law to it.
+
+    The law says 1 / throughput = (serial + parallel / n) / rate_1, linear in 1 / n; the squares of relative errors
+    are least, so that large and small counts weigh the same.
+
+    Parameters
+    ----------
+    measured : iterable of (int, float)
+        Node count and throughput (work/s).
+
+    Raises
+    ------
+    InvalidTaskError
+        If no measurement is on at least one node, one is out of range, or they are so far apart that no law can be
+        told.
+    """
+    by_count: dict[int, list[float]] = defaultdict(list)
+    for nodes, throughput in measured:
+        _check(nodes, throughput)
+        if nodes:
+            by_count[nodes].append(throughput)
+    if not by_count:
+        raise InvalidTaskError("Expected at least one measurement on one node or more, got none.")
+    counts = sorted(by_count)
+    means = [_mean(by_count[count]) for count in counts]
+    curve = ScalingCurve((0, *counts), (0.0, *means))
+    low, high = min(means), max(means)
+    if math.log10(high) - math.log10(low) > _MOST_DECADES:
+        raise InvalidTaskError(f"Expected throughputs that one scaling law can hold for, got {low:g} to {high:g}.")
+    # The law is the same in any unit of work: around 1 no square of a throughput is too large or too small.
+    unit = math.sqrt(low) * math.sqrt(high)
+    rates = np.array(means) / unit
+    rate_1, fraction = _amdahl(np.array(counts, dtype=np.float64), rates)
+    law = np.array([rate_1 / ((1.0 - fraction) + fraction / count) for count in counts])
+    residual = float(np.sqrt(np.mean((law / rates - 1.0) ** 2)))
+    return ScalingFit(curve, rate_1 * unit, fraction, residual)
+
+
+def _mean(values: list[float]) -> float:
+    """Mean of values; their sum may be beyond all numbers where they are not."""
+    part = 2.0**-64 if max(values) > 1e280 else 1.0
+    return math.fsum(value * part for value in values) / len(values) / part
+
+
+def _amdahl(counts: np.ndarray, rates: np.ndarray) -> tuple[float, float]:
+    """Rate on one node and parallel fraction, of the law in bounds that fits best."""
+    serial_only, parallel_only = rates, rates / counts
+    candidates = [(serial_only, 0.0), (parallel_only, 1.0)]
+    best = [(float(scale.mean()), fraction) for scale, fraction in candidates]
+    if counts.size > 1:
+        # rates * (a + b / n) = 1, least squares in a = serial / rate_1, b = parallel / rate_1
+        design = np.column_stack((rates, rates / counts))
+        (a, b), *_ = np.linalg.lstsq(design, np.ones_like(rates), rcond=None)
+        if a >= 0 and b >= 0:
+            return float(1.0 / (a + b)), float(b / (a + b))
+    return min(best, key=lambda law: _error(counts, rates, *law)) if counts.size > 1 else best[1]
+
+
+def _error(counts: np.ndarray, rates: np.ndarray, rate_1: float, fraction: float) -> float:
+    law = rate_1 / ((1.0 - fraction) + fraction / counts)
+    return float(np.mean((law / rates - 1.0) ** 2))

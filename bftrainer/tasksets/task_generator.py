@@ -1,0 +1,106 @@
+"""Task sets like the published ones: hyper-parameter optimisation, and neural architecture search."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.model import NS_PER_S, TaskSpec
+from bftrainer.tasksets.imagenet_models import IMAGENET_CURVES
+
+__all__ = ["DEFAULT_WORK", "generate_tasks"]
+
+DEFAULT_WORK = 1.3e8  # images; the published tasks do 100 epochs of 1.3 million
+_GROW_COST_S = (17.0, 19.0)
+_SHRINK_COST_S = (11.0, 13.0)
+_SUMMIT_GPUS_PER_NODE = 6
+_LAST_NS = np.iinfo(np.int64).max
+
+
+def generate_tasks(
+    scenario: Literal["hpo", "nas"],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    model: str = "shufflenet",
+    work: float = DEFAULT_WORK,
+    min_nodes: int = 1,
+    max_nodes: int = 64,
+    interval_s: float = 36.0,
+    start_ns: int | None = None,
+    user: str | None = None,
+) -> tuple[TaskSpec, ...]:
+    """Make tasks after the two scenarios of the paper.
+
+    Parameters
+    ----------
+    scenario : {"hpo", "nas"}
+        Many equal trials of one model, with one pair of costs; or the seven models mixed, each task with its own costs.
+    count : int
+    rng : numpy Generator
+        Draws costs, and which models come when (each equally often).
+    model : str
+        Of the trials (hpo only): a key of `IMAGENET_CURVES`.
+    work : float
+        Images to train on, each task.
+    min_nodes, max_nodes : int
+        Bounds of each task, at most 64 nodes.
+    interval_s : float
+        Between submissions.
+    start_ns : int, optional
+        First submission, nanoseconds since the epoch; None counts seconds from the window's start.
+    user : str, optional
+
+    Raises
+    ------
+    SettingsError
+        If the scenario or model is unknown, or a number is out of range.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 5.
+    """
+    _check_schedule(count, interval_s, start_ns)
+    models, group = _models(scenario, count, rng, model)
+    draws = 1 if scenario == "hpo" else count
+    grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
+    alike = partial(TaskSpec, min_nodes=min_nodes, max_nodes=max_nodes, work=work, group=group, user=user)
+    return tuple(
+        alike(
+            name=f"J{i:05d}-{models[i]}",
+            scaling=IMAGENET_CURVES[models[i]],
+            grow_cost_s=float(grow[i]),
+            shrink_cost_s=float(shrink[i]),
+            submit_s=i * interval_s if start_ns is None else 0.0,
+            submit_ns=None if start_ns is None else start_ns + round(i * interval_s * NS_PER_S),
+            gpus_per_node=_SUMMIT_GPUS_PER_NODE,
+        )
+        for i in range(count)
+    )
+
+
+def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None:
+    """Refuse what makes no submissions, or some that no instant can name."""
+    if count < 1:
+        raise SettingsError(f"Expected at least one task, got {count}.")
+    if not 0 <= interval_s < math.inf:
+        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
+    if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
+        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
+
+
+def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
+    """Model of each task, and the name of their group."""
+    known = list(IMAGENET_CURVES)
+    if scenario == "hpo":
+        if model not in known:
+            raise SettingsError(f"Unknown model {model!r}.{suggestion(model, known)}")
+        return [model] * count, f"hpo-{model}"
+    if scenario == "nas":
+        order = np.resize(np.arange(len(known)), count)
+        return [known[index] for index in rng.permutation(order)], "nas"
+    raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")

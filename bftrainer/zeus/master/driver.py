@@ -1,0 +1,261 @@
+"""Make the runs of a recurring job, one after the other, and keep its journal."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from bftrainer.errors import (
+    JournalError,
+    NotConvergedError,
+    OutputError,
+    TrainingReportError,
+    TuningError,
+    TuningInputError,
+)
+from bftrainer.files.writing import leftovers
+from bftrainer.zeus.master.hardware import LIMITS, restoring_limits
+from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
+from bftrainer.zeus.master.launch import Ended, check_command, run_script
+from bftrainer.zeus.master.nvml import Gpus, found_gpus
+from bftrainer.zeus.master.observers import MasterObserver
+from bftrainer.zeus.master.plan import Plan, RunSettings
+from bftrainer.zeus.master.recurrences import Launch, Recurrences
+from bftrainer.zeus.master.report import TrainingReport, read_report
+from bftrainer.zeus.policies.history import HistoryEntry
+from bftrainer.zeus.simulation.files import write_history
+
+__all__ = ["HISTORY", "Driver", "make_run"]
+
+logger = logging.getLogger(__name__)
+
+HISTORY = "history.json"
+LULL_S = 1.0
+# What is written under a temporary name first, by the master or by scripts.
+_REPLACED = (JOURNAL, HISTORY, LIMITS, "rec*.train.json", "bs*.power.json")
+_ASKED = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+
+
+class Driver:
+    """Makes the runs that are left of a recurring job, and keeps its journal.
+
+    Parameters
+    ----------
+    logdir : Path
+        Where journal, history, reports and outputs go.
+    journal : Journal
+        Where the job stands.
+    observers : sequence of MasterObserver
+        Told of each run.
+    find : callable
+        Finds the GPUs whose power limits are restored.
+    """
+
+    def __init__(
+        self,
+        logdir: Path,
+        journal: Journal,
+        observers: Sequence[MasterObserver] = (),
+        find: Callable[[], Gpus | None] = found_gpus,
+    ) -> None:
+        # Scripts are told of it, and run elsewhere.
+        self.logdir = logdir.absolute()
+        self.journal, self.observers, self.find = journal, observers, find
+        self._resumed = False
+        self._token: str | None = None
+
+    @classmethod
+    def resumed(cls, logdir: Path, observers: Sequence[MasterObserver] = (), token: str | None = None) -> Driver:
+        """That of a job which was interrupted, as its journal has it; with the token of a server that decides.
+
+        Raises
+        ------
+        JournalError
+            If there is no journal to go on from.
+        """
+        driver = cls(logdir, read_journal(logdir, token), observers)
+        driver._resumed, driver._token = True, token
+        return driver
+
+    def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
+        """Make all runs that are left, or those of the next recurrences.
+
+        Parameters
+        ----------
+        at_most : int, optional
+            Recurrences after which to pause; `resumed` goes on from there.
+
+        Returns
+        -------
+        list of HistoryEntry
+            One entry a run, those of before included.
+
+        Raises
+        ------
+        NotConvergedError
+            If the default batch size, or any in 20 tries, does not reach the target.
+        TrainingReportError
+            If the script ends well without a report that can be booked.
+        TuningError
+            If the policy has no batch size left. These errors hold the `history` so far.
+        TuningInputError
+            If the command cannot be run.
+        JournalError
+            If another master runs the job, or has gone on with it since this one last did.
+        OutputError
+            If the journal or a log cannot be written.
+        """
+        with ExitStack() as stack:
+            # What an earlier master left may take its grace to go.
+            lock = stack.enter_context(locked(self.logdir, self.journal.settings.grace_s + 1.0))
+            self._catch_up()
+            plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
+            check_command(plan.job.command or [], Path(plan.workdir), os.environ)
+            stack.enter_context(_keeping_history(progress))
+            restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
+            if self._resumed:
+                self._tidy()
+            stack.callback(progress.decisions.close)
+            progress.decisions.begin()
+            self._tell("started", self.logdir, progress)
+            pause = math.inf if at_most is None else progress.recurrence + at_most
+            while not progress.done and progress.recurrence < pause:
+                if progress.made is None:
+                    launch = progress.next()
+                    write_journal(self.logdir, self.journal)
+                    self._tell("launching", launch, progress)
+                    bound = progress.cost_bound_j
+                    progress.made = make_run(self.logdir, plan, settings, launch, bound, self._show, (lock,))
+                    # So that a run is not made again because a server could not be told of it.
+                    write_journal(self.logdir, self.journal)
+                    restore()
+                self._book(*progress.made)
+            if progress.failure is not None:
+                raise NotConvergedError(progress.failure)
+        return progress.history
+
+    def _catch_up(self) -> None:
+        """Go on from where the job is now; another master may have gone on with it until it was locked."""
+        if self._resumed:
+            self.journal = read_journal(self.logdir, self._token)
+        elif runs_booked(self.logdir) > len(self.journal.progress.booked):
+            # The policy cannot be brought there, as it is the caller's.
+            raise JournalError(f"{self.logdir}: Expected the job as it was left, but another master has gone on.")
+
+    def _tidy(self) -> None:
+        """Mend what a master or script that was killed left: files half written, and a history behind its journal."""
+        for name in _REPLACED:
+            for left in leftovers(self.logdir, name):
+                left.unlink()
+        if self.journal.progress.booked:
+            write_history(self.logdir / HISTORY, self.journal.progress.history)
+
+    def _limited_gpus(self) -> Gpus | None:
+        """The GPUs whose power limits scripts may set."""
+        settings = self.journal.settings
+        gpus = self.find() if settings.set_power_limits else None
+        return None if gpus is None else gpus.first(settings.gpus)
+
+    def _book(self, report: TrainingReport, failure: str | None) -> None:
+        progress = self.journal.progress
+        booked = progress.book(report, failure)
+        write_journal(self.logdir, self.journal)
+        write_history(self.logdir / HISTORY, progress.history)
+        logger.debug("%s: %s", self.journal.plan.job, booked)
+        self._tell("booked", booked, progress)
+
+    def _show(self, piece: bytes) -> None:
+        self._tell("printed", piece)
+
+    def _tell(self, event: str, *what: object) -> None:
+        for observer in self.observers:
+            getattr(observer, event)(*what)
+
+
+def make_run(
+    logdir: Path,
+    plan: Plan,
+    settings: RunSettings,
+    launch: Launch,
+    cost_bound_j: float,
+    show: Callable[[bytes], None] = lambda piece: None,  # noqa: ARG005
+    held: Sequence[int] = (),
+) -> tuple[TrainingReport, str | None]:
+    """Make one run of a job's script.
+
+    Parameters
+    ----------
+    logdir : Path
+        Where its report and its output go.
+    plan, settings, launch
+        What is run.
+    cost_bound_j : float
+        Cost that it must stay below.
+    show : callable
+        Gets its output as it comes.
+    held : sequence of int
+        File descriptors that stay open until all of it is gone.
+
+    Returns
+    -------
+    report : TrainingReport
+        What it used. A failed run that did not report has the time that it took, at the highest power.
+    failure : str or None
+        Why it failed: another exit status than 0, or no end in time.
+
+    Raises
+    ------
+    TuningInputError, TrainingReportError, OutputError
+        As `Driver.drive` says.
+    """
+    job = plan.job
+    run = settings.environment(job.target_metric, logdir, launch.job_id, cost_bound_j, plan.eta_knob)
+    path = run.report_path(launch.batch_size)
+    # One of another run would be taken for this one's.
+    _remove(path)
+    ended = run_script(
+        job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
+        Path(plan.workdir),
+        settings.child_environment(run, os.environ),
+        logdir / f"{run.job_id}.train.log",
+        show,
+        settings.timeout_s,
+        settings.grace_s,
+        held,
+    )
+    if ended.failure is None:
+        return read_report(path), None
+    if not ended.timed_out and (ended.status is None or ended.status in _ASKED):
+        # Whoever ends a job's processes may be about to end this one: then the run is made again, rather than booked.
+        time.sleep(LULL_S)
+    return _of_failed(ended, path, settings), ended.failure
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be removed ({cause.strerror or cause}).") from None
+
+
+def _of_failed(ended: Ended, path: Path, settings: RunSettings) -> TrainingReport:
+    with suppress(TrainingReportError):
+        report = read_report(path)
+        return TrainingReport(report.energy_j, report.time_s, False)
+    return TrainingReport(settings.total_power_w * ended.time_s, ended.time_s, False)
+
+
+@contextmanager
+def _keeping_history(progress: Recurrences) -> Iterator[None]:
+    """Leave the runs so far with an error that ends the recurrences."""
+    try:
+        yield
+    except (TuningError, TuningInputError) as error:
+        error.history = [*progress.history]
+        raise

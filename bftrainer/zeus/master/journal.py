@@ -1,0 +1,220 @@
+"""The journal of a recurring job: all that it takes to go on, on disk before each launch and after each run.
+
+Each entry takes the place of the one before it in one step, so whenever the master is killed, the journal is whole: it
+says either that a run is to be made, which is then made again, or what it did.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError
+from bftrainer.files.documents import json_file
+from bftrainer.files.opening import one_line
+from bftrainer.files.writing import replacing
+from bftrainer.zeus.master.plan import Plan, RunSettings
+from bftrainer.zeus.master.policies import kept_policy, restored_policy
+from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
+from bftrainer.zeus.master.server_decisions import ServerDecisions
+from bftrainer.zeus.policies.job import Job
+
+__all__ = [
+    "JOURNAL",
+    "Journal",
+    "is_running",
+    "journal_document",
+    "locked",
+    "read_journal",
+    "runs_booked",
+    "write_journal",
+]
+
+JOURNAL = "master.json"
+LOCK = "lock"
+# In place of a policy's name.
+SERVER = "server"
+SCHEMA = 1
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A recurring job as its journal has it.
+
+    Parameters
+    ----------
+    plan : Plan
+    settings : RunSettings
+    progress : Recurrences
+    """
+
+    plan: Plan
+    settings: RunSettings
+    progress: Recurrences
+
+
+def journal_document(journal: Journal) -> dict[str, Any]:
+    """All state in plain values, fit for JSON."""
+    plan = asdict(journal.plan)
+    return {
+        "schema": SCHEMA,
+        # JSON knows no infinity: null is a bound that never stops a run.
+        "plan": plan
+        | {
+            "job": journal.plan.job.to_dict(),
+            "beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None,
+        },
+        "settings": asdict(journal.settings),
+        "policy": _kept(journal.progress.decisions),
+        "progress": journal.progress.to_dict(),
+    }
+
+
+def write_journal(logdir: Path, journal: Journal) -> None:
+    """Put all state on disk, in one step.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written; the one before stays.
+    """
+    document = journal_document(journal)
+    with replacing(logdir / JOURNAL) as stream:
+        stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
+        # Killing this process would not need it, but a machine may lose its power.
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_journal(logdir: Path, token: str | None = None) -> Journal:
+    """What the journal of a directory says.
+
+    Parameters
+    ----------
+    logdir : Path
+    token : str, optional
+        For a server that decides; journals don't keep it.
+
+    Raises
+    ------
+    JournalError
+        Naming file and field, if there is none, it is damaged, or the policy is one that cannot be restored.
+    """
+    path = logdir / JOURNAL
+    document = _validated(path, _document(path))
+    try:
+        plan = _plan(document["plan"])
+        settings = RunSettings(**document["settings"])
+        if document["policy"] is None:
+            raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
+        progress = Recurrences(plan, _restored(document["policy"], plan, token), settings.total_power_w)
+        progress.restore(document["progress"])
+    except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
+        raise JournalError(f"{path}: {fault}") from None
+    return Journal(plan, settings, progress)
+
+
+def runs_booked(logdir: Path) -> int:
+    """How many runs the journal of a directory has, whatever policy it keeps.
+
+    Raises
+    ------
+    JournalError
+        As for `read_journal`.
+    """
+    path = logdir / JOURNAL
+    return len(_validated(path, _document(path))["progress"]["booked"])
+
+
+@contextmanager
+def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
+    """Keep other masters out of a directory; gives a file descriptor that holds the lock as long as it is open.
+
+    Parameters
+    ----------
+    logdir : Path
+    patience_s : float
+        Time to wait for another one to end.
+
+    Raises
+    ------
+    JournalError
+        If another one is still there.
+    OutputError
+        If the directory cannot be written to.
+    """
+    try:
+        lock = os.open(logdir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as cause:
+        raise OutputError(f"{logdir / LOCK}: cannot be written ({cause.strerror or cause}).") from None
+    try:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise JournalError(f"{logdir}: Expected a job that nobody runs, but a master does.") from None
+                time.sleep(POLL_S)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def is_running(logdir: Path) -> bool:
+    """Whether a master runs the job of a directory now, or what it left is still being ended."""
+    try:
+        with (logdir / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _kept(decisions: Decisions) -> dict[str, Any] | None:
+    if isinstance(decisions, ServerDecisions):
+        return {"name": SERVER, "state": decisions.to_dict()}
+    return kept_policy(decisions.policy) if isinstance(decisions, LocalDecisions) else None
+
+
+def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
+    if kept.get("name") == SERVER:
+        return ServerDecisions.from_dict(kept.get("state", {}), token)
+    return LocalDecisions(restored_policy(kept), plan.job)
+
+
+def _document(path: Path) -> Any:
+    if path.parent.is_dir() and not path.exists():
+        raise JournalError(f"{path.parent}: Expected the logs of a recurring job, found no {path.name}.")
+    return json_file(path, JournalError)
+
+
+def _validated(path: Path, document: Any) -> dict[str, Any]:
+    from pydantic import ValidationError
+
+    from bftrainer.files.toml_tables import telling_fault
+    from bftrainer.zeus.master.schema import JournalDocument
+
+    try:
+        return JournalDocument.model_validate(document).model_dump(by_alias=True)
+    except ValidationError as fault:
+        error = telling_fault(fault)
+        place = ".".join(map(str, error["loc"])) or "the journal"
+        raise JournalError(f"{path}: {place}: {error['msg']}, got {one_line(error['input'])}.") from None
+
+
+def _plan(kept: dict[str, Any]) -> Plan:
+    beta = math.inf if kept["beta_knob"] is None else kept["beta_knob"]
+    return Plan(**kept | {"job": Job(**kept["job"]), "beta_knob": beta, "batch_sizes": tuple(kept["batch_sizes"])})

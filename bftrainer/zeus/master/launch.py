@@ -1,0 +1,238 @@
+"""Run a training script: shown live, logged, limited in time, and gone when it is over."""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.zeus.master import warden
+
+__all__ = ["Ended", "check_command", "run_script"]
+
+CHUNK = 1 << 16
+# The kernel counts what it waits in milliseconds that it holds in 32 bits: 24 days.
+LONGEST_WAIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a script ended.
+
+    Parameters
+    ----------
+    status : int or None
+        Its exit status, negative if a signal ended it; None if it never came to one.
+    timed_out : bool
+        Whether it had to be ended because its time was over.
+    time_s : float
+        Time from its start to the end of all that it started.
+    """
+
+    status: int | None
+    timed_out: bool
+    time_s: float
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong, in words; None if nothing did."""
+        if self.timed_out:
+            return f"it ran out of time after {self.time_s:.0f} s"
+        if self.status is None:
+            return "it was killed with the process that watched it"
+        if self.status:
+            return f"it ended by signal {-self.status}" if self.status < 0 else f"it exited with status {self.status}"
+        return None
+
+
+def check_command(command: Sequence[str], workdir: Path, environ: Mapping[str, str]) -> None:
+    """Refuse a command that cannot be run there.
+
+    Raises
+    ------
+    TuningInputError
+        If the directory or the program is not there.
+    """
+    if not command or not command[0]:
+        raise TuningInputError("Expected a command with a program to run, got none.")
+    if not workdir.is_dir():
+        raise TuningInputError(f"{workdir}: Expected a directory to run the command in, found none.")
+    program = command[0]
+    path = str(workdir / program) if os.sep in program else program
+    if shutil.which(path, path=environ.get("PATH", os.defpath)) is None:
+        raise TuningInputError(f"Expected a program that can be run in {workdir}, got {program!r}.")
+
+
+def run_script(
+    command: Sequence[str],
+    workdir: Path,
+    environ: Mapping[str, str],
+    log: Path,
+    show: Callable[[bytes], None],
+    timeout_s: float | None = None,
+    grace_s: float = 10.0,
+    held: Sequence[int] = (),
+) -> Ended:
+    """Run a command to its end, or to that of its time.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Program and arguments.
+    workdir : Path
+        Its directory.
+    environ : mapping of str to str
+        All of its environment.
+    log : Path
+        Gets its standard output and error, mixed as they come.
+    show : callable
+        Gets the same, piece by piece, as soon as it is there.
+    timeout_s : float, optional
+        Time after which it is ended.
+    grace_s : float
+        Time that it has to end when asked to, before it is killed.
+    held : sequence of int
+        File descriptors, such as locks, that stay open until all is gone even if this process is killed.
+
+    Raises
+    ------
+    TuningInputError
+        If the command cannot be run.
+    OutputError
+        If its output cannot be logged.
+    """
+    with ExitStack() as stack:
+        try:
+            kept = stack.enter_context(log.open("wb", buffering=0))
+        except OSError as cause:
+            raise _unwritable(log, cause) from None
+        tee = _Tee(log, kept, show)
+        watched = stack.enter_context(_Watched(command, workdir, environ, grace_s, held, tee.keep_last))
+        timed_out = not watched.follow(tee, timeout_s)
+    return watched.ended(timed_out)
+
+
+class _Tee:
+    """Takes output, logs it and shows it."""
+
+    def __init__(self, log: Path, kept: IO[bytes], show: Callable[[bytes], None]) -> None:
+        self.log, self.kept, self.show = log, kept, show
+
+    def __call__(self, piece: bytes) -> None:
+        try:
+            self.kept.write(piece)
+        except OSError as cause:
+            raise _unwritable(self.log, cause) from None
+        self.show(piece)
+
+    def keep_last(self, piece: bytes) -> None:
+        """Log what a script says when it is ended; by then there are worse things than a log that takes no more."""
+        with suppress(OSError):
+            self.kept.write(piece)
+
+
+def _unwritable(path: Path, cause: OSError) -> OutputError:
+    return OutputError(f"{path}: cannot be written ({cause.strerror or cause}).")
+
+
+class _Watched:
+    """A command that runs under a warden; at the end of the context nothing of it is left."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workdir: Path,
+        environ: Mapping[str, str],
+        grace_s: float,
+        held: Sequence[int],
+        take_last: Callable[[bytes], None],
+    ) -> None:
+        self._take_last = take_last
+        self.started_s = self.ended_s = time.monotonic()
+        lifeline, self._cord = os.pipe()
+        self._status, said = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", warden.__file__, str(lifeline), str(said), str(grace_s), *command],
+                cwd=workdir,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lifeline, said, *held),
+                # Signals from the terminal are for this process; what it started is ended by it.
+                start_new_session=True,
+            )
+        except BaseException as error:  # whatever it is, an interrupt too, the pipes are closed and it goes on
+            os.close(self._cord)
+            os.close(self._status)
+            if isinstance(error, OSError | ValueError):
+                raise TuningInputError(f"Expected a command that can be run, got {error}.") from None
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(said)
+        self._said = ""
+
+    def __enter__(self) -> _Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._cord)
+        # Stopped, it would not hear of it. It is not reaped yet, so the number is its own.
+        os.kill(self._process.pid, signal.SIGCONT)
+        # Its last words would end it by SIGPIPE if they were not read.
+        with self._process:
+            self.follow(self._take_last, None)
+        self.ended_s = time.monotonic()
+        with open(self._status, "rb") as stream:
+            self._said = stream.read().decode()
+        self._end_orphans()
+
+    def follow(self, take: Callable[[bytes], None], timeout_s: float | None) -> bool:
+        """Take all output until its end, which comes when all is gone; False if the time was over first."""
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = math.inf if timeout_s is None else self.started_s + timeout_s
+        gone = os.pidfd_open(self._process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(stream, selectors.EVENT_READ)
+                selector.register(gone, selectors.EVENT_READ)
+                while (left := deadline - time.monotonic()) > 0:
+                    ready = [key.fileobj for key, _ in selector.select(min(left, LONGEST_WAIT_S))]
+                    piece = os.read(stream.fileno(), CHUNK) if stream in ready else b""
+                    if piece:
+                        take(piece)
+                    elif ready:
+                        return True
+                return False
+        finally:
+            os.close(gone)
+
+    def ended(self, timed_out: bool) -> Ended:
+        """How the command ended, once the context has."""
+        said = dict(line.split(" ", 1) for line in self._said.splitlines())
+        if "refused" in said:
+            raise TuningInputError(f"Expected a command that can be run, got {said['refused']}.")
+        status = int(said["exited"]) if "exited" in said else None
+        # What ended in time may leave others that take theirs to go.
+        return Ended(status, timed_out and "alone" not in said, self.ended_s - self.started_s)
+
+    def _end_orphans(self) -> None:
+        """End the command if its warden was killed before it could."""
+        said = dict(line.split(" ", 1) for line in self._said.splitlines())
+        if "started" in said and "exited" not in said:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(said["started"]), signal.SIGKILL)

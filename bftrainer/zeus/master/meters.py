@@ -1,0 +1,259 @@
+"""What a training run's energy is measured with: NVML, RAPL, the ``zeus`` package, or a power model."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from bftrainer.errors import MeasurementError
+from bftrainer.extras import require_extra
+from bftrainer.zeus.master.nvml import Gpus
+
+__all__ = ["Meter", "ModelMeter", "NvmlMeter", "RaplMeter", "ZeusMeter", "open_meter", "process_times"]
+
+POWERCAP = Path("/sys/class/powercap")
+# RAPL's counters start again after some 2^32 uJ or 2^38 uJ: a minute at 70 W for the smaller ones.
+RAPL_PERIOD_S = 30.0
+# Share of its highest power that an idle machine draws.
+IDLE_SHARE = 0.5
+
+
+class Meter(Protocol):
+    """Counts energy."""
+
+    name: str
+
+    def energy_j(self) -> float:
+        """Energy since some instant that stays the same."""
+
+    def close(self) -> None:
+        """Stop counting."""
+
+
+class NvmlMeter:
+    """Energy of GPUs, as they count it themselves.
+
+    Parameters
+    ----------
+    gpus : Gpus
+
+    Raises
+    ------
+    MeasurementError
+        If one of them does not count.
+    """
+
+    name = "nvml"
+
+    def __init__(self, gpus: Gpus) -> None:
+        self._gpus = gpus
+        self.energy_j()
+
+    def energy_j(self) -> float:
+        """Energy of all GPUs since their driver was loaded."""
+        return self._gpus.energy_j()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class RaplMeter:
+    """Energy of all processor packages and their memory, as the kernel's powercap files have it.
+
+    Parameters
+    ----------
+    root : Path
+        Where the kernel shows them.
+
+    Raises
+    ------
+    MeasurementError
+        If there are none, or they cannot be read.
+
+    References
+    ----------
+    Linux kernel documentation, "Power Capping Framework", https://docs.kernel.org/power/powercap/powercap.html.
+    """
+
+    name = "rapl"
+
+    def __init__(self, root: Path = POWERCAP) -> None:
+        # Zones of the whole platform hold the packages' energy, those of cores are held by it.
+        zones = [
+            zone
+            for zone in sorted(root.glob("intel-rapl:*"))
+            if (name := (zone / "name").read_text().strip()).startswith("package") or name == "dram"
+        ]
+        if not zones:
+            raise MeasurementError(f"{root}: Expected processor packages that count energy, found none.")
+        self._zones = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
+        self._last = [self._count(path) for path, _ in self._zones]
+        self._total_uj = 0
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        # So that no counter starts again twice between two looks.
+        threading.Thread(target=self._watch, name="rapl", daemon=True).start()
+
+    def energy_j(self) -> float:
+        """Energy since this meter was made."""
+        with self._lock:
+            for index, (path, most) in enumerate(self._zones):
+                count = self._count(path)
+                passed = count - self._last[index]
+                self._total_uj += passed if passed >= 0 else passed + most
+                self._last[index] = count
+            return self._total_uj / 1e6
+
+    def close(self) -> None:
+        """Stop looking at the counters."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        # Whoever asks next hears what is wrong.
+        with suppress(MeasurementError):
+            while not self._closed.wait(RAPL_PERIOD_S):
+                self.energy_j()
+
+    @staticmethod
+    def _count(path: Path) -> int:
+        try:
+            return int(path.read_text())
+        except OSError as cause:
+            raise MeasurementError(f"{path}: Expected a counter that can be read, got {cause.strerror}.") from None
+
+
+class ZeusMeter:
+    """Energy of GPUs as the monitor of the ``zeus`` package measures it.
+
+    Parameters
+    ----------
+    monitor : ZeusMonitor, optional
+        By default a new one, of all GPUs that it finds.
+
+    Raises
+    ------
+    MeasurementError
+        If the package is not installed, or has nothing to measure.
+
+    References
+    ----------
+    https://ml.energy/zeus/measure/, "Programmatic measurement".
+    """
+
+    name = "zeus"
+    _WINDOW = "bftrainer"
+
+    def __init__(self, monitor: Any = None) -> None:
+        self._monitor = _zeus_monitor() if monitor is None else monitor
+        if not self._monitor.gpu_indices:
+            # It would measure, and find 0 J.
+            raise MeasurementError("Expected the zeus package to find a GPU, it found none.")
+        self._total_j = 0.0
+        self._begin()
+
+    def energy_j(self) -> float:
+        """Energy since this meter was made; each look ends one window and begins the next."""
+        self._total_j += self._end()
+        self._begin()
+        return self._total_j
+
+    def close(self) -> None:
+        """End the window."""
+        self._end()
+
+    def _begin(self) -> None:
+        # Whoever trains knows what to wait for, and says it to `training_run`.
+        self._monitor.begin_window(self._WINDOW, sync_execution=False)
+
+    def _end(self) -> float:
+        return float(self._monitor.end_window(self._WINDOW, sync_execution=False).total_energy)
+
+
+def process_times() -> tuple[float, float]:
+    """A clock, and the processor time that this process and its finished children have used, in seconds."""
+    times = os.times()
+    return time.monotonic(), times.user + times.system + times.children_user + times.children_system
+
+
+class ModelMeter:
+    """Energy of a machine that nothing measures: power is linear in how busy the processor cores are.
+
+    ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
+
+    Parameters
+    ----------
+    max_power_w : float
+        Power of the machine with all cores busy.
+    cores : int
+        How many it has.
+    times : callable
+        Gives a clock and the processor time used, in seconds.
+
+    References
+    ----------
+    Fan, Weber and Barroso, "Power provisioning for a warehouse-sized computer", ISCA 2007, section 4 (linear model);
+    Barroso and Hölzle, "The case for energy-proportional computing", Computer 40(12), 2007 (half the power when idle).
+    """
+
+    name = "model"
+
+    def __init__(
+        self, max_power_w: float, cores: int, times: Callable[[], tuple[float, float]] = process_times
+    ) -> None:
+        self.max_power_w, self.cores, self._times = max_power_w, cores, times
+
+    def energy_j(self) -> float:
+        """Energy since the clock's beginning."""
+        clock_s, busy_s = self._times()
+        return self.max_power_w * (IDLE_SHARE * clock_s + (1.0 - IDLE_SHARE) * busy_s / self.cores)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path = POWERCAP) -> Meter:
+    """The meter of a name.
+
+    Parameters
+    ----------
+    measure : str
+        nvml, rapl, zeus or model; auto takes the first of nvml and rapl that is there, else model.
+    total_power_w : float
+        Highest power of all that trains, for the model.
+    gpus : Gpus or None
+        Those that train.
+    root : Path
+        Where the kernel shows RAPL.
+
+    Raises
+    ------
+    MeasurementError
+        If that one is not there.
+    """
+    if measure == "nvml" or (measure == "auto" and gpus is not None):
+        if gpus is None:
+            require_extra("GPUs need", "gpu", error=MeasurementError)
+            raise MeasurementError("Expected a GPU, found none.")
+        return NvmlMeter(gpus)
+    if measure == "zeus":
+        return ZeusMeter()
+    if measure in ("rapl", "auto"):
+        try:
+            return RaplMeter(root)
+        except MeasurementError:
+            if measure == "rapl":
+                raise
+    return ModelMeter(total_power_w, os.cpu_count() or 1)
+
+
+def _zeus_monitor() -> Any:
+    require_extra("Its measurements need", "zeus", error=MeasurementError)
+    try:
+        return import_module("zeus.monitor").ZeusMonitor()
+    except Exception as error:  # its errors are many, and have no common root
+        raise MeasurementError(f"Expected the zeus package to measure, got {type(error).__name__}: {error}.") from None

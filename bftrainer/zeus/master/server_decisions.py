@@ -1,0 +1,180 @@
+"""Batch sizes from a server that other masters and training scripts ask as well."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
+from bftrainer.zeus.master.hardware import Hardware
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import Launch
+from bftrainer.zeus.master.report import TrainingReport
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.policies.policies import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.server.client import BatchSizeClient
+    from bftrainer.zeus.server.schemas import JobSpec
+
+__all__ = ["ServerDecisions", "job_spec"]
+
+logger = logging.getLogger(__name__)
+
+# As the policy has them.
+NUM_PRUNING_ROUNDS = 2
+# Answers to a report on a trial that the server has ended, or never knew.
+_GONE = (400, 404)
+
+
+def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
+    """A plan as a server takes it, under a name that says all but the seed.
+
+    Parameters
+    ----------
+    plan : Plan
+    policy : BatchSizeOptimizer
+        What the server's own is to be like.
+    hardware : Hardware
+        What runs train on.
+
+    Raises
+    ------
+    TuningInputError
+        If the policy is another one than the server's, or a value is one that servers don't take.
+    """
+    from pydantic import ValidationError
+
+    from bftrainer.files.toml_tables import fault_text, telling_fault
+    from bftrainer.zeus.server.schemas import JobSpec
+
+    if not isinstance(policy, PruningGTSBatchSizeOptimizer):
+        raise TuningInputError(f"Expected the policy zeus, which is the server's, got {policy.name}.")
+    job = plan.job
+    name = f"{job.to_logdir()}+eta{plan.eta_knob}+beta{plan.beta_knob}"
+    try:
+        return JobSpec(
+            job_id=name,
+            job_id_prefix=name,
+            batch_sizes=sorted(plan.batch_sizes),
+            default_batch_size=job.default_bs or 0,
+            eta_knob=plan.eta_knob,
+            beta_knob=plan.beta_knob if math.isfinite(plan.beta_knob) else None,
+            target_metric=job.target_metric,
+            max_epochs=job.max_epochs,
+            num_pruning_rounds=NUM_PRUNING_ROUNDS,
+            window_size=policy.window_size,
+            mab_prior_mean=policy.prior_mean,
+            mab_prior_precision=policy.prior_precision,
+            mab_num_explorations=NUM_EXPLORATION,
+            mab_seed=policy.seed,
+            max_power=hardware.total_power_w,
+            number_of_gpus=hardware.count,
+            gpu_model=hardware.model,
+        )
+    except ValidationError as fault:
+        told = fault_text(telling_fault(fault), lambda at: [])  # noqa: ARG005
+        raise TuningInputError(f"{job}: The server's jobs are narrower: {told}") from None
+
+
+class ServerDecisions:
+    """Decisions of a batch-size server.
+
+    The server hears of a run when it has ended: its cost, and whether it reached its target. A run that failed is ended
+    there without a result, so that its batch size is handed out again.
+
+    Parameters
+    ----------
+    client : BatchSizeClient
+    spec : JobSpec
+        The job.
+    owned : bool
+        Whether nobody else closes the client.
+    """
+
+    alone = False
+
+    def __init__(self, client: BatchSizeClient, spec: JobSpec, *, owned: bool = False) -> None:
+        self.client, self.spec, self._owned = client, spec, owned
+
+    def begin(self) -> None:
+        """As `Decisions` says: register the job, if it is not yet.
+
+        Raises
+        ------
+        ServerRequestError
+            If the server is not there, refuses the job, or has another one of that name.
+        """
+        self.client.register_job(self.spec)
+
+    def close(self) -> None:
+        """As `Decisions` says: close connections, unless they are another's."""
+        if self._owned:
+            self.client.close()
+
+    def choose(self) -> tuple[int, int | None]:
+        """As `Decisions` says."""
+        trial = self.client.predict(self._job_id)
+        return trial.batch_size, trial.trial_number
+
+    def lowest_cost_j(self) -> float:
+        """As `Decisions` says."""
+        lowest = self.client.job(self._job_id).min_cost
+        return math.inf if lowest is None else lowest
+
+    def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
+        """As `Decisions` says: a run counts if the server finds that it reached its target within its bound."""
+        from bftrainer.zeus.server.schemas import TrainingResult, TrialId
+
+        assert launch.trial is not None  # the server numbers them
+        trial = TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
+        target = self.spec.target_metric
+        try:
+            if failed:
+                self.client.end_trial(trial)
+                return False
+            result = TrainingResult(
+                **trial.model_dump(),
+                time=report.time_s,
+                energy=report.energy_j,
+                # What the script measured, it keeps; the server compares with the target alone.
+                metric=target if report.reached else math.nextafter(target, -math.inf),
+                current_epoch=self.spec.max_epochs,
+            )
+            return self.client.report(result).converged
+        except ServerRequestError as error:
+            if error.status not in _GONE:
+                raise
+            logger.warning("The server has ended this trial already, so it does not count: %s", error)
+            return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Server and job, fit for JSON; the token stays unsaid."""
+        return {"server_url": self.client.server_url, "spec": self.spec.model_dump()}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
+        """The decisions whose `to_dict` gave `state`.
+
+        Raises
+        ------
+        JournalError
+            If it is damaged.
+        """
+        from pydantic import ValidationError
+
+        from bftrainer.zeus.server.client import BatchSizeClient
+        from bftrainer.zeus.server.schemas import JobSpec
+
+        try:
+            spec = JobSpec.model_validate(state["spec"])
+            client = BatchSizeClient(state["server_url"], token)
+        except (ValidationError, LookupError, TypeError, AttributeError) as fault:
+            raise JournalError(f"Expected a job on a server, got something else ({fault!r}).") from None
+        return cls(client, spec, owned=True)
+
+    @property
+    def _job_id(self) -> str:
+        return self.spec.job_id or ""

@@ -1,0 +1,346 @@
+"""The master as published: a policy, a place for logs, and jobs that recur."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.zeus.master.driver import Driver, make_run
+from bftrainer.zeus.master.hardware import find_hardware
+from bftrainer.zeus.master.journal import Journal, write_journal
+from bftrainer.zeus.master.launch import check_command
+from bftrainer.zeus.master.nvml import Gpus, found_gpus
+from bftrainer.zeus.master.observers import MasterObserver
+from bftrainer.zeus.master.plan import Plan, RunSettings
+from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, Recurrences
+from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
+from bftrainer.zeus.policies.history import HistoryEntry
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.policies.job import Job
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.server.client import BatchSizeClient
+
+__all__ = ["ZeusMaster", "make_directory"]
+
+
+class ZeusMaster:
+    """Drives recurring training jobs: chooses batch sizes, launches the script, and learns from what it reports.
+
+    Parameters
+    ----------
+    batch_size_optimizer : BatchSizeOptimizer
+        The policy; it is changed.
+    log_base : str
+        Absolute path of a directory for logs; it is made if need be.
+    monitor_path : str
+        Absolute path of a monitoring program, passed on to scripts that use one.
+    seed : int
+        Seed of a job's first run; each later one has the next.
+    observer_mode : bool
+        Train at the highest power, and book what the best power limit would have taken.
+    profile_warmup_iters, profile_measure_iters : int
+        Iterations before and during the measurement of each power limit.
+    max_power_w : float, optional
+        Highest power of one GPU; by default as NVML says.
+    gpus : int, optional
+        GPUs of a run; by default those that NVML finds, else 1.
+    allow_mixed : bool
+        Whether GPUs may be of several models.
+    set_power_limits : bool
+        Let scripts set power limits.
+    measure : str
+        How scripts measure energy: auto, nvml, rapl, zeus or model.
+    timeout_s : float, optional
+        Time after which a run is ended as failed.
+    grace_s : float
+        Time that a run has to end when it is asked to.
+    observers : sequence of MasterObserver
+        Told of each run.
+    find : callable
+        Finds GPUs.
+
+    Attributes
+    ----------
+    bso : BatchSizeOptimizer
+        The policy.
+    settings : RunSettings
+        How runs are made; `max_pl`, `monitor_path`, `observer_mode`, `profile_warmup_iters` and `profile_measure_iters`
+        are of it, and none can be changed once the master is made.
+    hardware : Hardware
+        What runs train on.
+
+    Raises
+    ------
+    TuningInputError
+        If a path is relative, or a setting is not usable.
+    MeasurementError
+        If GPUs are not as asked for, or nothing says how much power one may draw.
+    OutputError
+        If `log_base` cannot be made.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4 and algorithm 1.
+    """
+
+    def __init__(
+        self,
+        batch_size_optimizer: BatchSizeOptimizer,
+        log_base: str,
+        monitor_path: str,
+        seed: int = 123456,
+        observer_mode: bool = False,
+        profile_warmup_iters: int = 10,
+        profile_measure_iters: int = 40,
+        *,
+        max_power_w: float | None = None,
+        gpus: int | None = None,
+        allow_mixed: bool = False,
+        set_power_limits: bool = False,
+        measure: str = "auto",
+        timeout_s: float | None = None,
+        grace_s: float = 10.0,
+        observers: Sequence[MasterObserver] = (),
+        find: Callable[[], Gpus | None] = found_gpus,
+    ) -> None:
+        for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
+            if not os.path.isabs(path):
+                raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
+        self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
+        self.observers, self.find = observers, find
+        self.hardware = hardware = find_hardware(max_power_w, gpus, allow_mixed=allow_mixed, find=find)
+        if set_power_limits:
+            hardware.check_limits()
+        self.settings = RunSettings(
+            monitor_path=monitor_path,
+            max_power_w=hardware.max_power_w,
+            gpus=hardware.count,
+            observer_mode=observer_mode,
+            profile_warmup_iters=profile_warmup_iters,
+            profile_measure_iters=profile_measure_iters,
+            set_power_limits=set_power_limits,
+            measure=measure,
+            timeout_s=timeout_s,
+            grace_s=grace_s,
+        )
+        make_directory(Path(self.log_base), exist_ok=True)
+
+    @property
+    def max_pl(self) -> float:
+        """Highest power of one GPU in watts."""
+        watts = float(self.settings.max_power_w)
+        return int(watts) if watts.is_integer() else watts
+
+    @property
+    def monitor_path(self) -> str:
+        """The monitoring program."""
+        return self.settings.monitor_path
+
+    @property
+    def observer_mode(self) -> bool:
+        """Whether runs train at the highest power."""
+        return self.settings.observer_mode
+
+    @property
+    def profile_warmup_iters(self) -> int:
+        """Iterations before the measurement of each power limit."""
+        return self.settings.profile_warmup_iters
+
+    @property
+    def profile_measure_iters(self) -> int:
+        """Iterations of each measurement."""
+        return self.settings.profile_measure_iters
+
+    def build_logdir(
+        self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True
+    ) -> str:
+        """Make a directory for a job's logs, named after what is run and when.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be made, or is there already and must not be.
+        """
+        path = self._logdir(job, num_recurrence, eta_knob, beta_knob)
+        try:
+            make_directory(path, exist_ok=exist_ok)
+        except FileExistsError:
+            raise OutputError(f"{path}: Expected no such directory yet.") from None
+        return str(path)
+
+    def run_job(
+        self,
+        job: Job,
+        batch_size: int,
+        learning_rate: float,
+        seed: int,
+        logdir: str,
+        rec_i: int,
+        tries: int,
+        eta_knob: float,
+        cost_ub: float,
+    ) -> tuple[float, float, bool]:
+        """Launch the job's script once.
+
+        Parameters
+        ----------
+        job : Job
+        batch_size, learning_rate, seed
+            What the command's placeholders become.
+        logdir : str
+            Where its report and its output go.
+        rec_i, tries : int
+            Number of the recurrence and of the try, from 1.
+        eta_knob : float
+            Weight of energy in costs.
+        cost_ub : float
+            Cost that the run must stay below.
+
+        Returns
+        -------
+        energy, time : float
+            Used by the run, in joules and seconds.
+        reached : bool
+            Whether it reached its target.
+
+        Raises
+        ------
+        TuningInputError
+            If the command cannot be run.
+        TrainingReportError
+            If the script ends well without a report that can be booked.
+        """
+        # Bounds and batch sizes are for recurrences; one run has been told.
+        plan = Plan(
+            job, rec_i, tuple({batch_size, job.default_bs or batch_size}), math.inf, eta_knob, seed, _workdir(job)
+        )
+        check_command(job.command or [], Path(plan.workdir), os.environ)
+        launch = Launch(rec_i, tries, batch_size, learning_rate, seed)
+        report, _ = make_run(Path(logdir).absolute(), plan, self.settings, launch, cost_ub, self._show)
+        return report.energy_j, report.time_s, report.reached
+
+    def _show(self, piece: bytes) -> None:
+        for observer in self.observers:
+            observer.printed(piece)
+
+    def run(
+        self, job: Job, num_recurrence: int, batch_sizes: Sequence[int], beta_knob: float, eta_knob: float
+    ) -> list[HistoryEntry]:
+        """Run all recurrences of a job.
+
+        Parameters
+        ----------
+        job : Job
+            With a command, a default batch size and a default learning rate.
+        num_recurrence : int
+            Times that it recurs.
+        batch_sizes : sequence of int
+            Batch sizes to choose from.
+        beta_knob : float
+            A run stops before it costs this many times the cheapest recurrence; inf: never.
+        eta_knob : float
+            Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).
+
+        Returns
+        -------
+        list of HistoryEntry
+            One entry a run; their power limits are None.
+
+        Raises
+        ------
+        TuningInputError
+            If the job lacks something, or a number is out of range; nothing is written then.
+        TuningError, OutputError
+            As for `Driver.drive`.
+        """
+        return self.start(job, num_recurrence, batch_sizes, beta_knob, eta_knob).drive()
+
+    def start(
+        self,
+        job: Job,
+        num_recurrence: int,
+        batch_sizes: Sequence[int],
+        beta_knob: float,
+        eta_knob: float,
+        client: BatchSizeClient | None = None,
+    ) -> Driver:
+        """Get ready for the recurrences of a job, which `Driver.drive` then makes.
+
+        Parameters
+        ----------
+        job, num_recurrence, batch_sizes, beta_knob, eta_knob
+            As for `run`.
+        client : BatchSizeClient, optional
+            Of a server that decides in the policy's stead, and in its manner.
+
+        Raises
+        ------
+        TuningInputError, OutputError
+            As for `run`.
+        ServerRequestError
+            If the server is not there, or refuses the job.
+        """
+        plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
+        check_command(job.command or [], Path(plan.workdir), os.environ)
+        decisions = self._decisions(plan, client)
+        decisions.begin()
+        journal = Journal(plan, self.settings, Recurrences(plan, decisions, self.settings.total_power_w))
+        logdir = self._new_logdir(job, num_recurrence, eta_knob, beta_knob)
+        write_journal(logdir, journal)
+        return Driver(logdir, journal, self.observers, self.find)
+
+    def _decisions(self, plan: Plan, client: BatchSizeClient | None) -> Decisions:
+        if client is not None:
+            return ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
+        self.bso.register_job(plan.job, list(plan.batch_sizes))
+        return LocalDecisions(self.bso, plan.job)
+
+    def _new_logdir(self, *named: Any) -> Path:
+        """A directory that no other run logs to, also if one starts in the same second."""
+        first = self._logdir(*named)
+        for path in chain([first], (first.with_name(f"{first.name}+{number}") for number in count(2))):
+            with suppress(FileExistsError):
+                make_directory(path, exist_ok=False)
+                return path
+        raise AssertionError("there is always a next number")
+
+    def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
+        now = time.strftime("%Y%m%d%H%M%S")
+        name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
+        # Names of data sets and networks may hold anything; the directory is to lie in `log_base`.
+        return Path(self.log_base) / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
+
+
+def _workdir(job: Job) -> str:
+    """The directory that a job runs in, whatever the current one is later."""
+    return os.path.abspath(job.workdir or ".")
+
+
+def make_directory(path: Path, *, exist_ok: bool) -> None:
+    """Make a directory, and those that it lies in.
+
+    Raises
+    ------
+    FileExistsError
+        If it is there already, and must not be.
+    OutputError
+        If it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        if exist_ok:
+            raise OutputError(f"{path}: Expected a directory, found a file.") from None
+        raise
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be made ({cause.strerror or cause}).") from None
+    except ValueError as cause:
+        raise OutputError(f"{str(path)!r}: cannot be made ({cause}).") from None

@@ -1,0 +1,1 @@
+"""How batch sizes and power limits are chosen: bandits, pruning, baselines; no files."""

@@ -1,0 +1,349 @@
+"""Gaussian Thompson sampling: each arm's mean reward is a normal belief, and the best of a draw each is played.
+
+State is explicit: beliefs and the generator's state go to a dictionary and come back, so that simulator, replay and
+server share this bandit whatever they keep it in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import TuningInputError, nearest
+from bftrainer.zeus.policies.checks import check_seed
+from bftrainer.zeus.policies.rewards import Statistics, statistics
+from bftrainer.zeus.policies.verbosity import say
+
+__all__ = [
+    "Belief",
+    "GaussianTS",
+    "check_exploration",
+    "check_prior",
+    "check_reward_precision",
+    "posterior",
+    "reward_precision_of",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What is believed of an arm's mean reward.
+
+    Parameters
+    ----------
+    mean : float
+        Expected mean reward; NaN if nothing is known at all.
+    precision : float
+        One over the variance of the belief; infinity if it is certain.
+    reward_precision : float
+        One over the variance of single rewards.
+    observations : int
+        Rewards that the belief rests on.
+    """
+
+    mean: float
+    precision: float
+    reward_precision: float
+    observations: int
+
+    def to_list(self) -> list[float | None]:
+        """The fields in their order; JSON knows neither NaN nor infinity, so both are None."""
+        return [
+            None if math.isnan(self.mean) else self.mean,
+            None if math.isinf(self.precision) else self.precision,
+            None if math.isinf(self.reward_precision) else self.reward_precision,
+            self.observations,
+        ]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> Belief:
+        """The belief whose `to_list` gave `fields`."""
+        mean, precision, reward_precision, observations = fields
+        return cls(
+            math.nan if mean is None else mean,
+            math.inf if precision is None else precision,
+            math.inf if reward_precision is None else reward_precision,
+            observations,
+        )
+
+
+def posterior(
+    prior_mean: float, prior_precision: float, reward_precision: float, rewards: Statistics
+) -> tuple[float, float]:
+    """Mean and precision of a normal belief after rewards of known precision.
+
+    References
+    ----------
+    Murphy, "Conjugate Bayesian analysis of the Gaussian distribution" (2007), equations 20 and 24.
+    """
+    if math.isinf(reward_precision):
+        return rewards.mean, math.inf
+    precision = prior_precision + rewards.number * reward_precision
+    weighted = prior_precision * prior_mean + reward_precision * rewards.total
+    # Without a prior and a reward precision nothing was learned.
+    return (weighted / precision if precision else math.nan), precision
+
+
+def reward_precision_of(rewards: Statistics) -> float:
+    """One over the variance of the rewards; infinity if they are all equal."""
+    return 1.0 / rewards.variance if rewards.variance else math.inf
+
+
+def check_prior(mean: float, precision: float) -> None:
+    """Refuse priors that no posterior can be made of.
+
+    Raises
+    ------
+    TuningInputError
+        If the mean is not finite, or the precision is not finite and 0 or more.
+    """
+    if not math.isfinite(mean):
+        raise TuningInputError(f"Expected a finite prior mean, got {mean}.")
+    if not (precision >= 0 and math.isfinite(precision)):
+        raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {precision}.")
+
+
+def check_reward_precision(precision: float) -> None:
+    """Refuse precisions that no reward can have.
+
+    Raises
+    ------
+    TuningInputError
+        If it is negative or NaN; infinity, that of rewards which never vary, is one.
+    """
+    if not precision >= 0:
+        raise TuningInputError(f"Expected a reward precision of 0 or more, got {precision}.")
+
+
+def check_exploration(number: int) -> None:
+    """Refuse numbers of explorations that are none.
+
+    Raises
+    ------
+    TuningInputError
+        If it is negative or not whole.
+    """
+    if not isinstance(number, Integral) or number < 0:
+        raise TuningInputError(f"Expected 0 or more explorations of each arm, got {number!r}.")
+
+
+class GaussianTS:
+    """Thompson sampling over arms with normal rewards.
+
+    Parameters
+    ----------
+    arms : sequence of int
+        The arms, each once; ties go to the earlier one.
+    reward_precision : float or sequence of float
+        One over the variance of rewards, of all arms or of each.
+    prior_mean, prior_precision : float
+        Belief before any reward; precision 0 is a flat one.
+    num_exploration : int
+        Times that each arm is played before draws decide.
+    seed : int
+        Seed of the bandit's own generator.
+    verbose : bool
+        Print choices.
+
+    Attributes
+    ----------
+    beliefs : dict of int to Belief
+        What is believed of each arm; what `arm_param_mean` and its kin show.
+
+    Raises
+    ------
+    TuningInputError
+        If there are no arms, or one twice, or precisions do not fit them, or the prior, the explorations or the seed
+        are not usable.
+
+    References
+    ----------
+    Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling", AISTATS 2013, algorithm 2;
+    You et al., "Zeus", NSDI '23, algorithms 1 and 2.
+    """
+
+    name = "GaussianTS"
+
+    def __init__(
+        self,
+        arms: Sequence[int],
+        reward_precision: float | Sequence[float],
+        prior_mean: float = 0.0,
+        prior_precision: float = 0.0,
+        num_exploration: int = 1,
+        seed: int = 123456,
+        verbose: bool = True,
+    ) -> None:
+        self.arms = [int(arm) for arm in arms]
+        if not self.arms or len(set(self.arms)) < len(self.arms):
+            raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
+        precisions = _each(reward_precision, len(self.arms))
+        check_prior(prior_mean, prior_precision)
+        self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
+        check_exploration(num_exploration)
+        self.num_exploration = int(num_exploration)
+        self.verbose = verbose
+        self.seed = check_seed(seed)
+        self._rng: np.random.Generator | None = None
+        self._rng_state: dict[str, Any] | None = None
+        self.beliefs = {
+            arm: Belief(self.prior_mean, self.prior_prec, precision, 0)
+            for arm, precision in zip(self.arms, precisions, strict=True)
+        }
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The bandit's own generator; made when something is drawn, as a bandit that only learns needs none."""
+        if self._rng is None:
+            self._rng = np.random.default_rng(self.seed)
+            if self._rng_state is not None:
+                self._rng.bit_generator.state = self._rng_state
+        return self._rng
+
+    @property
+    def arm_param_mean(self) -> Mapping[int, float]:
+        """Expected mean reward by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.mean for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_param_prec(self) -> Mapping[int, float]:
+        """Precision of that belief by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.precision for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_reward_prec(self) -> Mapping[int, float]:
+        """Precision of single rewards by arm, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.reward_precision for arm, belief in self.beliefs.items()})
+
+    @property
+    def arm_num_observations(self) -> Mapping[int, int]:
+        """Rewards that each arm's belief rests on, as it is now; to be looked at."""
+        return MappingProxyType({arm: belief.observations for arm, belief in self.beliefs.items()})
+
+    def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
+        """Learn from rewards.
+
+        Parameters
+        ----------
+        decisions : iterable of int
+            Arms that were played.
+        rewards : iterable of float
+            What each gave.
+        reset : bool
+            Forget all arms' earlier rewards first.
+
+        Raises
+        ------
+        TuningInputError
+            If an arm is unknown, a reward is not finite, or there are not as many of both; nothing is learned then.
+        """
+        arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
+        if len(arms) != len(amounts):
+            raise TuningInputError(f"Expected a reward for each of {len(arms)} decisions, got {len(amounts)}.")
+        by_arm: dict[int, list[float]] = {}
+        for arm, reward in zip(arms, amounts, strict=True):
+            by_arm.setdefault(arm, []).append(reward)
+        for arm, own in by_arm.items():
+            self._check_rewards(arm, own)
+        if reset:
+            for arm, belief in self.beliefs.items():
+                self.beliefs[arm] = Belief(self.prior_mean, self.prior_prec, belief.reward_precision, 0)
+        for arm, own in by_arm.items():
+            self.fit_arm(arm, own, reset=False)
+
+    def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
+        """Learn from rewards of one arm, at least one, starting at its belief or, with `reset`, at the prior."""
+        self._check_rewards(arm, rewards)
+        old = self.beliefs[arm]
+        start = (self.prior_mean, self.prior_prec, 0) if reset else (old.mean, old.precision, old.observations)
+        summed = statistics(rewards)
+        mean, precision = posterior(start[0], start[1], old.reward_precision, summed)
+        self.beliefs[arm] = Belief(mean, precision, old.reward_precision, start[2] + summed.number)
+
+    def _check_rewards(self, arm: int, rewards: Sequence[float]) -> None:
+        if arm not in self.beliefs:
+            raise TuningInputError(f"Expected an arm of the bandit, got {arm}.{nearest(arm, self.arms)}")
+        if not len(rewards) or not all(map(math.isfinite, rewards)):
+            raise TuningInputError(f"Expected finite rewards of arm {arm}, at least one, got {list(rewards)}.")
+
+    def learn(self, arm: int, rewards: Statistics) -> None:
+        """Believe what all rewards of `arm` say, their variance included, and nothing else.
+
+        An arm that is not played may be observed too: it has a belief then, and is still not played.
+        """
+        precision = reward_precision_of(rewards)
+        mean, certainty = posterior(self.prior_mean, self.prior_prec, precision, rewards)
+        self.beliefs[arm] = Belief(mean, certainty, precision, rewards.number)
+
+    def predict(self) -> int:
+        """The arm to play: one not yet explored, in random order, else the best of a draw from each belief."""
+        # Always drawn, so that the stream does not depend on what was explored.
+        order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
+        for arm in [self.arms[index] for index in order]:
+            if self.beliefs[arm].observations < self.num_exploration:
+                say(logger, self.verbose, self.name, "Explore arm %s.", arm)
+                return arm
+        return self._sample()
+
+    def _sample(self) -> int:
+        best, most = self.arms[0], -math.inf
+        for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
+            belief = self.beliefs[arm]
+            precision = belief.precision
+            draw = belief.mean + (math.sqrt(1.0 / precision) if precision else math.inf) * normal
+            if draw > most:
+                best, most = arm, draw
+        say(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
+        return best
+
+    def predict_expectations(self) -> dict[int, float]:
+        """A draw from each arm's belief; arms that nothing is known of are logged as cold."""
+        expectations = {}
+        for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
+            belief = self.beliefs[arm]
+            if belief.precision == self.prior_prec:
+                logger.warning("predict_expectations called when arm '%s' is cold.", arm)
+            scale = math.sqrt(1.0 / belief.precision) if belief.precision else math.inf
+            expectations[arm] = belief.mean + scale * normal
+        return expectations
+
+    def to_dict(self) -> dict[str, Any]:
+        """All state in plain values, fit for JSON."""
+        return {
+            "arms": list(self.arms),
+            "prior_mean": self.prior_mean,
+            "prior_precision": self.prior_prec,
+            "num_exploration": self.num_exploration,
+            "seed": self.seed,
+            "beliefs": [[arm, *belief.to_list()] for arm, belief in self.beliefs.items()],
+            "rng": self._rng_state if self._rng is None and self._rng_state else self.rng.bit_generator.state,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GaussianTS:
+        """The bandit whose `to_dict` gave `state`."""
+        prior = (state["prior_mean"], state["prior_precision"])
+        # States that were kept before seeds were have the generator's state alone.
+        bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], state.get("seed", 0), verbose)
+        bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
+        bandit._rng_state = state["rng"]
+        return bandit
+
+
+def _each(precision: float | Sequence[float], count: int) -> list[float]:
+    """One reward precision an arm."""
+    each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
+    if len(each) != count:
+        raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
+    for one in each:
+        check_reward_precision(one)
+    return each

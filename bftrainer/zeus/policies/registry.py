@@ -1,0 +1,114 @@
+"""Policies by name: registered ones, and any ``module:callable``.
+
+A policy registers by an entry point of the group ``bftrainer.batch_size_optimizers`` or
+``bftrainer.power_limit_optimizers`` whose object takes a `PolicyContext` and gives a new policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bftrainer.errors import BftrainerError, TuningInputError
+from bftrainer.plugins import Plugins
+from bftrainer.zeus.policies.cost import check_knobs
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.trace import TrainingTrace
+
+__all__ = [
+    "PolicyContext",
+    "batch_size_optimizer",
+    "batch_size_optimizer_names",
+    "power_limit_optimizer",
+    "power_limit_optimizer_names",
+]
+
+_BATCH_SIZE = Plugins("bftrainer.batch_size_optimizers", "batch-size policy", TuningInputError)
+_POWER_LIMIT = Plugins("bftrainer.power_limit_optimizers", "power-limit policy", TuningInputError)
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """What a policy may know when it is made.
+
+    Parameters
+    ----------
+    trace : TrainingTrace
+        What will be simulated; honest policies don't look.
+    job : Job
+        The job to tune.
+    eta_knob, beta_knob : float
+        Weight of energy in costs, and multiple of the lowest cost at which runs stop.
+    seed : int
+        For policies that draw.
+    verbose : bool
+        Have it print its choices.
+    concurrency : bool
+        Whether runs of the job may overlap.
+
+    Raises
+    ------
+    TuningInputError
+        If a knob is out of range.
+    """
+
+    trace: TrainingTrace
+    job: Job
+    eta_knob: float = 0.5
+    beta_knob: float = 2.0
+    seed: int = 123456
+    verbose: bool = False
+    concurrency: bool = False
+
+    def __post_init__(self) -> None:
+        check_knobs(self.eta_knob, self.beta_knob)
+
+
+def batch_size_optimizer_names() -> list[str]:
+    """Names of the registered batch-size policies, sorted."""
+    return _BATCH_SIZE.names()
+
+
+def power_limit_optimizer_names() -> list[str]:
+    """Names of the registered power-limit policies, sorted."""
+    return _POWER_LIMIT.names()
+
+
+def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimizer:
+    """A new batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``.
+
+    Raises
+    ------
+    TuningInputError
+        If there is none of that name, or what is there gives no `BatchSizeOptimizer`.
+    """
+    return _made(name, _BATCH_SIZE.noun, _BATCH_SIZE.get(name), context, BatchSizeOptimizer)  # type: ignore[type-abstract]
+
+
+def power_limit_optimizer(name: str, context: PolicyContext) -> PowerLimitOptimizer:
+    """A new power-limit policy: an entry point of ``bftrainer.power_limit_optimizers``, or ``module:callable``.
+
+    Raises
+    ------
+    TuningInputError
+        If there is none of that name, or what is there gives no `PowerLimitOptimizer`.
+    """
+    return _made(name, _POWER_LIMIT.noun, _POWER_LIMIT.get(name), context, PowerLimitOptimizer)  # type: ignore[type-abstract]
+
+
+def _made(name: str, noun: str, factory: Callable[..., Any], context: PolicyContext, kind: type[P]) -> P:
+    try:
+        policy = factory(context)
+    except BftrainerError:
+        raise
+    except Exception as error:  # a factory of the user's may raise anything
+        raise TuningInputError(
+            " ".join(f"{noun} {name}: Expected a policy, got {type(error).__name__}: {error}.".split())
+        ) from error
+    if not isinstance(policy, kind):
+        raise TuningInputError(f"{noun} {name}: Expected a {kind.__name__}, got {type(policy).__name__}.")
+    return policy

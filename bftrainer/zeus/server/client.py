@@ -1,0 +1,317 @@
+"""A client of the batch-size server, for training scripts and for `bftrainer bso`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
+
+from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.extras import require_extra
+from bftrainer.zeus.server.schemas import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["BatchSizeClient", "Trial"]
+
+T = TypeVar("T")
+_SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
+_VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
+_JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+# Answers after which the same request may succeed: of a server or a proxy that is busy, restarting or out of disk.
+_PASSING = frozenset({502, 503, 504})
+
+
+class BatchSizeClient:
+    """Talks to a batch-size server; requests that got no answer are repeated, and count once.
+
+    Parameters
+    ----------
+    server_url : str
+        Where the server is, such as ``http://127.0.0.1:8000``.
+    token : str, optional
+        Bearer token, if the server asks for one.
+    timeout_s : float
+        Seconds to wait for an answer.
+    retries : int
+        Times that a request is repeated when there was no answer, or one of 502, 503 or 504.
+    backoff_s : float
+        Seconds before the first repetition; twice as long before each later one.
+    transport : httpx.BaseTransport, optional
+        Carries requests instead of the network.
+
+    Raises
+    ------
+    SettingsError
+        If httpx is not installed, or the address is none.
+
+    Examples
+    --------
+    A run of a recurring job::
+
+        with BatchSizeClient("http://127.0.0.1:8000") as client:
+            client.register_job(spec)
+            with client.trial("bert-finetuning") as trial:
+                for epoch in range(1, 101):
+                    ...  # train with trial.batch_size
+                    if trial.report(time_s, energy_j, metric, epoch).stop_train:
+                        break
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 5,
+        backoff_s: float = 0.2,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        require_extra("The client needs", "client")
+        import httpx
+
+        try:
+            address = httpx.URL(server_url)
+        except httpx.InvalidURL:
+            address = httpx.URL("")
+        if address.scheme not in ("http", "https") or not address.host:
+            raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.server_url = server_url.rstrip("/")
+        self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
+        self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
+
+    def register_job(self, spec: JobSpec) -> JobSpec:
+        """Register a job, or make sure that it is registered as it is here.
+
+        Returns
+        -------
+        JobSpec
+            The job with its name.
+
+        Raises
+        ------
+        ServerRequestError
+            If the job is registered with other settings (status 409), the server refuses them (422), or is not there.
+        """
+        if spec.job_id is None:
+            # Were the server to make the name up, a request that is repeated would make two.
+            spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
+        return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
+
+    def predict(self, job_id: str) -> TrialId:
+        """Start a trial: the batch size to run with, and the number to report under.
+
+        Raises
+        ------
+        ServerRequestError
+            If the job is unknown (status 400), or no batch size of it converges (409).
+        """
+        params = {"job_id": job_id, "request_id": uuid4().hex}
+        return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
+
+    def report(self, result: TrainingResult) -> ReportResponse:
+        """Say what a trial has used and reached by the end of an epoch; `stop_train` says whether to stop.
+
+        Raises
+        ------
+        ServerRequestError
+            If the trial is unknown or was ended (status 400).
+        """
+        # JSON has no NaN, yet that is what a run that diverged has for a metric; the server reads it from text.
+        return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
+
+    def end_trial(self, trial: TrialId) -> None:
+        """End a trial that has no result: its batch size is handed out again. One that has a result stays as it is.
+
+        Raises
+        ------
+        ServerRequestError
+            If the trial is unknown (status 404).
+        """
+        self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
+
+    def delete_job(self, job_id: str) -> None:
+        """Forget a job with all its trials.
+
+        Raises
+        ------
+        ServerRequestError
+            If the job is unknown (status 404).
+        """
+        self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
+
+    def jobs(self) -> list[JobSummary]:
+        """All jobs by name, and how far their tuning is."""
+        found: list[JobSummary] = []
+        while True:
+            params = {"after": found[-1].spec.job_id or ""} if found else {}
+            page = self._read(_JOBS, self._send("GET", "/state/jobs", params=params))
+            found += page
+            if not page:
+                return found
+
+    def job(self, job_id: str) -> JobSummary:
+        """One job, and how far its tuning is.
+
+        Raises
+        ------
+        ServerRequestError
+            If the job is unknown (status 404).
+        """
+        return self._read(_JOB, self._send("GET", "/state/job", params={"job_id": job_id}))
+
+    def trials(self, job_id: str) -> Iterator[TrialRow]:
+        """All trials of a job by number."""
+        after = 0
+        while page := self._read(_ROWS, self._send("GET", "/state/trials", params={"job_id": job_id, "after": after})):
+            yield from page
+            after = page[-1].trial_number
+
+    def trial(self, job_id: str) -> Trial:
+        """Start a trial that ends with the `with` block."""
+        return Trial(self, self.predict(job_id))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> BatchSizeClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, method: str, path: str, *, gone_is_done: bool = False, **options: Any) -> Any:
+        """The answer to a request, repeated while there is none."""
+        import json
+
+        import httpx
+
+        if "json" in options:
+            options |= {"content": json.dumps(options.pop("json")), "headers": {"Content-Type": "application/json"}}
+        for attempt in range(self.retries + 1):
+            try:
+                answer = self._http.request(method, path, **options)
+            except httpx.HTTPError as error:
+                if attempt == self.retries:
+                    why = str(error) or type(error).__name__
+                    raise ServerRequestError(f"{self.server_url}: Expected a batch-size server, got: {why}.") from None
+            else:
+                if answer.is_success:
+                    return self._parsed(answer)
+                if gone_is_done and attempt and answer.status_code == 404:
+                    return None
+                if answer.status_code not in _PASSING or attempt == self.retries:
+                    raise self._refused(method, path, answer)
+            self._sleep(self.backoff_s * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _parsed(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except (ValueError, RecursionError):
+            raise self._other() from None
+
+    def _read(self, kind: TypeAdapter[T], value: object) -> T:
+        try:
+            return kind.validate_python(value)
+        except ValidationError:
+            raise self._other() from None
+
+    def _other(self) -> ServerRequestError:
+        return ServerRequestError(f"{self.server_url}: Expected a batch-size server, got the answer of another one.")
+
+    def _refused(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
+        try:
+            body = answer.json()
+        except (ValueError, RecursionError):
+            body = None
+        where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
+        return ServerRequestError(f"{where}: {_reason(body) or answer.reason_phrase}", answer.status_code)
+
+
+class Trial:
+    """A trial of a job, ended with its `with` block unless it has a result by then.
+
+    Attributes
+    ----------
+    id : TrialId
+        Job, number and batch size.
+    finished : bool
+        Whether the server has its result.
+    converged : bool
+        Whether the target was reached.
+    """
+
+    def __init__(self, client: BatchSizeClient, trial: TrialId) -> None:
+        self.client, self.id = client, trial
+        self.finished = self.converged = False
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size to run with."""
+        return self.id.batch_size
+
+    def report(self, time_s: float, energy_j: float, metric: float, epoch: int) -> ReportResponse:
+        """Say what the run has used and reached by the end of an epoch, the first of which is 1."""
+        result = TrainingResult(
+            **self.id.model_dump(), time=time_s, energy=energy_j, metric=metric, current_epoch=epoch
+        )
+        verdict = self.client.report(result)
+        self.finished, self.converged = verdict.stop_train, verdict.converged
+        return verdict
+
+    def check(self, time_s: float, energy_j: float, metric: float, epoch: int) -> bool:
+        """As `report`, but a run that has failed is an error; tells whether it has converged.
+
+        Raises
+        ------
+        TrainingStoppedError
+            If the run is to stop without having reached its target.
+        """
+        verdict = self.report(time_s, energy_j, metric, epoch)
+        if verdict.stop_train and not verdict.converged:
+            raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
+        return verdict.converged
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self.finished:
+            return
+        try:
+            self.client.end_trial(self.id)
+        except ServerRequestError:
+            # What went wrong in the block matters more; the server ends forgotten trials by itself.
+            if error is None:
+                raise
+
+
+def _reason(body: object) -> str:
+    """What an error's body says."""
+    if not isinstance(body, Mapping):
+        return ""
+    if isinstance(detail := body.get("detail"), list):
+        return "; ".join(map(_fault, detail))
+    return str(body.get("message") or detail or "")
+
+
+def _fault(detail: object) -> str:
+    """One fault of a list of them, as FastAPI tells it."""
+    if not isinstance(detail, Mapping):
+        return str(detail)
+    place = detail.get("loc")
+    return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"

@@ -1,0 +1,317 @@
+"""Transactions: functions of a connection, run whole, repeated where the database asks for it.
+
+SQLite takes one writer at a time, so its transactions run in a thread of their own, from lock to commit without giving
+way to anything. Other databases lock rows, and are driven asynchronously.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from bftrainer.extras import require_extra, requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Engine, create_engine, event
+    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import QueuePool, StaticPool
+
+from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
+from bftrainer.zeus.server.settings import DEFAULT_URL
+
+__all__ = ["Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+# Drivers that don't block, by what the URL begins with.
+_DRIVERS = {"postgresql": "asyncpg", "mysql": "aiomysql", "mariadb": "aiomysql"}
+_EXTRAS = {"asyncpg": "postgresql", "aiomysql": "mysql"}
+_PLAIN = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"} | {
+    name: f"{name}+{driver}" for name, driver in _DRIVERS.items()
+}
+
+# Times that a transaction is tried; each failure means that another one got through.
+ATTEMPTS = 10
+BUSY_TIMEOUT_S = 20.0
+READERS = 4
+# Without a wait for the disk at each commit: what was acknowledged outlives the server, though not the machine's power.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+# PostgreSQL: serialisation failure, deadlock. MySQL: lock wait timeout, deadlock.
+_CONTENDED = frozenset({"40001", "40P01", 1205, 1213})
+
+
+class Database(Protocol):
+    """Where transactions run."""
+
+    url: URL
+    in_memory: bool
+
+    async def write(self, work: Work[T], committed: Callable[[T], None] = ...) -> T:
+        """Run `work` in a transaction of its own, then `committed` on its result."""
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work`, which changes nothing, on a consistent view."""
+
+    async def close(self) -> None:
+        """Give all connections back."""
+
+
+def _nothing(_: Any) -> None:
+    pass
+
+
+class SqliteDatabase:
+    """One file, in write-ahead mode: readers don't wait, writers take turns.
+
+    Parameters
+    ----------
+    url : URL
+        ``sqlite+aiosqlite:///FILE``; without a file the database is in memory.
+    read_only : bool
+        Leave the file as it is; there must be one.
+    """
+
+    def __init__(self, url: URL, *, read_only: bool = False) -> None:
+        self.url, self._read_only = url, read_only
+        self.in_memory = in_memory = not url.database or ":memory:" in url.database or url.query.get("mode") == "memory"
+        self._writer = self._engine("BEGIN IMMEDIATE", None if not in_memory else StaticPool)
+        self._reader = self._writer if in_memory else self._engine("BEGIN", None)
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="bso-write")
+        # A database in memory has one connection, hence one thread.
+        self._read_threads = (
+            self._write_thread if in_memory else ThreadPoolExecutor(READERS, thread_name_prefix="bso-read")
+        )
+
+    def _engine(self, begin: str, pool: type[StaticPool] | None) -> Engine:
+        options = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S}
+        url = self.url.set(drivername="sqlite")
+        if self._read_only and url.database:
+            url = url.set(database=Path(url.database).absolute().as_uri(), query={"mode": "ro", "uri": "true"})
+        engine = create_engine(url, poolclass=pool or QueuePool, connect_args=options, hide_parameters=True)
+        pragmas = () if self._read_only else _PRAGMAS
+
+        def connected(connection: sqlite3.Connection, _: object) -> None:
+            """Leave transactions to the statements of this module."""
+            connection.isolation_level = None
+            for pragma in pragmas:
+                connection.execute(f"PRAGMA {pragma}").close()
+
+        event.listen(engine, "connect", connected)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
+        """Run `work` under the lock, and `committed` before the next one gets it."""
+
+        def _once() -> T:
+            with self._writer.begin() as connection:
+                result = work(connection)
+            committed(result)
+            return result
+
+        loop = asyncio.get_running_loop()
+        return await _tried(lambda: loop.run_in_executor(self._write_thread, _once))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` beside the writer."""
+
+        def _once() -> T:
+            with self._reader.begin() as connection:
+                return work(connection)
+
+        loop = asyncio.get_running_loop()
+        return await _tried(lambda: loop.run_in_executor(self._read_threads, _once))
+
+    async def close(self) -> None:
+        """Let transactions end, then close the file."""
+        for pool in {self._write_thread, self._read_threads}:
+            await asyncio.to_thread(pool.shutdown)
+        self._writer.dispose()
+        self._reader.dispose()
+
+
+class ServerDatabase:
+    """PostgreSQL, MySQL or MariaDB: transactions of different jobs don't wait for one another.
+
+    Parameters
+    ----------
+    url : URL
+        With an asynchronous driver.
+    connections : int
+        Connections at most.
+    """
+
+    in_memory = False
+
+    def __init__(self, url: URL, connections: int = 20) -> None:
+        self.url = url
+        # What a transaction needs is locked by name, so it may see what was committed since it began.
+        self._engine = create_async_engine(
+            url,
+            pool_size=connections,
+            max_overflow=0,
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
+            hide_parameters=True,
+        )
+        event.listen(self._engine.sync_engine, "do_connect", connect)
+
+    async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
+        """Run `work` in a transaction."""
+
+        async def _once() -> T:
+            async with self._engine.begin() as connection:
+                result = await connection.run_sync(work)
+            committed(result)
+            return result
+
+        return await _tried(_once)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` in a transaction."""
+        return await self.write(work)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def connect(dialect: Any, _: object, words: Any, options: Any) -> Any:
+    """A connection, made as SQLAlchemy asks for it.
+
+    Raises
+    ------
+    SettingsError
+        If the URL has options that the driver does not know.
+    ConnectionError
+        If the server refuses it.
+    """
+    try:
+        return dialect.connect(*words, **options)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"Expected a database URL with options of its driver, got: {error}.") from None
+    except Exception as error:  # asyncpg's errors have no root that can be named without importing it
+        # SQLAlchemy 2.0 lets through what asyncpg is told as it connects, such as that the server is starting up.
+        if type(error).__module__.startswith("asyncpg."):
+            raise ConnectionError(str(error)) from error
+        raise
+
+
+async def _tried(once: Callable[[], Awaitable[T]]) -> T:
+    """What a transaction gives, repeated while it loses to others.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If the database cannot be used, or other transactions always came first.
+    UnusableRequestError
+        If it has no room for a value: a name that is too long or has a NUL, a number that is too large.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return await once()
+        except (SQLAlchemyError, OSError, OverflowError) as error:
+            if _holds_not(error):
+                raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
+            if not _contended(error) or attempt == ATTEMPTS - 1:
+                raise StoreUnavailableError(_reason(error)) from error
+        # Those who lost to one another don't meet again; this decides when, never what.
+        await asyncio.sleep(secrets.randbelow(1000) * 1e-5 * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _contended(error: BaseException) -> bool:
+    """Whether a transaction may succeed when it is repeated."""
+    if isinstance(error, IntegrityError):
+        return True  # another one inserted the same row first
+    if not isinstance(error, DBAPIError) or error.orig is None:
+        return False
+    original = error.orig
+    if isinstance(original, sqlite3.OperationalError):
+        return original.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    code = getattr(original, "sqlstate", None) or (original.args[0] if original.args else None)
+    return code in _CONTENDED
+
+
+def _holds_not(error: BaseException) -> bool:
+    """Whether a value is none of its column's, so that it is in vain to try again."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, OverflowError)  # of Python's driver of SQLite
+    # PostgreSQL: data exceptions; its driver has values of its own that it cannot send. MySQL: too long, out of range.
+    code, cause = getattr(error.orig, "sqlstate", None), error.orig and error.orig.__cause__
+    return str(code or "").startswith("22") or isinstance(cause, ValueError) or isinstance(error, DataError)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a database cannot be used, in a line that tells neither statements nor secrets."""
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    text = " ".join(str(original).split())
+    return f"Expected a database that can be used, got: {text or type(original).__name__}."
+
+
+def open_database(text: str, *, read_only: bool = False) -> Database:
+    """The database that a URL names; nothing is connected yet.
+
+    Parameters
+    ----------
+    text : str
+        The URL.
+    read_only : bool
+        Make sure that an SQLite file is neither made nor changed.
+
+    Raises
+    ------
+    SettingsError
+        If it is no URL, or its driver is unknown, missing or not asynchronous.
+    """
+    try:
+        url = make_url(text)
+        url.get_backend_name()
+    except (ArgumentError, ValueError):  # the latter of a port
+        raise SettingsError(
+            f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_shown(text)!r}."
+        ) from None
+    name = url.drivername
+    if name == "sqlite+aiosqlite":
+        if url.query and "uri" not in url.query:
+            raise SettingsError(
+                f"{shown(url)}: Expected no options without uri=true, got {', '.join(sorted(url.query))}."
+            )
+        return SqliteDatabase(url, read_only=read_only)
+    if name in _PLAIN:
+        raise SettingsError(
+            f"Expected a database URL with an asynchronous driver, got {name}://; try {_PLAIN[name]}://."
+        )
+    backend = url.get_backend_name()
+    if backend not in _DRIVERS:
+        known = ", ".join(sorted(value for value in _PLAIN.values()))
+        raise SettingsError(f"Expected a database URL of {known}, got {name}://.")
+    try:
+        return ServerDatabase(url)
+    except (ImportError, NoSuchModuleError) as error:
+        if name.endswith(f"+{_DRIVERS[backend]}"):
+            require_extra(f"{name}:// needs", _EXTRAS[_DRIVERS[backend]])
+        raise SettingsError(f"Expected the driver of {name}:// to be installed, got: {error}.") from None
+    except SQLAlchemyError:
+        raise SettingsError(
+            f"Expected a database URL with an asynchronous driver, got {name}://; try {backend}+{_DRIVERS[backend]}://."
+        ) from None
+
+
+def shown(url: URL) -> str:
+    """A URL without what may be a password: options may be one too."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _shown(text: str) -> str:
+    """What should be a URL, without what may be a password."""
+    head, at, tail = text.partition("?")[0].rpartition("@")
+    return f"...@{tail}" if at else head + tail

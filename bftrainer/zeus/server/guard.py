@@ -1,0 +1,168 @@
+"""What every request passes: who may ask, how much may be sent, and what is logged and counted of it."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import logging
+import time
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi"):
+    from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bftrainer.zeus.server.metrics import Metrics
+
+__all__ = ["OPEN", "Guard"]
+
+logger = logging.getLogger(__name__)
+
+# Asked by whoever watches over the server, and answered without a word about jobs.
+OPEN = frozenset({"/healthz", "/readyz"})
+# A link from elsewhere may lead to these: they change nothing.
+_PAGES = frozenset({"/", "/status"})
+# Of the length of a request that is too long anyway.
+_DIGITS = 18
+
+
+class Guard:
+    """Turns away what must not get in, and writes down how the rest was answered.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        What it guards.
+    tokens : iterable of str
+        Bearer tokens, one of which is asked for; none: nothing is. Browsers may send one as a password, with any name.
+    max_body_bytes : int
+        Longest request.
+    hosts : iterable of str
+        Names that the server may be called by; none: any.
+    metrics : Metrics
+        Where requests are counted.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Iterable[str],
+        max_body_bytes: int,
+        hosts: Iterable[str],
+        metrics: Metrics,
+    ) -> None:
+        self.app, self.max_body_bytes, self.metrics = app, max_body_bytes, metrics
+        self.hosts = frozenset(hosts)
+        # Digests have one length, so that comparing them takes one time.
+        self._digests = [sha256(token.encode()).digest() for token in tokens]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def noted(message: Message) -> None:
+            """Send an answer, and keep its status."""
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await _answer(noted, *refusal)
+            else:
+                await self.app(scope, self._limited(receive), noted)
+        finally:
+            self._note(scope, status, time.perf_counter() - began)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and reason, if a request is turned away before it is read."""
+        headers = dict(scope["headers"])
+        if self.hosts and _host(headers.get(b"host", b"")) not in self.hosts:
+            return 400, "Expected a request to this machine by its own name."
+        # Another site's page may have a browser ask, which would hand out trials. A "site" has any number of ports and
+        # of names in its domain.
+        followed = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
+        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not followed:
+            return 403, "Expected a request that no other site makes."
+        if self._digests and scope["path"] not in OPEN and not self._known(headers.get(b"authorization", b"")):
+            return 401, "Expected a bearer token."
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and (len(length) > _DIGITS or int(length) > self.max_body_bytes):
+            return 413, self._too_long
+        return None
+
+    @property
+    def _too_long(self) -> str:
+        return f"Expected at most {self.max_body_bytes} bytes."
+
+    def _known(self, authorization: bytes) -> bool:
+        """Whether one of the tokens is given; all are compared, so that time tells nothing."""
+        scheme, _, value = authorization.partition(b" ")
+        token = value.strip()
+        if scheme.lower() == b"basic":
+            try:
+                token = base64.b64decode(token, validate=True).partition(b":")[2]
+            except ValueError:
+                return False
+        elif scheme.lower() != b"bearer":
+            return False
+        digest = sha256(token).digest()
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Receive a request up to its longest length, also where it does not say how long it is."""
+        received = 0
+
+        async def limited() -> Message:
+            """The next part."""
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_body_bytes:
+                raise HTTPException(413, self._too_long)
+            return message
+
+        return limited
+
+    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self.metrics.answered(scope["method"], route, status, duration_s)
+        if logger.isEnabledFor(logging.INFO):
+            client = scope.get("client")
+            fields: dict[str, Any] = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "duration_ms": round(duration_s * 1e3, 3),
+                "client": client[0] if client else None,
+            }
+            logger.info("answered", extra={"fields": fields})
+
+
+def _host(header: bytes) -> str:
+    """The name in a Host header, without the port."""
+    text = header.decode("latin-1").lower()
+    return text.partition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
+
+
+async def _answer(send: Send, status: int, message: str) -> None:
+    body = json.dumps({"message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"')]
+    # The rest of what was sent is not read.
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

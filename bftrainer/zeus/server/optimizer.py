@@ -1,0 +1,308 @@
+"""The published optimizer of the server: jobs are registered, batch sizes handed out, results learned from."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from bftrainer.errors import (
+    JobMismatchError,
+    TrialEndedError,
+    UnknownJobError,
+    UnknownTrialError,
+    UnusableRequestError,
+)
+from bftrainer.zeus.server.schemas import (
+    LARGEST_COST_J,
+    LARGEST_MEASURE,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    ReportResponse,
+    TrialId,
+)
+from bftrainer.zeus.server.stages import BanditStage, PruningStage
+from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+
+__all__ = ["Registration", "ZeusBatchSizeOptimizer"]
+
+# Share of the time-out after which a report is noted as a sign of life; noting each would be a write each.
+_NOTED = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registration:
+    """A registered job, and whether it is new.
+
+    It may be used as the bool that the published method answers: true, and equal to True, if the job is new; false, and
+    equal to False, if it was registered with the same settings before.
+
+    Parameters
+    ----------
+    spec : LenientJobSpec
+        The job, with its name.
+    created : bool
+        Whether it is new.
+    """
+
+    spec: LenientJobSpec
+    created: bool
+
+    def __bool__(self) -> bool:
+        return self.created
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Registration):
+            return (self.spec, self.created) == (other.spec, other.created)
+        return self.created == other if isinstance(other, bool) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.created)
+
+
+class ZeusBatchSizeOptimizer:
+    """Tunes the batch sizes of recurring jobs that other machines run.
+
+    Parameters
+    ----------
+    service : JobStore
+        Keeps jobs and trials.
+    published : bool
+        Answer as the published server does, defects included, rather than corrected.
+    trial_timeout_s : float or None
+        A trial that nothing was heard of for so long has failed; None: never.
+    clock : callable
+        Seconds since 1970.
+
+    Attributes
+    ----------
+    pruning_manager : PruningStage
+        Shows what the pruning of a job has found out.
+    mab : BanditStage
+        Shows what the bandit of a job believes.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4.
+    """
+
+    def __init__(
+        self,
+        service: JobStore,
+        *,
+        published: bool = False,
+        trial_timeout_s: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.service, self.published = service, published
+        self.trial_timeout_s, self.clock = trial_timeout_s, clock
+        self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
+
+    async def register_job(self, job: LenientJobSpec) -> Registration:
+        """Register a job; one that is registered with the same settings goes on as it was.
+
+        Returns
+        -------
+        Registration
+            The job with its name; as a condition, and compared with a bool, whether it is new.
+
+        Raises
+        ------
+        JobMismatchError
+            If a job of that name has other settings.
+        UnusableRequestError
+            If nothing can be made of the settings.
+        """
+        job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
+        spec = job.model_copy(update={"job_id": job_id})
+        _check_spec(spec)
+
+        def work(transaction: Transaction) -> Registration:
+            """Insert the job, unless it is there."""
+            known = transaction.find_spec(job_id)
+            if known is None:
+                seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
+                transaction.add_job(job_id, uuid4().hex, TunedJob.new(spec, seed), self.clock())
+                return Registration(spec, True)
+            if known.model_dump() != spec.model_dump():
+                raise JobMismatchError(
+                    "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
+                )
+            return Registration(known, False)
+
+        return await self.service.change(work, job_id)
+
+    async def predict(self, job_id: str, request_id: str | None = None) -> TrialId:
+        """Start a trial of a job.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        request_id : str, optional
+            The same trial is handed out again on the same request, so that it can be repeated.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        NothingConvergedError
+            If no batch size of it reached its target in a round of pruning.
+        """
+
+        def work(transaction: Transaction) -> TrialId:
+            """Choose a batch size, and note whom it was given to."""
+            try:
+                job = transaction.lock_job(job_id)
+            except UnknownJobError:
+                raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
+            if request_id is not None and (given := transaction.find_request(job_id, request_id)) is not None:
+                return TrialId(job_id=job_id, batch_size=given.batch_size, trial_number=given.trial_number)
+            return self._hand_out(transaction, job, request_id)
+
+        return await self.service.change(work, job_id)
+
+    def _hand_out(self, transaction: Transaction, job: StoredJob, request_id: str | None) -> TrialId:
+        if self.published and not job.spec.num_pruning_rounds:
+            raise UnusableRequestError(str(job.spec.batch_sizes[0]))
+        tuned, now = job.tuned, self.clock()
+        waiting = tuned.exploring is not None and self._runs(transaction, job.job_id, tuned.exploring, now)
+        size, kind = tuned.choose(waiting=waiting)
+        job.trials += 1
+        if kind is TrialType.EXPLORATION:
+            tuned.exploring = job.trials
+        transaction.add_trial(job.job_id, job.trials, size, kind, now, request_id)
+        transaction.save_job(job)
+        return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
+
+    def _runs(self, transaction: Transaction, job_id: str, number: int, now: float) -> bool:
+        """Whether a trial runs; one that has been silent for too long is ended."""
+        trial = transaction.find_trial(job_id, number)
+        if trial is None or trial.status != TrialStatus.DISPATCHED:
+            return False
+        if self.trial_timeout_s is None or trial.heard >= now - self.trial_timeout_s:
+            return True
+        transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
+        return False
+
+    async def report(self, result: LenientTrainingResult) -> ReportResponse:
+        """Learn what a trial has used and reached by now, and say whether it goes on.
+
+        A trial that is over gets its verdict again, whatever is reported.
+
+        Raises
+        ------
+        UnknownJobError, UnknownTrialError
+            If there is no such job, or the trial was not handed out.
+        TrialEndedError
+            If the trial was ended without a result.
+        LateTrialError
+            If the published server would not take it any more.
+        UnusableRequestError
+            If the published server would break on it.
+        """
+
+        def work(transaction: Transaction) -> ReportResponse:
+            """Find the trial, judge what is reported, and learn from it if that was the last of it."""
+            try:
+                job = transaction.lock_job(result.job_id, learning=True)
+            except UnknownJobError:
+                raise UnknownJobError(f"Unknown job {result.job_id}") from None
+            if min(result.trial_number, result.batch_size) <= 0:
+                raise UnusableRequestError("Expected a trial number and a batch size above 0.")
+            trial = transaction.find_trial(result.job_id, result.trial_number)
+            if trial is None or trial.batch_size != result.batch_size:
+                raise UnknownTrialError(f"Unknown trial {result}")
+            return self._told(transaction, job, trial, result)
+
+        return await self.service.change(work, result.job_id)
+
+    def _told(
+        self, transaction: Transaction, job: StoredJob, trial: Row[Any], result: LenientTrainingResult
+    ) -> ReportResponse:
+        number, now = trial.trial_number, self.clock()
+        if trial.status == TrialStatus.SUCCEEDED:
+            message = f"Result for this trial({number}) is already reported."
+            return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
+        if trial.status == TrialStatus.FAILED:
+            raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
+        verdict = job.tuned.judge(result)
+        if not verdict.stop:
+            if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
+                transaction.hear(job.job_id, number, now)
+            return ReportResponse(stop_train=False, converged=False, message=verdict.message)
+        if result.time < 0 or result.energy < 0 or not verdict.cost_j <= LARGEST_COST_J:
+            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
+        transaction.learn(job)
+        job.tuned.learn(TrialType(trial.type), trial.batch_size, verdict, published=self.published)
+        used = {"time": result.time, "energy": result.energy, "cost": verdict.cost_j}
+        marks = {"converged": verdict.converged, "observation": job.observations}
+        if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
+            # Its time ran out between the look and now.
+            raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
+        transaction.save_job(job)
+        return ReportResponse(stop_train=True, converged=verdict.converged, message=verdict.message)
+
+    async def end_trial(self, trial: LenientTrialId) -> None:
+        """End a trial that has no result; one that has stays as it is.
+
+        Raises
+        ------
+        UnknownTrialError
+            If it was not handed out.
+        UnusableRequestError
+            If the published server would break on it.
+        """
+        if min(trial.trial_number, trial.batch_size) <= 0:
+            raise UnusableRequestError("Expected a trial number and a batch size above 0.")
+
+        def work(transaction: Transaction) -> None:
+            """Mark the trial, if it runs."""
+            found = transaction.find_trial(trial.job_id, trial.trial_number)
+            if found is None or found.batch_size != trial.batch_size:
+                raise UnknownTrialError(f"Could not find the trial: {trial}")
+            transaction.end_trial(trial.job_id, trial.trial_number, TrialStatus.FAILED, self.clock())
+
+        await self.service.change(work, trial.job_id)
+
+    async def delete_job(self, job_id: str) -> None:
+        """Forget a job with all its trials.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        if not await self.service.change(lambda transaction: transaction.delete_job(job_id), job_id):
+            raise UnknownJobError("No job was deleted.")
+
+    async def end_abandoned(self) -> int:
+        """End the trials that were silent for longer than the time-out; tells how many."""
+        if self.trial_timeout_s is None:
+            return 0
+        now = self.clock()
+        since = now - self.trial_timeout_s
+        return await self.service.change(lambda transaction: transaction.end_abandoned(since, now))
+
+
+def _check_spec(spec: LenientJobSpec) -> None:
+    """Refuse what the published server breaks on; what is read strictly never gets here."""
+    numbers = (spec.max_power, spec.target_metric, spec.mab_prior_mean, spec.mab_prior_precision, spec.beta_knob or 0.0)
+    if not all(map(math.isfinite, numbers)):
+        raise UnusableRequestError("Expected finite numbers.")
+    if max(map(abs, (spec.max_power, spec.mab_prior_mean, spec.mab_prior_precision))) > LARGEST_MEASURE:
+        raise UnusableRequestError(f"Expected a power and a prior of {LARGEST_MEASURE:g} or less.")
+    if len(set(spec.batch_sizes)) < len(spec.batch_sizes):
+        raise UnusableRequestError("Expected each batch size once.")
+    if spec.mab_seed is not None and not 0 <= spec.mab_seed < 2**63:
+        raise UnusableRequestError(f"Expected a mab_seed from 0 to {2**63 - 1}, got {spec.mab_seed}.")

@@ -1,0 +1,303 @@
+"""Data under the names that the published server gives it, for code that was written with it.
+
+Those that describe what is kept (`JobState`, `ExplorationsPerJob`, `GaussianTsArmState`) are what `PruningStage` and
+`BanditStage` answer with. Those that order something (`CreateJob`, `CreateTrial`, `UpdateTrial` and their like) check
+their fields as published; the store here takes none of them, a transaction has methods of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+from numpy.random import default_rng
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from bftrainer.zeus.server.schemas import (
+    Counted,
+    JobSpec,
+    LenientJobSpec,
+    LenientTrialId,
+    TrialId,
+    TrialRow,
+    TuningParams,
+)
+from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
+
+__all__ = [
+    "DELETE_JOB_URL",
+    "GET_NEXT_BATCH_SIZE_URL",
+    "REGISTER_JOB_URL",
+    "REPORT_END_URL",
+    "REPORT_RESULT_URL",
+    "BatchSizeBase",
+    "CreateArms",
+    "CreateConcurrentTrial",
+    "CreateExplorationTrial",
+    "CreateJob",
+    "CreateMabTrial",
+    "CreateTrial",
+    "CreateTrialBase",
+    "CreatedJob",
+    "ExplorationsPerJob",
+    "GaussianTsArmState",
+    "GetNormal",
+    "GetRandomChoices",
+    "JobParams",
+    "JobSpecFromClient",
+    "JobState",
+    "ReadTrial",
+    "TrialResultsPerBs",
+    "UpdateExpDefaultBs",
+    "UpdateGeneratorState",
+    "UpdateJobMinCost",
+    "UpdateJobStage",
+    "UpdateTrial",
+]
+
+REGISTER_JOB_URL = DELETE_JOB_URL = "/jobs"
+GET_NEXT_BATCH_SIZE_URL = "/jobs/batch_size"
+REPORT_RESULT_URL = "/report"
+REPORT_END_URL = "/trials"
+
+# What has the same fields and the same checks here.
+JobSpecFromClient = JobSpec
+ReadTrial = TrialId
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class JobParams(TuningParams):
+    """How a registered job is tuned: as `TuningParams`, with its name."""
+
+    job_id: str
+
+
+class CreatedJob(LenientJobSpec):
+    """A job as it is registered: as `JobSpec`, with its name."""
+
+    job_id: str
+
+
+class JobState(CreatedJob):
+    """A job, and where its tuning stands.
+
+    Parameters
+    ----------
+    exp_default_batch_size : int
+        Batch size that the round of pruning starts at.
+    stage : Stage
+        Pruning, or MAB once the bandit plays.
+    min_cost, min_cost_batch_size : float or None, and int
+        Cost in joules of the cheapest run so far, and its batch size; at first the default.
+    mab_random_generator_state : str or None
+        State of the bandit's generator, as JSON.
+    """
+
+    exp_default_batch_size: Counted
+    stage: Stage = Stage.PRUNING
+    min_cost: float | None = Field(None, ge=0)
+    min_cost_batch_size: Counted
+    mab_random_generator_state: str | None = None
+
+    @field_validator("mab_random_generator_state")
+    @classmethod
+    def _restorable(cls, state: str | None) -> str | None:
+        return state if state is None else check_generator_state(state)
+
+
+class CreateJob(JobState):
+    """A job that nothing is known of yet."""
+
+    stage: Literal[Stage.PRUNING] = Stage.PRUNING
+    min_cost: None = None
+
+    @classmethod
+    def from_job_config(cls, spec: LenientJobSpec) -> CreateJob:
+        """The job as it is registered at first; `spec` has its name already."""
+        default = spec.default_batch_size
+        return cls(**spec.model_dump(), exp_default_batch_size=default, min_cost_batch_size=default)
+
+
+class UpdateExpDefaultBs(_Frozen):
+    """Have a job's next round of pruning start elsewhere."""
+
+    job_id: str
+    exp_default_batch_size: Counted
+
+
+class UpdateJobStage(_Frozen):
+    """End a job's pruning; there is no way back."""
+
+    job_id: str
+    stage: Literal[Stage.MAB] = Stage.MAB
+
+
+class UpdateGeneratorState(_Frozen):
+    """Keep the state of a job's generator, given as JSON."""
+
+    job_id: str
+    state: str
+
+    @field_validator("state")
+    @classmethod
+    def _restorable(cls, state: str) -> str:
+        return check_generator_state(state)
+
+
+class UpdateJobMinCost(_Frozen):
+    """Keep a job's lowest cost (J), and the batch size that it was seen at."""
+
+    job_id: str
+    min_cost: float = Field(ge=0)
+    min_cost_batch_size: Counted
+
+
+class BatchSizeBase(_Frozen):
+    """A batch size of a job."""
+
+    job_id: str
+    batch_size: Counted
+
+
+class CreateTrialBase(BatchSizeBase):
+    """A trial that is handed out."""
+
+    type: TrialType
+    start_timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    status: Literal[TrialStatus.DISPATCHED] = TrialStatus.DISPATCHED
+
+
+class CreateTrial(CreateTrialBase):
+    """A trial that is handed out, with its number."""
+
+    trial_number: Counted
+
+
+class CreateExplorationTrial(CreateTrialBase):
+    """A trial that the pruning asks for."""
+
+    type: Literal[TrialType.EXPLORATION] = TrialType.EXPLORATION
+
+
+class CreateConcurrentTrial(CreateTrialBase):
+    """A trial beside one that the pruning waits for."""
+
+    type: Literal[TrialType.CONCURRENT] = TrialType.CONCURRENT
+
+
+class CreateMabTrial(CreateTrialBase):
+    """A trial that the bandit plays."""
+
+    type: Literal[TrialType.MAB] = TrialType.MAB
+
+
+class UpdateTrial(TrialId):
+    """The end of a trial: with a result if it has succeeded, without one if it has failed."""
+
+    end_timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    status: Literal[TrialStatus.SUCCEEDED, TrialStatus.FAILED]
+    time: float | None = Field(None, ge=0)
+    energy: float | None = Field(None, ge=0)
+    converged: bool | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        missing = [name for name in ("time", "energy", "converged") if getattr(self, name) is None]
+        if self.status is TrialStatus.SUCCEEDED and missing:
+            raise ValueError(f"Expected the result of a trial that has succeeded, found no {', '.join(missing)}.")
+        return self
+
+
+class TrialResultsPerBs(BatchSizeBase):
+    """Results of a job at one batch size, by trial number."""
+
+    results: list[TrialRow]
+
+    @model_validator(mode="after")
+    def _own(self) -> Self:
+        _check_results(self.job_id, self.batch_size, self.results)
+        return self
+
+
+class ExplorationsPerJob(_Frozen):
+    """Results of a job's explorations by batch size, each by trial number."""
+
+    job_id: str
+    explorations_per_bs: dict[int, list[TrialRow]]
+
+    @model_validator(mode="after")
+    def _own(self) -> Self:
+        for size, results in self.explorations_per_bs.items():
+            _check_results(self.job_id, size, results)
+        return self
+
+
+class GaussianTsArmState(BatchSizeBase):
+    """What the bandit believes of a batch size's mean reward, the negative cost.
+
+    Parameters
+    ----------
+    param_mean, param_precision : float
+        Of the belief.
+    reward_precision : float
+        Of single rewards; infinite, as that of the belief then is, if they never vary.
+    num_observations : int
+        Results that the belief rests on.
+    """
+
+    param_mean: float
+    param_precision: float
+    reward_precision: float
+    num_observations: int = Field(ge=0)
+
+
+class GetRandomChoices(_Frozen):
+    """Draw an order of `choices` from a job's generator."""
+
+    job_id: str
+    choices: list[int]
+
+
+class GetNormal(_Frozen):
+    """Draw from a normal distribution by a job's generator."""
+
+    job_id: str
+    loc: float
+    scale: float = Field(ge=0)
+
+
+class CreateArms(_Frozen):
+    """Make the arms of a job's bandit, on behalf of a trial."""
+
+    trial: LenientTrialId
+    arm_states: list[GaussianTsArmState]
+
+
+def check_generator_state(state: str) -> str:
+    """Refuse what is no state of NumPy's default generator, given as JSON.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        value: Any = json.loads(state)
+        default_rng(0).bit_generator.state = value
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        raise ValueError(f"Expected the state of a generator as JSON, got {state[:80]!r}.") from None
+    return state
+
+
+def _check_results(job_id: str, size: int, results: list[TrialRow]) -> None:
+    for trial in results:
+        if (trial.job_id, trial.batch_size) != (job_id, size):
+            raise ValueError(
+                f"Expected results of {job_id} at batch size {size}, got one of {trial.job_id} at {trial.batch_size}."
+            )
+        if trial.status != TrialStatus.SUCCEEDED:
+            raise ValueError(f"Expected trials that have succeeded, got {trial.trial_number}, {trial.status}.")

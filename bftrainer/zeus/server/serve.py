@@ -1,0 +1,130 @@
+"""Runs the server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from bftrainer.errors import SettingsError
+from bftrainer.extras import require_extra
+from bftrainer.zeus.server.settings import ServerSettings, is_loopback
+from bftrainer.zeus.server.tokens import read_tokens
+
+__all__ = ["SHUTDOWN_S", "check_exposure", "check_installed", "serve"]
+
+# Requests that are being answered have so long to end.
+SHUTDOWN_S = 10
+
+
+def check_installed() -> None:
+    """Refuse to serve without what serving needs.
+
+    Raises
+    ------
+    SettingsError
+        If a package is missing.
+    """
+    require_extra("The server needs", "server")
+
+
+def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
+    """Refuse to serve the network without asking for a token.
+
+    Raises
+    ------
+    SettingsError
+        If others than this machine would get in, and nobody said that they may.
+    """
+    if token_file is None and not insecure and not is_loopback(host):
+        raise SettingsError(
+            f"Expected --token-file to serve others than this machine at {host}, found none; "
+            "--insecure lets everyone in who reaches it."
+        )
+
+
+def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migrate: bool, log_level: str) -> None:
+    """Serve until a signal ends it.
+
+    Parameters
+    ----------
+    host : str
+        Address or name to listen at.
+    port : int
+        0: any that is free.
+    settings : ServerSettings
+        How the server runs.
+    workers : int
+        Processes that answer.
+    migrate : bool
+        Whether the database's tables may be created and changed.
+    log_level : str
+        Least level that is logged.
+
+    Raises
+    ------
+    SettingsError
+        If the tokens or the database cannot be used, or the port is taken.
+    """
+    read_tokens(settings.token_file)
+    asyncio.run(_prepare(settings, migrate=migrate))
+    port = _free_port(host, port)
+
+    import uvicorn
+
+    from bftrainer.zeus.server.app import ENVIRONMENT
+    from bftrainer.zeus.server.logs import LEVEL_VARIABLE, configure
+
+    os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
+    configure()
+    with _counting_together() if workers > 1 else nullcontext():
+        uvicorn.run(
+            "bftrainer.zeus.server.app:from_environment",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
+
+
+@contextmanager
+def _counting_together() -> Iterator[None]:
+    """Give workers a place for what they count together."""
+    with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as counters:
+        # Read as the metrics library is imported, in each of them.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = counters
+        yield
+
+
+async def _prepare(settings: ServerSettings, *, migrate: bool) -> None:
+    """Make sure of the database before anybody is told to come."""
+    from bftrainer.zeus.server.opening import open_store
+
+    async with open_store(settings.database_url, migrate=migrate) as store:
+        if store.database.in_memory:
+            raise SettingsError(
+                "Expected a database that workers share, got one in memory; try sqlite+aiosqlite:///FILE."
+            )
+
+
+def _free_port(host: str, port: int) -> int:
+    """The port, or any free one instead of 0, once it is sure that it can be listened at."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError):
+        raise SettingsError(f"Expected an address of this machine to listen at, got {host!r}.") from None
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(address)
+        except OSError as error:
+            raise SettingsError(f"{host}:{port}: Expected a free port to listen at, got: {error.strerror}.") from None
+        number: int = trial.getsockname()[1]
+        return number

@@ -1,0 +1,386 @@
+"""Jobs and trials in a database: what a transaction may do with them. No decision is made here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+
+from bftrainer.errors import UnknownJobError
+from bftrainer.zeus.policies.rewards import RewardLog
+from bftrainer.zeus.server.database import Database
+from bftrainer.zeus.server.schemas import JobSummary, LenientJobSpec, TrialRow
+from bftrainer.zeus.server.tables import JOB, TRIAL
+from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
+
+__all__ = ["JobStore", "StoredJob", "Transaction"]
+
+T = TypeVar("T")
+
+# Jobs whose rewards are kept in memory between their reports; those of others are read from their trials again.
+KEPT_JOBS = 1_000
+
+_FIND_JOB = select(JOB).where(JOB.c.job_id == bindparam("job"))
+_LOCK_JOB = _FIND_JOB.with_for_update()
+_ADD_JOB = insert(JOB)
+_SAVE_JOB = update(JOB).where(JOB.c.job_id == bindparam("job"))
+_DELETE_JOB = delete(JOB).where(JOB.c.job_id == bindparam("job"))
+_DELETE_TRIALS = delete(TRIAL).where(TRIAL.c.job_id == bindparam("job"))
+_FIND_TRIAL = select(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number == bindparam("number"))
+_FIND_REQUEST = select(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.request_id == bindparam("request"))
+_ADD_TRIAL = insert(TRIAL)
+_SAVE_TRIAL = update(TRIAL).where(
+    TRIAL.c.job_id == bindparam("job"),
+    TRIAL.c.trial_number == bindparam("number"),
+    TRIAL.c.status == TrialStatus.DISPATCHED.value,
+)
+_HEARD = update(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number == bindparam("number"))
+_ABANDONED = update(TRIAL).where(
+    TRIAL.c.status == TrialStatus.DISPATCHED.value, TRIAL.c.heard < bindparam("silent_since")
+)
+_COSTS_SINCE = (
+    select(TRIAL.c.batch_size, TRIAL.c.cost)
+    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.observation > bindparam("known"))
+    .order_by(TRIAL.c.observation)
+)
+_JOBS_AFTER = select(JOB).where(JOB.c.job_id > bindparam("after")).order_by(JOB.c.job_id).limit(bindparam("limit"))
+_JOBS = select(JOB).order_by(JOB.c.job_id).limit(bindparam("limit"))
+_STAGES = select(JOB.c.stage, func.count()).group_by(JOB.c.stage)
+_LATEST_TRIALS = (
+    select(TRIAL)
+    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number < bindparam("before"))
+    .order_by(TRIAL.c.trial_number.desc())
+    .limit(bindparam("limit"))
+)
+_LATEST_RESULTS = (
+    select(TRIAL)
+    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.observation.is_not(None))
+    .order_by(TRIAL.c.observation.desc())
+    .limit(bindparam("limit"))
+)
+_EXPLORATIONS = (
+    select(TRIAL)
+    .where(
+        TRIAL.c.job_id == bindparam("job"),
+        TRIAL.c.type == TrialType.EXPLORATION.value,
+        TRIAL.c.status == TrialStatus.SUCCEEDED.value,
+    )
+    .order_by(TRIAL.c.trial_number)
+)
+_TRIALS_AFTER = (
+    select(TRIAL)
+    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number > bindparam("after"))
+    .order_by(TRIAL.c.trial_number)
+    .limit(bindparam("limit"))
+)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Rewards of a job after so many observations; not to be used while a transaction adds to them."""
+
+    incarnation: str
+    observations: int = 0
+    rewards: dict[int, RewardLog] = field(default_factory=dict)
+    changing: bool = False
+
+
+@dataclass(slots=True)
+class StoredJob:
+    """A job as it was read, locked for the rest of the transaction."""
+
+    job_id: str
+    spec: LenientJobSpec
+    tuned: TunedJob
+    trials: int
+    observations: int
+    kept: _Kept | None
+
+
+@lru_cache(maxsize=KEPT_JOBS)
+def _spec(text: str) -> LenientJobSpec:
+    return LenientJobSpec.model_validate_json(text)
+
+
+class Transaction:
+    """What may be done with jobs and trials, all of it or nothing.
+
+    Parameters
+    ----------
+    connection : Connection
+        With its transaction begun.
+    kept : OrderedDict of str to _Kept
+        Rewards kept in memory, by job.
+    """
+
+    def __init__(self, connection: Connection, kept: OrderedDict[str, _Kept]) -> None:
+        self._connection, self._kept = connection, kept
+        self._changing: list[_Kept] = []
+
+    def find_spec(self, job_id: str) -> LenientJobSpec | None:
+        """The job of that name, if there is one; it is not locked."""
+        row = self._connection.execute(_FIND_JOB, {"job": _name(job_id)}).first()
+        return None if row is None else _spec(row.spec)
+
+    def add_job(
+        self, job_id: str, incarnation: str, tuned: TunedJob, now: float, trials: int = 0, observations: int = 0
+    ) -> None:
+        """Insert a job; another one of its name ends the transaction."""
+        values = {"job_id": job_id, "incarnation": incarnation, "spec": tuned.spec.model_dump_json(), "registered": now}
+        self._connection.execute(_ADD_JOB, values | _values(tuned, trials, observations))
+
+    def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
+        """Read a job, and have other transactions that want it wait.
+
+        Parameters
+        ----------
+        job_id : str
+            Its name.
+        learning : bool
+            Whether something is to be learned, so that rewards are needed.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is none.
+        """
+        row = self._connection.execute(_LOCK_JOB, {"job": _name(job_id)}).first()
+        if row is None:
+            raise UnknownJobError(f"Unknown job {job_id}")
+        # While batch sizes are pruned, what the explorations cost is part of the state.
+        kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
+        spec = _spec(row.spec)
+        rewards = None if kept is None else kept.rewards
+        tuned = TunedJob.from_dict(json.loads(row.state), spec, row.min_cost, row.min_cost_batch_size, rewards)
+        return StoredJob(job_id, spec, tuned, row.trials, row.observations, kept)
+
+    def save_job(self, job: StoredJob) -> None:
+        """Write what has changed of a locked job."""
+        self._connection.execute(_SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations))
+
+    def delete_job(self, job_id: str) -> bool:
+        """Delete a job with its trials; tells whether there was one."""
+        if self._connection.execute(_LOCK_JOB, {"job": _name(job_id)}).first() is None:
+            return False
+        self._connection.execute(_DELETE_TRIALS, {"job": job_id})
+        self._connection.execute(_DELETE_JOB, {"job": job_id})
+        return True
+
+    def find_trial(self, job_id: str, number: int) -> Row[Any] | None:
+        """A trial by its number: a row of the table."""
+        return self._connection.execute(_FIND_TRIAL, {"job": _name(job_id), "number": number}).first()
+
+    def find_request(self, job_id: str, request_id: str) -> Row[Any] | None:
+        """The trial that was handed out on a request: a row of the table."""
+        return self._connection.execute(_FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
+
+    def add_trial(self, job_id: str, number: int, size: int, kind: TrialType, now: float, request: str | None) -> None:
+        """Insert a trial that was handed out."""
+        values = {"job_id": job_id, "trial_number": number, "batch_size": size, "type": kind.value}
+        times = {"started": now, "heard": now, "request_id": request}
+        self._connection.execute(_ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
+
+    def copy_trial(self, row: Mapping[str, Any]) -> None:
+        """Insert a trial as it was kept elsewhere."""
+        self._connection.execute(_ADD_TRIAL, dict(row))
+
+    def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
+        """End a trial that runs; tells whether it still did."""
+        values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
+        return self._connection.execute(_SAVE_TRIAL, values).rowcount == 1
+
+    def hear(self, job_id: str, number: int, now: float) -> None:
+        """Note that a trial still runs."""
+        self._connection.execute(_HEARD, {"job": job_id, "number": number, "heard": now})
+
+    def end_abandoned(self, silent_since: float, now: float) -> int:
+        """End all trials that nothing was heard of since; tells how many."""
+        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since}
+        return self._connection.execute(_ABANDONED, values).rowcount
+
+    def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
+        """Jobs in the order of their names, those beyond `after`."""
+        rows: Sequence[Row[Any]]
+        if after is None:
+            rows = self._connection.execute(_JOBS, {"limit": limit}).all()
+        else:
+            rows = self._connection.execute(_JOBS_AFTER, {"after": _name(after), "limit": limit}).all()
+        return [_summary(row) for row in rows]
+
+    def job(self, job_id: str) -> JobSummary:
+        """A job by its name.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is none.
+        """
+        return _summary(self._job(job_id))
+
+    def tuned(self, job_id: str) -> TunedJob:
+        """What is known of a job, to be looked at; the rewards are left out.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is none.
+        """
+        return _tuned(self._job(job_id))
+
+    def _job(self, job_id: str) -> Row[Any]:
+        row = self._connection.execute(_FIND_JOB, {"job": _name(job_id)}).first()
+        if row is None:
+            raise UnknownJobError(f"Unknown job {job_id}")
+        return row
+
+    def explorations(self, job_id: str) -> list[TrialRow]:
+        """Results that the pruning of a job asked for, in the order of their trials' numbers.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        rows = self._connection.execute(_EXPLORATIONS, {"job": self._job(job_id).job_id})
+        return [TrialRow.model_validate(row._mapping) for row in rows]
+
+    def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
+        """Trials of a job in the order of their numbers, those beyond `after`."""
+        rows = self._connection.execute(_TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
+        return [TrialRow.model_validate(row._mapping) for row in rows]
+
+    def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
+        """Trials of a job, the latest first, those up to `before`."""
+        rows = self._connection.execute(_LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
+        return [TrialRow.model_validate(row._mapping) for row in rows]
+
+    def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
+        """Trials of a job that have a result, the latest result first."""
+        rows = self._connection.execute(_LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
+        return [TrialRow.model_validate(row._mapping) for row in rows]
+
+    def stages(self) -> dict[str, int]:
+        """Number of jobs by stage."""
+        return {row[0]: row[1] for row in self._connection.execute(_STAGES)}
+
+    def learn(self, job: StoredJob) -> None:
+        """Note that a locked job's rewards will have one more; to be called before they are added to."""
+        job.observations += 1
+        if job.kept is not None:
+            job.kept.changing = True
+            job.kept.observations = job.observations
+            self._changing.append(job.kept)
+
+    def committed(self) -> None:
+        """Let others use the rewards that were added to; to be called once all is on disk."""
+        for kept in self._changing:
+            kept.changing = False
+
+    def _rewards(self, row: Row[Any]) -> _Kept:
+        """A job's rewards: those in memory, and what other servers were told since."""
+        kept = self._kept.get(row.job_id)
+        if kept is None or kept.changing or kept.incarnation != row.incarnation or kept.observations > row.observations:
+            kept = self._kept[row.job_id] = _Kept(row.incarnation)
+        self._kept.move_to_end(row.job_id)
+        while len(self._kept) > KEPT_JOBS:
+            self._kept.popitem(last=False)
+        if kept.observations < row.observations:
+            kept.changing = True
+            missing = self._connection.execute(_COSTS_SINCE, {"job": row.job_id, "known": kept.observations}).all()
+            for size, cost in missing:
+                kept.rewards.setdefault(size, RewardLog()).append(-cost)
+            kept.observations, kept.changing = row.observations, False
+        return kept
+
+
+class JobStore:
+    """Runs transactions on jobs and trials.
+
+    Parameters
+    ----------
+    database : Database
+        Where they are kept.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def change(self, work: Callable[[Transaction], T], job_id: str | None = None) -> T:
+        """What `work` gives, once what it did is on disk.
+
+        Parameters
+        ----------
+        work : callable
+            What to do.
+        job_id : str, optional
+            The job that it is about. Requests for one job take turns here before they wait for one another in the
+            database: each would hold a connection there, until none is left for other jobs.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If the database cannot be used; nothing has changed then.
+        """
+
+        def _once(connection: Connection) -> tuple[Transaction, T]:
+            transaction = Transaction(connection, self._kept)
+            return transaction, work(transaction)
+
+        turn = contextlib.nullcontext() if job_id is None else self._turns.setdefault(job_id, asyncio.Lock())
+        async with turn:
+            _, result = await self.database.write(_once, lambda done: done[0].committed())
+        return result
+
+    async def look(self, work: Callable[[Transaction], T]) -> T:
+        """What `work`, which changes nothing, gives."""
+        return await self.database.read(lambda connection: work(Transaction(connection, self._kept)))
+
+
+def _values(tuned: TunedJob, trials: int, observations: int) -> dict[str, Any]:
+    return {
+        "state": json.dumps(tuned.to_dict(), allow_nan=False),
+        "stage": tuned.stage.value,
+        "trials": trials,
+        "observations": observations,
+        "min_cost": tuned.min_cost,
+        "min_cost_batch_size": tuned.min_cost_batch_size,
+    }
+
+
+def _name(text: str) -> str | None:
+    """A name as rows may have it: PostgreSQL takes no NUL, so nothing is called that."""
+    return None if "\0" in text else text
+
+
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
+
+
+def _summary(row: Row[Any]) -> JobSummary:
+    tuned = _tuned(row)
+    manager = tuned.pruned.manager
+    return JobSummary(
+        spec=tuned.spec,
+        stage=row.stage,
+        registered=row.registered,
+        trials=row.trials,
+        observations=row.observations,
+        min_cost=row.min_cost,
+        min_cost_batch_size=row.min_cost_batch_size,
+        exploring=manager.expecting,
+        remaining=manager.batch_sizes,
+        arms=tuned.arms(),
+    )

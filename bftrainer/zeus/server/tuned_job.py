@@ -1,0 +1,225 @@
+"""A job on the server: which batch size its next trial gets, what a report means, and what is learned from it.
+
+Pure: no database and no clock. Pruning and bandit are those of the simulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bftrainer.errors import AllPrunedError, LateTrialError, NothingConvergedError
+from bftrainer.zeus.policies.cost import zeus_cost
+from bftrainer.zeus.policies.pruned_bandit import BanditSettings, PrunedBandit
+from bftrainer.zeus.policies.pruning import PruningExploreManager
+from bftrainer.zeus.policies.rewards import RewardLog
+from bftrainer.zeus.server.schemas import Arm, LenientJobSpec, LenientTrainingResult
+
+__all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob", "Verdict"]
+
+
+class Stage(StrEnum):
+    """What a job's tuning does."""
+
+    PRUNING = "Pruning"
+    MAB = "MAB"
+    # The published name of the member; those of the other enumerations likewise.
+    Pruning = PRUNING
+
+
+class TrialType(StrEnum):
+    """Why a trial got its batch size."""
+
+    EXPLORATION = "Exploration"
+    CONCURRENT = "Concurrent"
+    MAB = "MAB"
+    Exploration = EXPLORATION
+    Concurrent = CONCURRENT
+
+
+class TrialStatus(StrEnum):
+    """Whether a trial runs, has a result, or was ended without one."""
+
+    DISPATCHED = "Dispatched"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    Dispatched = DISPATCHED
+    Succeeded = SUCCEEDED
+    Failed = FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a report means.
+
+    Parameters
+    ----------
+    stop, converged : bool
+        Whether the run is to stop, and whether it has reached its target within its bound.
+    cost_j : float
+        What it has cost so far.
+    message : str
+        Why.
+    """
+
+    stop: bool
+    converged: bool
+    cost_j: float
+    message: str
+
+
+@dataclass(slots=True)
+class TunedJob:
+    """What is known of a job.
+
+    Parameters
+    ----------
+    spec : LenientJobSpec
+        The job.
+    seed : int
+        Seed of its bandit.
+    pruned : PrunedBandit
+        Its batch sizes.
+    min_cost : float or None
+        Cost in joules of the cheapest run so far.
+    min_cost_batch_size : int
+        Its batch size, at first the default.
+    exploring : int or None
+        Number of the trial that the pruning waits for.
+    """
+
+    spec: LenientJobSpec
+    seed: int
+    pruned: PrunedBandit
+    min_cost: float | None
+    min_cost_batch_size: int
+    exploring: int | None = None
+
+    @classmethod
+    def new(cls, spec: LenientJobSpec, seed: int) -> TunedJob:
+        """A job of which nothing is known yet."""
+        manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
+        pruned = PrunedBandit(spec.job_id, manager, _settings(spec, seed))
+        return cls(spec, seed, pruned, None, spec.default_batch_size)
+
+    @property
+    def stage(self) -> Stage:
+        """Whether batch sizes are pruned still."""
+        return Stage.PRUNING if self.pruned.bandit is None else Stage.MAB
+
+    def choose(self, *, waiting: bool) -> tuple[int, TrialType]:
+        """Batch size of the next trial, and why it gets that.
+
+        Parameters
+        ----------
+        waiting : bool
+            Whether the trial that the pruning waits for runs still; if it was ended without a result, another one takes
+            its place.
+
+        Raises
+        ------
+        NothingConvergedError
+            If no batch size reached its target in a round of pruning.
+        """
+        manager = self.pruned.manager
+        if self.stage is Stage.PRUNING and manager.expecting is not None:
+            if waiting:
+                return self.min_cost_batch_size, TrialType.CONCURRENT
+            return manager.expecting, TrialType.EXPLORATION
+        try:
+            size = self.pruned.predict()
+        except AllPrunedError:
+            raise NothingConvergedError(
+                "No converged batch sizes has observed. Reconfigure batch_sizes and re-launch the job."
+            ) from None
+        return size, TrialType.EXPLORATION if self.stage is Stage.PRUNING else TrialType.MAB
+
+    def judge(self, result: LenientTrainingResult) -> Verdict:
+        """What a report means: whether the run goes on, has converged, or has failed."""
+        spec = self.spec
+        cost = zeus_cost(result.energy, result.time, spec.eta_knob, spec.max_power)
+        met = (
+            result.metric >= spec.target_metric if spec.higher_is_better_metric else result.metric <= spec.target_metric
+        )
+        if spec.beta_knob is not None and self.min_cost is not None and cost > spec.beta_knob * self.min_cost:
+            # The line break is the published message's.
+            message = (
+                f"Batch Size({result.batch_size}) exceeded the cost upper bound: current cost({cost}) >\n"
+                f"{' ' * 20}beta_knob({spec.beta_knob})*min_cost({self.min_cost})"
+            )
+            return Verdict(True, False, cost, message)
+        if met:
+            return Verdict(True, True, cost, "Train succeeded")
+        if result.current_epoch >= spec.max_epochs:
+            return Verdict(True, False, cost, f"Train failed to converge within max_epoch({spec.max_epochs})")
+        return Verdict(False, False, cost, "Stop condition not met, keep training")
+
+    def learn(self, kind: TrialType, batch_size: int, verdict: Verdict, *, published: bool) -> None:
+        """Learn from a trial that is over.
+
+        Parameters
+        ----------
+        kind : TrialType
+            Why it got its batch size.
+        batch_size : int
+            Its batch size.
+        verdict : Verdict
+            What became of it.
+        published : bool
+            Have trials that failed lower the bound too, and refuse those of the pruning that end after it.
+
+        Raises
+        ------
+        LateTrialError
+            If such a trial is refused.
+        """
+        if published and kind is TrialType.CONCURRENT and self.stage is Stage.MAB:
+            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
+        exploration = kind is TrialType.EXPLORATION
+        self.pruned.observe(batch_size, verdict.cost_j, verdict.converged, exploration=exploration)
+        if exploration:
+            self.exploring = None
+        if (verdict.converged or published) and verdict.cost_j < (math.inf if self.min_cost is None else self.min_cost):
+            self.min_cost, self.min_cost_batch_size = verdict.cost_j, batch_size
+
+    def arms(self) -> list[Arm]:
+        """The bandit's arms."""
+        bandit = self.pruned.bandit
+        if bandit is None:
+            return []
+        names = ("batch_size", "mean", "precision", "reward_precision", "observations")
+        rows = [(size, *bandit.beliefs[size].to_list()) for size in bandit.arms]
+        return [Arm.model_validate(dict(zip(names, row, strict=True))) for row in rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What choices need besides the job and its cheapest run, fit for JSON."""
+        return {"seed": self.seed, "exploring": self.exploring, "tuned": self.pruned.to_dict()}
+
+    @classmethod
+    def from_dict(
+        cls,
+        state: Mapping[str, Any],
+        spec: LenientJobSpec,
+        min_cost: float | None,
+        min_cost_batch_size: int,
+        rewards: dict[int, RewardLog] | None = None,
+    ) -> TunedJob:
+        """The job whose `to_dict` gave `state`, with its rewards if something is to be learned."""
+        settings = _settings(spec, state["seed"])
+        pruned = PrunedBandit.from_dict(state["tuned"], spec.job_id, settings, rewards)
+        return cls(spec, state["seed"], pruned, min_cost, min_cost_batch_size, state["exploring"])
+
+
+def _settings(spec: LenientJobSpec, seed: int) -> BanditSettings:
+    return BanditSettings(
+        prior_mean=spec.mab_prior_mean,
+        prior_precision=spec.mab_prior_precision,
+        window_size=max(0, spec.window_size),
+        num_exploration=spec.mab_num_explorations,
+        seed=seed,
+        verbose=False,
+        explorations_alone=True,
+    )

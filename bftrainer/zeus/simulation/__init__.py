@@ -1,0 +1,1 @@
+"""Recurring jobs simulated on traces: recurrences, groups, campaigns, their files and figures."""

@@ -1,0 +1,296 @@
+"""Many simulations of recurring jobs at once: jobs, groups, policies and seeds, on as many processes as you like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import BftrainerError, InputError, SettingsError
+from bftrainer.parallel import in_order, usable_processors
+from bftrainer.zeus.policies.cost import check_knobs
+from bftrainer.zeus.policies.history import HistoryEntry
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
+from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.groups import Group
+from bftrainer.zeus.simulation.simulator import Simulator
+from bftrainer.zeus.simulation.training import Outcome
+from bftrainer.zeus.simulation.tuning import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
+
+__all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
+
+# Columns of the runs, and why they ended early.
+_Packed = tuple[list[tuple[Any, ...]], str | None]
+
+# As published.
+SEED = 123456
+# What one process does while another one would still be starting.
+RECURRENCES_PER_WORKER = 20_000
+# Pieces of work for each worker: enough to even out long and short ones.
+CHUNKS_PER_WORKER = 8
+# No piece is larger than a fraction of a second, so that the progress moves and an interrupt is heard.
+RECURRENCES_PER_CHUNK = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """All that the result of one simulation depends on, besides the traces.
+
+    Parameters
+    ----------
+    job : Job
+        What is trained.
+    recurrences : int or None
+        Times that the job must reach its target; None for a group.
+    group : Group, optional
+        Jobs that may overlap, each a recurrence of `job`.
+    policy, power_policy : str
+        Names of the policies for batch sizes and power limits, or ``module:callable``.
+    eta_knob, beta_knob : float
+        Weight of energy in costs, and multiple of the lowest cost at which a run stops (inf: never).
+    seed : int
+        Seed of the drawn paths, and of the policies.
+    corrections : Corrections
+        Departures from the published behaviour.
+    max_group_retries : int
+        Times that a job of a group is run again before its simulation gives up.
+
+    Raises
+    ------
+    SettingsError
+        If there are both recurrences and a group or neither, or a count or the seed is negative.
+    TuningInputError
+        If a knob is out of range.
+    """
+
+    job: Job
+    recurrences: int | None = 100
+    group: Group | None = None
+    policy: str = "zeus"
+    power_policy: str = "jit"
+    eta_knob: float = 0.5
+    beta_knob: float = 2.0
+    seed: int = SEED
+    corrections: Corrections = field(default_factory=Corrections)
+    max_group_retries: int = MAX_GROUP_RETRIES
+
+    def __post_init__(self) -> None:
+        if (self.recurrences is None) == (self.group is None):
+            raise SettingsError(f"{self.job}: Expected either recurrences or a group, got both or neither.")
+        for name in ("recurrences", "seed", "max_group_retries"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise SettingsError(f"Expected {name} >= 0, got {value}.")
+        check_knobs(self.eta_knob, self.beta_knob)
+
+    @property
+    def length(self) -> int:
+        """Recurrences that are wanted."""
+        return len(self.group.jobs) if self.group is not None else self.recurrences or 0
+
+    def __str__(self) -> str:
+        group = f", group {self.group.name}" if self.group is not None else ""
+        return f"{self.job}{group}, {self.policy}+{self.power_policy}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationResult:
+    """What came of a simulation.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        What was asked for.
+    runs : tuple of Run
+        All runs, in the order in which they ended; also those that never started.
+    failure : str or None
+        Why it ended before its time.
+    """
+
+    simulation: Simulation
+    runs: tuple[Run, ...]
+    failure: str | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it ended before its time."""
+        return self.failure is not None
+
+    @property
+    def history(self) -> list[HistoryEntry]:
+        """The runs that started, as the simulator returns them."""
+        return [run.entry() for run in self.runs if run.outcome.started]
+
+
+class _Recorder(SimulationObserver):
+    """Keeps the runs, also of a simulation that fails."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def ran(self, run: Run) -> None:
+        """Keep a run."""
+        self.runs.append(run)
+
+
+def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
+    """Simulate a job or a group.
+
+    Returns
+    -------
+    SimulationResult
+        A partial one if tuning got stuck, or a policy broke, after the first run.
+
+    Raises
+    ------
+    InputError
+        If it cannot start: the job, its target or its default batch size are not in the trace, a policy is unknown.
+    """
+    recorder = _Recorder()
+    try:
+        simulator = _simulator(trace, simulation, recorder)
+        knobs = (simulation.beta_knob, simulation.eta_knob)
+        if simulation.group is None:
+            simulator.job_runs(simulation.job, simulation.length, *knobs)
+        else:
+            simulator.group_runs(simulation.job, simulation.group, *knobs)
+    except InputError as error:
+        if not recorder.runs:
+            raise
+        return SimulationResult(simulation, tuple(recorder.runs), str(error))
+    except BftrainerError as error:
+        return SimulationResult(simulation, tuple(recorder.runs), str(error))
+    except MemoryError:
+        raise
+    except Exception as error:  # A policy is anybody's code, and may raise anything; what was simulated is kept.
+        message = " ".join(f"{simulation}: {type(error).__name__}: {error}".split())
+        return SimulationResult(simulation, tuple(recorder.runs), message)
+    return SimulationResult(simulation, tuple(recorder.runs))
+
+
+def _simulator(trace: TrainingTrace, simulation: Simulation, recorder: _Recorder) -> Simulator:
+    context = PolicyContext(
+        trace=trace,
+        job=simulation.job,
+        eta_knob=simulation.eta_knob,
+        beta_knob=simulation.beta_knob,
+        seed=simulation.seed,
+        verbose=False,
+        concurrency=simulation.group is not None,
+    )
+    return Simulator(
+        trace,
+        None,
+        batch_size_optimizer(simulation.policy, context),
+        power_limit_optimizer(simulation.power_policy, context),
+        seed=simulation.seed,
+        verbose=False,
+        corrections=simulation.corrections,
+        observers=[recorder],
+        max_group_retries=simulation.max_group_retries,
+    )
+
+
+def simulate_all(
+    trace: TrainingTrace,
+    simulations: Iterable[Simulation],
+    workers: int | None = None,
+    progress: Callable[[SimulationResult], None] = lambda result: None,  # noqa: ARG005
+) -> list[SimulationResult]:
+    """Simulate all of them; the results don't depend on how many work at it.
+
+    Parameters
+    ----------
+    trace : TrainingTrace
+        What was measured.
+    simulations : iterable of Simulation
+    workers : int, optional
+        Processes; 1 for none but this one. By default one for every 20,000 recurrences, at most one a processor.
+    progress : callable
+        Told of each result, in the order of the simulations.
+
+    Returns
+    -------
+    list of SimulationResult
+        In the order of the simulations.
+
+    Raises
+    ------
+    InputError
+        That of the first simulation that cannot start.
+    SettingsError
+        If `workers` is below 1.
+    BftrainerError
+        If a process dies over the same simulations each time.
+    """
+    wanted = list(simulations)
+    number = _workers(wanted, workers)
+    done = []
+    with closing(_in_order(trace, wanted, number)) as results:
+        for result in results:
+            done.append(result)
+            progress(result)
+    return done
+
+
+def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
+    if workers is not None and workers < 1:
+        raise SettingsError(f"Expected at least one worker, got {workers}.")
+    if workers is None:
+        recurrences = sum(simulation.length for simulation in simulations)
+        workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
+    return max(1, min(workers, len(simulations)))
+
+
+def _in_order(
+    trace: TrainingTrace, simulations: Sequence[Simulation], workers: int
+) -> Generator[SimulationResult, None, None]:
+    """The results as they come, in order."""
+    if workers == 1:
+        yield from map(partial(simulate, trace), simulations)
+        return
+    with closing(in_order(partial(_packed, trace), simulations, workers, _chunk(simulations, workers))) as packed:
+        yield from map(_unpacked, simulations, packed)
+
+
+def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
+    """A result as it travels between processes: pickling a tuple for each run would take as long as to simulate it."""
+    result = simulate(trace, simulation)
+    rows = [(*run[:5], *run.outcome, run.cost_j, run.runtime_ratio) for run in result.runs]
+    return list(zip(*rows, strict=True)), result.failure
+
+
+def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
+    columns, failure = packed
+    if not columns:
+        return SimulationResult(simulation, (), failure)
+    first, outcomes, last = columns[:5], columns[5:9], columns[9:]
+    return SimulationResult(simulation, tuple(map(Run, *first, map(Outcome, *outcomes), *last)), failure)
+
+
+def _chunk(simulations: Sequence[Simulation], workers: int) -> int:
+    """How many simulations go to a worker at once."""
+    mean_length = sum(simulation.length for simulation in simulations) / len(simulations)
+    short = RECURRENCES_PER_CHUNK / max(mean_length, 1.0)
+    return max(1, min(math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)), int(short)))
+
+
+def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:
+    """The simulation with `number` seeds: its own and those that follow."""
+    return [replace(simulation, seed=simulation.seed + each) for each in range(number)]
+
+
+def group_seed(seed: int, name: str) -> int:
+    """Seed of a group's simulation: drawn from a campaign's seed and the group's name, whatever other groups there are.
+
+    Notes
+    -----
+    With one seed for all, equal jobs in many groups would draw equal paths, and their mean would vary as one group's.
+    """
+    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])

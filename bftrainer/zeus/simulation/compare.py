@@ -1,0 +1,230 @@
+"""Policies compared: what each takes on average over seeds, and how that relates to not tuning at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bftrainer.errors import SettingsError
+from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
+from bftrainer.zeus.simulation.optimum import configurations, regrets
+from bftrainer.zeus.simulation.summary import Usage, best_of, usage
+
+__all__ = ["BASELINE", "Comparison", "PolicyPair", "Relative", "compared", "comparison_of_all", "simulations_of"]
+
+MEASURES = ("cost_j", "energy_j", "time_s")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPair:
+    """A policy for batch sizes and one for power limits.
+
+    Parameters
+    ----------
+    policy, power_policy : str
+        Their names, or ``module:callable``.
+
+    Raises
+    ------
+    SettingsError
+        If one of them is empty.
+    """
+
+    policy: str
+    power_policy: str
+
+    def __post_init__(self) -> None:
+        if not (self.policy and self.power_policy):
+            raise SettingsError(f"Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT, got {str(self)!r}.")
+
+    @classmethod
+    def parsed(cls, text: str) -> PolicyPair:
+        """The pair that ``zeus`` or ``zeus+jit`` means; alone, a policy comes with the one that suits it."""
+        policy, plus, power_policy = text.partition("+")
+        return cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
+
+    def __str__(self) -> str:
+        return f"{self.policy}+{self.power_policy}"
+
+
+# Not to tune is to leave both alone; an oracle knows both.
+_COMPANIONS = {"default": "max-power", "oracle": "oracle"}
+BASELINE = PolicyPair("default", "max-power")
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """What policies take, over what the baseline takes with the same seed; 1 is the same.
+
+    Parameters
+    ----------
+    cost, energy, time : Estimate or None
+        Means over the seeds; None if no seed has both.
+    """
+
+    cost: Estimate | None
+    energy: Estimate | None
+    time: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One pair of policies on one job, or on all of them.
+
+    Parameters
+    ----------
+    policies : PolicyPair
+    job : Job or None
+        None for all jobs together, where only `relative` is known: the geometric mean over the jobs.
+    failed : int
+        Simulations that ended before their time; they count in no mean.
+    cost_j, energy_j, time_s : Estimate or None
+        Of a recurrence, failed tries included: means over the seeds.
+    regret_j : Estimate or None
+        Cumulative regret.
+    relative : Relative
+    """
+
+    policies: PolicyPair
+    job: Job | None
+    failed: int
+    cost_j: Estimate | None
+    energy_j: Estimate | None
+    time_s: Estimate | None
+    regret_j: Estimate | None
+    relative: Relative
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain values."""
+        job = None if self.job is None else self.job.to_dict()
+        return asdict(self) | {"policies": str(self.policies), "job": job}
+
+
+def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int, **settings: Any) -> list[Simulation]:
+    """Each job with each pair of policies and each seed, the baseline's first; `settings` go to `Simulation`."""
+    every = dict.fromkeys((BASELINE, *pairs))
+    return [
+        simulation
+        for job in jobs
+        for pair in every
+        for simulation in with_seeds(
+            Simulation(job, policy=pair.policy, power_policy=pair.power_policy, **settings), seeds
+        )
+    ]
+
+
+def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Comparison]:
+    """What each pair of policies takes on each job.
+
+    Parameters
+    ----------
+    trace : TrainingTrace
+        What was simulated from.
+    results : sequence of SimulationResult
+        Of jobs, not groups; those of the baseline among them.
+
+    Returns
+    -------
+    list of Comparison
+        In the order in which pairs and jobs occur.
+
+    Notes
+    -----
+    Means are over seeds, intervals by Student's t at 95 %. Relative figures are means of the ratios to the baseline of
+    the same seed.
+    """
+    by_job: dict[Job, dict[PolicyPair, list[SimulationResult]]] = {}
+    for result in results:
+        simulation = result.simulation
+        pair = PolicyPair(simulation.policy, simulation.power_policy)
+        by_job.setdefault(simulation.job, {}).setdefault(pair, []).append(result)
+    return [
+        _comparison(trace, pair, job, of_pair, of_job.get(BASELINE, []))
+        for job, of_job in by_job.items()
+        for pair, of_pair in of_job.items()
+    ]
+
+
+def _comparison(
+    trace: TrainingTrace,
+    pair: PolicyPair,
+    job: Job,
+    results: Sequence[SimulationResult],
+    baseline: Sequence[SimulationResult],
+) -> Comparison:
+    whole = [result for result in results if not result.is_partial]
+    used = [usage(result.runs) for result in whole]
+    means = {
+        name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
+        for name in MEASURES
+    }
+    ratios = _ratios(results, baseline)
+    return Comparison(
+        pair,
+        job,
+        len(results) - len(whole),
+        **means,
+        regret_j=_estimate(_cumulative_regrets(trace, job, whole)),
+        relative=Relative(*(_estimate([each[name] for each in ratios.values()]) for name in MEASURES)),
+    )
+
+
+def _cumulative_regrets(trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> list[float]:
+    if not results:
+        return []
+    best = best_of(configurations(trace.of(job), job, results[0].simulation.eta_knob))
+    return [] if best is None else [math.fsum(regrets(result.runs, best)) for result in results]
+
+
+def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
+    """Cost, energy and time over the baseline's, by seed, where both have them."""
+    plain = _used_by_seed(baseline)
+    return {
+        seed: {name: getattr(used, name) / getattr(plain[seed], name) for name in MEASURES}
+        for seed, used in _used_by_seed(results).items()
+        if seed in plain and all(getattr(plain[seed], name) > 0 for name in MEASURES)
+    }
+
+
+def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
+    return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
+
+
+def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
+    """What each pair of policies takes on all jobs together, relative to the baseline.
+
+    Notes
+    -----
+    Of each seed, the geometric mean of the jobs' ratios; seeds that failed on some job are left out. A geometric mean
+    weighs a job by how much it changed, not by how large it is.
+    """
+    by_pair: dict[PolicyPair, dict[Job, list[SimulationResult]]] = {}
+    for result in results:
+        simulation = result.simulation
+        pair = PolicyPair(simulation.policy, simulation.power_policy)
+        by_pair.setdefault(pair, {}).setdefault(simulation.job, []).append(result)
+    plain = by_pair.get(BASELINE, {})
+    found = []
+    for pair, of_pair in by_pair.items():
+        of_jobs = [_ratios(of_job, plain.get(job, [])) for job, of_job in of_pair.items()]
+        seeds = [seed for seed in of_jobs[0] if all(seed in each for each in of_jobs)]
+        means = (
+            _estimate([_geometric_mean([each[seed][name] for each in of_jobs]) for seed in seeds]) for name in MEASURES
+        )
+        failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
+        found.append(Comparison(pair, None, failed, None, None, None, None, Relative(*means)))
+    return found
+
+
+def _estimate(sample: Sequence[float]) -> Estimate | None:
+    """None where every simulation failed."""
+    return estimate(sample) if sample else None
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if all(ratios) else 0.0

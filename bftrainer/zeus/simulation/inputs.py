@@ -1,0 +1,237 @@
+"""What simulations of recurring jobs start from: traces, and the jobs that are chosen of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bftrainer.errors import SettingsError, TuningInputError, suggestion
+from bftrainer.files.provenance import file_source, versions
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.groups import Group, read_groups
+from bftrainer.zeus.simulation.jobs import read_jobs
+from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
+
+__all__ = ["JobChoice", "ZeusInputs", "choose_groups", "choose_jobs", "job_key", "load_groups", "load_traces"]
+
+MAX_EPOCHS = 100
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ZeusInputs:
+    """Traces that were read, and where they came from.
+
+    Parameters
+    ----------
+    trace : TrainingTrace
+    is_sample : bool
+        Whether they are the embedded ones.
+    sources : dict
+        Per file its path as given and its SHA-256.
+    """
+
+    trace: TrainingTrace
+    is_sample: bool
+    sources: dict[str, Any]
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """What a file of results says of its making."""
+        return {"inputs": self.sources | more, "versions": versions()}
+
+
+@dataclass(frozen=True, slots=True)
+class JobChoice:
+    """Which jobs are wanted, as the user says it.
+
+    Parameters
+    ----------
+    file : Path, optional
+        A file of jobs.
+    names : tuple of str
+        ``dataset,network,optimizer`` of each; none for all of the file.
+    targets, max_epochs, default_batch_sizes : tuple of numbers
+        None at all, one for all jobs, or one for each of `names`; they go before what the file says.
+    """
+
+    file: Path | None = None
+    names: tuple[str, ...] = ()
+    targets: tuple[float, ...] = ()
+    max_epochs: tuple[int, ...] = ()
+    default_batch_sizes: tuple[int, ...] = ()
+
+
+def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInputs:
+    """Read the traces; without files the embedded synthetic ones.
+
+    Raises
+    ------
+    TrainingTraceError
+        If a file is not usable.
+    SettingsError
+        If only one of them is given.
+    """
+    if (train is None) != (power is None):
+        given, missing = ("--train", "--power") if power is None else ("--power", "--train")
+        raise SettingsError(f"Expected --train and --power together, got {given} without {missing}.")
+    is_sample = train is None
+    if train is None or power is None:
+        train, power, _ = zeus_sample()
+    trace = TrainingTrace(train, power)
+    return ZeusInputs(trace, is_sample, {"train": file_source(train), "power": file_source(power)})
+
+
+def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> list[Job]:
+    """The jobs that the user wants.
+
+    With the embedded traces, and no file, names are looked up among the embedded jobs.
+
+    Parameters
+    ----------
+    inputs : ZeusInputs
+    choice : JobChoice
+    one : bool
+        Of the embedded jobs, take the first alone if no name is given.
+
+    Returns
+    -------
+    list of Job
+        In the order of the names, else of the file.
+
+    Raises
+    ------
+    TuningInputError
+        Naming the closest that there are, if a job or its target is not in the traces, or not said at all.
+    """
+    known = list(SAMPLE_JOBS) if inputs.is_sample else []
+    if choice.file is not None:
+        known = read_jobs(choice.file)
+    if one and choice.file is None and not choice.names:
+        known = known[:1]
+    if not choice.names and not known:
+        shown = "; ".join(",".join(each) for each in inputs.trace.jobs)
+        raise TuningInputError(f"Expected --job or --jobs to say what is trained, got neither. Known: {shown}.")
+    if choice.names:
+        jobs = [_named(inputs.trace, known, choice, number) for number in range(len(choice.names))]
+    else:
+        jobs = [_changed(job, choice, number, len(known)) for number, job in enumerate(known)]
+    for job in jobs:
+        inputs.trace.of(job)
+    twice = [job for number, job in enumerate(jobs) if job in jobs[:number]]
+    if twice:
+        raise TuningInputError(f"Expected each job once, got {twice[0]} again.")
+    return jobs
+
+
+def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
+    """Dataset, network and optimizer of a job of the traces, named ``dataset,network,optimizer``.
+
+    Raises
+    ------
+    TuningInputError
+        If the name has another form, or there is no such job.
+    """
+    parts = tuple(part.strip() for part in name.split(","))
+    if len(parts) != 3 or not all(parts):
+        raise TuningInputError(f"Expected --job as dataset,network,optimizer, got {name!r}.")
+    if parts not in trace.jobs:
+        close = suggestion(",".join(parts), (",".join(each) for each in trace.jobs))
+        raise TuningInputError(f"Expected a job of the traces, got {name!r}.{close}")
+    return parts
+
+
+def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: int) -> Job:
+    """The job that a name means, completed by the other options and by the jobs that are known."""
+    name = choice.names[number]
+    parts = job_key(trace, name)
+    count = len(choice.names)
+    alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
+    if len(alike) == 1:
+        return _changed(alike[0], choice, number, count)
+    target = _pick(choice.targets, "target", number, count, None)
+    if target is None:
+        shown = ", ".join(map(str, trace.targets(*parts)))
+        raise TuningInputError(f"Expected --target with --job {name}, got none. Known: {shown}.")
+    return _changed(Job(*parts, target, MAX_EPOCHS), choice, number, count)
+
+
+def _changed(job: Job, choice: JobChoice, number: int, count: int) -> Job:
+    """A job with what the options say of it."""
+    return Job(
+        job.dataset,
+        job.network,
+        job.optimizer,
+        _pick(choice.targets, "target", number, count, job.target_metric),
+        _pick(choice.max_epochs, "max-epochs", number, count, job.max_epochs),
+        _pick(choice.default_batch_sizes, "default-bs", number, count, job.default_bs),
+        job.default_lr,
+    )
+
+
+def _pick(values: tuple[T, ...], option: str, number: int, count: int, otherwise: T) -> T:
+    """The value that an option gives to a job: one for all, or one for each."""
+    if len(values) not in (0, 1, count):
+        raise SettingsError(f"Expected --{option} once, or once for each of {count} jobs, got it {len(values)} times.")
+    if not values:
+        return otherwise
+    return values[number if len(values) == count else 0]
+
+
+def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
+    """Read a trace of groups, and say where it came from; without a file the embedded one.
+
+    Raises
+    ------
+    TrainingTraceError
+        If the file is not usable.
+    """
+    path = zeus_sample().groups if path is None else path
+    return read_groups(path), file_source(path)
+
+
+def choose_groups(
+    groups: dict[str, Group], jobs: list[Job], names: tuple[str, ...] = (), datasets: tuple[str, ...] = ()
+) -> list[tuple[Group, Job]]:
+    """Groups, each with the job that stands for its dataset.
+
+    Parameters
+    ----------
+    groups : dict of str to Group
+        All there are.
+    jobs : list of Job
+        At most one a dataset.
+    names, datasets : tuple of str
+        Groups that are wanted; all if there are no names, and of all datasets if there are none of these.
+
+    Raises
+    ------
+    TuningInputError
+        If a name, or a dataset, is none of the trace's, a dataset has two jobs, or one that is wanted has none.
+    """
+    by_dataset: dict[str, Job] = {}
+    for job in jobs:
+        other = by_dataset.setdefault(job.dataset, job)
+        if other != job:
+            raise TuningInputError(f"Expected one job a dataset, got {other} and {job}.")
+    known = {group.dataset for group in groups.values()}
+    for what, wanted, there in (("group", names, set(groups)), ("dataset", datasets, known)):
+        for name in wanted:
+            if name not in there:
+                raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, there)}")
+    chosen = [
+        group
+        for name, group in groups.items()
+        if (not names or name in names) and (not datasets or group.dataset in datasets)
+    ]
+    for group in chosen:
+        if group.dataset not in by_dataset:
+            close = suggestion(group.dataset, by_dataset)
+            raise TuningInputError(
+                f"Group {group.name}: Expected a job for the dataset {group.dataset!r}, got none.{close}"
+            )
+    if not chosen:
+        raise TuningInputError("Expected a group that is wanted both by name and by dataset, got none.")
+    return [(group, by_dataset[group.dataset]) for group in chosen]

@@ -1,0 +1,186 @@
+"""Engines compute every item once, whatever becomes of their workers."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bftrainer.campaigns import engines
+from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+from bftrainer.errors import SettingsError, SweepError
+from bftrainer.parallel import Lost
+
+
+def doubled(item):
+    """A result."""
+    return 2 * item
+
+
+def threads(_):
+    """How many threads linear algebra may use."""
+    return os.environ.get("OPENBLAS_NUM_THREADS")
+
+
+def fragile(item):
+    """Kill the own process the first time that item 3 comes, and each time that item 5 does."""
+    number, folder = item
+    with (Path(folder) / f"{number}").open("a") as calls:
+        calls.write("x")
+    first = (Path(folder) / f"{number}").stat().st_size == 1
+    if number == 5 or (number == 3 and first):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_items_are_computed(workers):
+    """Each once, by its index."""
+    assert sorted(LocalEngine(workers).run(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
+    assert list(LocalEngine(workers).run(doubled, [])) == []
+
+
+def test_processes_use_one_thread_each(monkeypatch):
+    """And what the environment says is as before, set or not."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert dict(LocalEngine(2).run(threads, [0, 1])) == {0: "1", 1: "1"}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.slow
+def test_lost_workers_are_replaced(tmp_path):
+    """A killed process costs nothing but what it was at; an item that kills each time is given up after three."""
+    found = dict(LocalEngine(2).run(fragile, [(number, str(tmp_path)) for number in range(8)]))
+    assert sorted(found) == list(range(8))
+    assert found[5] == Lost("its process ended abruptly, 3 times")
+    assert all(found[number] == number for number in range(8) if number != 5)
+
+
+def test_items_are_not_forgotten_when_all_processes_end():
+    """Processes that end between two items take none of those that wait with them."""
+    found = []
+    for index, _ in LocalEngine(2).run(doubled, range(6)):
+        found.append(index)
+        if len(found) == 1:
+            children = multiprocessing.active_children()
+            for child in children:
+                child.kill()
+            for child in children:
+                child.join()
+            # The pool finds out in a thread of its own.
+            deadline = time.monotonic() + 5.0
+            while multiprocessing.active_children() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.2)
+    assert sorted(found) == list(range(6))
+
+
+def test_no_workers():
+    """There has to be one."""
+    with pytest.raises(SettingsError, match="at least one worker, got 0"):
+        LocalEngine(0)
+
+
+def test_dask_needs_to_know_where():
+    """Either a scheduler or a batch system."""
+    for given in ({}, {"scheduler": "tcp://x:1", "jobqueue": Path("x")}):
+        with pytest.raises(SettingsError, match="either --scheduler or --dask-jobqueue"):
+            DaskEngine(**given)
+
+
+def test_dask_not_installed(monkeypatch):
+    """One line says how to get it."""
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra dask .*pip install '\.\[dask\]'"):
+        DaskEngine("tcp://x:1")
+
+
+@pytest.mark.filterwarnings("default")
+def test_dask_scheduler_out_of_reach(monkeypatch):
+    """One line that names it."""
+    monkeypatch.setattr(engines, "CONNECT_S", 0.2)
+    with pytest.raises(SweepError, match=r"tcp://127\.0\.0\.1:9: Expected a Dask scheduler within") as caught:
+        list(DaskEngine("tcp://127.0.0.1:9").run(doubled, [1]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("default")
+def test_another_server_is_no_scheduler():
+    """Where a web server, say, answers, one line says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            """Say what a web server says, and wait for the other end to hang up."""
+            with server.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 9)
+                while connection.recv(1024):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SweepError, match="Expected a Dask scheduler within 10 s, got:"):
+            list(DaskEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}").run(doubled, [1]))
+        gc.collect()
+        thread.join(10.0)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "foo://x"])
+def test_a_program_ends_where_no_scheduler_is(address):
+    """One line and nothing else, also when the program ends: what was made to connect leaves no traceback behind."""
+    script = (
+        "from bftrainer.errors import SweepError\n"
+        "from bftrainer.campaigns import engines\n"
+        "engines.CONNECT_S = 0.2\n"
+        "try:\n"
+        f"    list(engines.DaskEngine({address!r}).run(print, [1]))\n"
+        "except SweepError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120.0, check=True)
+    assert done.stdout.startswith(f"{address}: Expected a Dask scheduler within")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('system = "slrum"\njobs = 1\n', "got 'slrum'. Did you mean 'slurm'?"),
+        ('system = "slurm"\n', "Expected jobs, how many to submit, got None"),
+        ("system\n", "Expected TOML"),
+    ],
+)
+def test_bad_batch_systems(tmp_path, text, said):
+    """One line that names the file."""
+    path = tmp_path / "jobqueue.toml"
+    path.write_text(text)
+    with pytest.raises(SweepError) as caught:
+        DaskEngine(jobqueue=path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_batch_system_does_not_take(tmp_path, monkeypatch):
+    """What its class says of an option it does not know stands in one line with the file."""
+    import dask_jobqueue
+
+    def cluster(**options):
+        raise TypeError(f"unexpected {sorted(options.keys() - {'python'})}\nand more")
+
+    monkeypatch.setattr(dask_jobqueue, "SLURMCluster", cluster)
+    path = tmp_path / "jobqueue.toml"
+    path.write_text('system = "slurm"\njobs = 1\ncors = 3\n')
+    with pytest.raises(SweepError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
+        list(DaskEngine(jobqueue=path).run(doubled, [1]))

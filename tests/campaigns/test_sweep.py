@@ -1,0 +1,224 @@
+"""Sweeps: one table whatever computes it, nothing twice, and one failure is one failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer import run_replay
+from bftrainer.campaigns import sweep as module
+from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+from bftrainer.campaigns.sweep import run_sweep
+from bftrainer.campaigns.sweep_file import read_sweep
+from bftrainer.errors import SweepError
+from bftrainer.nodelogs import write_node_log
+from bftrainer.runs.finished import read_summary
+from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
+
+TEXT = """schema = 1
+[base]
+solver = "dp"
+baseline = false
+max_events = 40
+[grid]
+Tfwd = [10, 120]
+maxJ = [5, 10]
+[[point]]
+objective = "energy"
+[[point]]
+Tfwd = 10
+maxJ = 5
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Four settings, one that fails, and one of the four again."""
+    path = tmp_path / "sweep.toml"
+    path.write_text(TEXT)
+    return read_sweep(path)
+
+
+def swept(spec, directory, engine=None, **how):
+    """Run a sweep in a directory of its own."""
+    return run_sweep(spec, directory, engine or LocalEngine(1), **how)
+
+
+def test_the_table_holds_what_runs_found(spec, tmp_path):
+    """A row a point, in the order of the file; figures are those of the run alone; no clock has a part in them."""
+    result = swept(spec, tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
+    assert [row["point"] for row in rows] == list(range(6))
+    assert [(row["forward_time_s"], row["max_tasks"]) for row in rows[:4]] == [(10, 5), (10, 10), (120, 5), (120, 10)]
+    alone = run_replay(solver="dp", baseline=False, max_events=40, forward_time_s=120, max_tasks=5).summary()
+    assert rows[2]["work_done"] == alone["work_done"]
+    assert rows[2]["below_large_idle.occupancy"] == alone["below_large_idle"]["occupancy"]
+    assert read_summary(tmp_path / "out" / rows[2]["run"])["work_done"] == alone["work_done"]
+    assert not [name for name in rows[0] if name.startswith("solve_s") or name in ("wall_s", "load_s")]
+    assert [point.point.number for point in result.failed] == [4]
+
+
+def test_one_failure_is_one_failure(spec, tmp_path):
+    """It has its reason in the table, and no figures; the others are complete."""
+    swept(spec, tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
+    assert "Expected a tuned task" in rows[4]["error"]
+    assert rows[4]["work_done"] is None
+    assert all(row["error"] is None and row["work_done"] > 0 for row in rows if row["point"] != 4)
+
+
+def test_equal_points_are_computed_once(spec, tmp_path, monkeypatch):
+    """The last point is the first again: five replays make six rows."""
+    calls = []
+    monkeypatch.setattr(module, "run_replay", lambda **options: calls.append(1) or run_replay(**options))
+    result = swept(spec, tmp_path / "out")
+    assert len(calls) == 4  # the failing one is refused before it is replayed
+    assert result.points[0].figures == result.points[5].figures
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 4
+
+
+def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
+    """What is there stays as it is, to the file; what is missing is computed, and the table is the same."""
+    first = swept(spec, tmp_path / "out")
+    table = (tmp_path / "out" / "sweep.parquet").read_bytes()
+    lost = tmp_path / "out" / "runs" / first.points[1].point.key
+    times = {path: path.stat().st_mtime_ns for path in lost.parent.glob("*/summary.json") if path.parent != lost}
+    for path in lost.iterdir():
+        path.unlink()
+    lost.rmdir()
+    calls = []
+    monkeypatch.setattr(module, "run_replay", lambda **options: calls.append(1) or run_replay(**options))
+    again = swept(spec, tmp_path / "out", resume=True)
+    assert len(calls) == 1
+    assert [point.was_done for point in again.points] == [True, False, True, True, False, True]
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert (tmp_path / "out" / "sweep.parquet").read_bytes() == table
+
+
+def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
+    """A worker reads a log and a task set once, however many points it replays."""
+    from bftrainer.runs import readers
+
+    module.shared_readers.cache_clear()
+    read = []
+    original = readers.read_node_log
+    monkeypatch.setattr(readers, "read_node_log", lambda *given: read.append(given) or original(*given))
+    swept(spec, tmp_path / "out")
+    module.shared_readers.cache_clear()
+    assert len(read) == 1
+
+
+def test_generated_traces_are_kept(tmp_path):
+    """They are made once, and a point replays that of its seed; after a change of their options others are made."""
+    path = tmp_path / "sweep.toml"
+    text = TEXT.split("[grid]")[0] + "[grid]\ntrace_seed = [1, 2]\n[generate]\ndays = 0.5\nnodes = 30\n"
+    path.write_text(text)
+    result = swept(read_sweep(path), tmp_path / "out")
+    logs = sorted((tmp_path / "out" / "traces").iterdir())
+    assert [log.name.split("-")[:2] for log in logs] == [["seed", "1"], ["seed", "2"]]
+    summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
+    assert [each["inputs"]["node_log"]["path"] for each in summaries] == [str(log) for log in logs]
+    assert [each["nodes_total"] for each in summaries] == [30, 30]
+    path.write_text(text.replace("nodes = 30", "nodes = 20"))
+    result = swept(read_sweep(path), tmp_path / "out", resume=True)
+    summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
+    assert [each["nodes_total"] for each in summaries] == [20, 20]
+
+
+def test_a_changed_training_trace_is_another_replay(tmp_path):
+    """What a task set names has a part in its runs: after a change of that, none is taken for done."""
+    from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+
+    tasks = sample_path(SAMPLE_TUNED_TASKS)
+    for name in (tasks.name, "zeus-train.csv", "zeus-power.csv"):
+        (tmp_path / name).write_bytes((tasks.parent / name).read_bytes())
+    path = tmp_path / "sweep.toml"
+    path.write_text(f'schema = 1\n[base]\ntasks = "{tasks.name}"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
+    swept(read_sweep(path), tmp_path / "out")
+    assert swept(read_sweep(path), tmp_path / "out", resume=True).points[0].was_done
+    with (tmp_path / "zeus-power.csv").open("a") as file:
+        file.write("\n")
+    again = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+    assert (again.was_done, again.error) == (False, None)
+
+
+def test_changed_inputs_are_read_again(tmp_path):
+    """A worker that lives on reads a log anew that has changed since its last point."""
+    first, second = (generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=nodes))).log for nodes in (10, 20))
+    log, path = tmp_path / "log.parquet", tmp_path / "sweep.toml"
+    path.write_text('schema = 1\n[base]\nnode_log = "log.parquet"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
+    found = []
+    for each in (first, second):
+        log.unlink(missing_ok=True)
+        write_node_log(log, each)
+        result = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
+        found.append((result.was_done, result.figures["nodes_total"]))
+    assert found == [(False, 10), (False, 20)]
+
+
+def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
+    """The others are computed."""
+    (tmp_path / "tasks.toml").write_text("schema = 1\n[[task]]\n")
+    path = tmp_path / "sweep.toml"
+    path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nseed = 1\n')
+    result = swept(read_sweep(path), tmp_path / "out")
+    assert [point.error is None for point in result.points] == [False, True]
+
+
+def test_a_broken_run_is_not_passed_over(spec, tmp_path):
+    """A summary that cannot be read stops the sweep, and says what to do."""
+    result = swept(spec, tmp_path / "out")
+    (tmp_path / "out" / "runs" / result.points[0].point.key / "summary.json").write_text("{")
+    with pytest.raises(SweepError, match="Remove it to have it computed again"):
+        swept(spec, tmp_path / "out", resume=True)
+
+
+@pytest.mark.filterwarnings("default")
+def test_every_engine_gives_the_same_table(spec, tmp_path):
+    """One process, two, and a Dask cluster: bit for bit."""
+    from distributed import LocalCluster
+
+    swept(spec, tmp_path / "one")
+    swept(spec, tmp_path / "two", LocalEngine(2))
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        swept(spec, tmp_path / "dask", DaskEngine(cluster.scheduler_address))
+    tables = {name: (tmp_path / name / "sweep.parquet").read_bytes() for name in ("one", "two", "dask")}
+    assert tables["one"] == tables["two"] == tables["dask"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["local", "dask"])
+def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path, kind):
+    """One of two workers is killed when a point is done: the table is complete, no finished run is touched again."""
+    path = tmp_path / "sweep.toml"
+    path.write_text(TEXT.split("[grid]")[0] + "[grid]\nseed = [0, 1, 2, 3, 4, 5, 6, 7]\n")
+    spec = read_sweep(path)
+    whole = swept(spec, tmp_path / "whole")
+    finished = {}
+
+    def kill(workers):
+        def told(result):
+            summary = tmp_path / "out" / "runs" / result.point.key / "summary.json"
+            finished[summary] = summary.stat().st_mtime_ns
+            if len(finished) == 2:
+                os.kill(workers()[0], signal.SIGKILL)
+
+        return told
+
+    if kind == "local":
+        told = kill(lambda: [child.pid for child in multiprocessing.active_children()])
+        result = run_sweep(spec, tmp_path / "out", LocalEngine(2), told)
+    else:
+        from distributed import LocalCluster
+
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+            engine = DaskEngine(cluster.scheduler_address)
+            workers = [worker.pid for worker in cluster.workers.values()]
+            result = run_sweep(spec, tmp_path / "out", engine, kill(lambda: workers))
+    assert result.table().equals(whole.table())
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished

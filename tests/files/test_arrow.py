@@ -1,0 +1,89 @@
+"""Columns hold what they are given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
+
+
+@given(st.lists(st.text(max_size=5)))
+def test_texts_come_back(values):
+    """Any strings, also none at all and empty ones, come back as they went in."""
+    column = texts(values)
+    column.validate(full=True)
+    assert column.type == pa.string()
+    assert column.to_pylist() == values
+
+
+@given(st.lists(st.text(max_size=5), min_size=1), st.data())
+def test_chosen_texts(values, data):
+    """Indices choose among the strings; a negative one is null."""
+    which = data.draw(st.lists(st.integers(-1, len(values) - 1)))
+    column = texts(values, np.array(which, dtype=np.int32))
+    column.validate(full=True)
+    assert column.to_pylist() == [None if index < 0 else values[index] for index in which]
+
+
+@given(st.lists(st.floats()))
+def test_reals_are_finite_or_null(values):
+    """Infinities and NaN are null."""
+    column = reals(values)
+    column.validate(full=True)
+    assert column.to_pylist() == [value if np.isfinite(value) else None for value in values]
+
+
+@given(st.lists(st.booleans()))
+def test_booleans_come_back(values):
+    """Booleans come back as they went in, however many of them share a byte."""
+    column = booleans(values)
+    column.validate(full=True)
+    assert column.type == pa.bool_()
+    assert column.to_pylist() == values
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
+def test_missing_integers_are_null(values):
+    """An integer that is marked as missing is null, the others come back."""
+    missing = np.array([value is None for value in values], dtype=np.bool_)
+    column = integers([0 if value is None else value for value in values], missing)
+    column.validate(full=True)
+    assert column.to_pylist() == values
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4)))
+def test_lists_are_cut_where_they_were(rows):
+    """Lists of integers come back, empty ones too."""
+    column = lists([len(row) for row in rows], integers([value for row in rows for value in row]))
+    column.validate(full=True)
+    assert column.to_pylist() == rows
+
+
+def test_instants_count_from_the_start():
+    """1.5 s after 1970 in nanoseconds, UTC; what has not happened is null."""
+    column = instants(0, [1.5, None])
+    column.validate(full=True)
+    assert column.type == pa.timestamp("ns", tz="UTC")
+    assert column.cast(pa.int64()).to_pylist() == [1_500_000_000, None]
+
+
+def test_writing_a_run_imports_no_pandas():
+    """Neither replaying nor writing the results loads pandas, which would take a tenth of a short run."""
+    code = """
+import pathlib, sys, tempfile
+import numpy as np
+from bftrainer.runs import run_replay, write_run
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+log = NodeLog(("n1",), 0, 10**10, np.array([0]), np.array([0], dtype=np.int32), np.array([True]))
+task = TaskSpec("J", 1, 1, 5.0, ScalingCurve.linear(1.0, 1))
+with tempfile.TemporaryDirectory() as directory:
+    write_run(run_replay(node_log=log, tasks=[task], solver="dp"), pathlib.Path(directory))
+sys.exit("pandas" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

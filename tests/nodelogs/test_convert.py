@@ -1,0 +1,249 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
+from bftrainer.model import NodeLog
+from bftrainer.model.availability import CountTrace
+from bftrainer.nodelogs import read_node_log, write_node_log
+from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.convert import convert, kind_of
+from bftrainer.tasksets import read_task_set, write_task_set
+from tests.strategies import node_logs as logs
+
+NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
+TASK_SETS = ["t.toml", "t.csv", "t.csv.gz", "t-Jbnd.pkl"]
+
+
+@pytest.fixture
+def log(fixtures):
+    """A small node log."""
+    return read_node_log(fixtures / "log-pandas2.2-protocol4.pkl")
+
+
+@pytest.fixture
+def tasks(fixtures):
+    """A small task set."""
+    name = "{}-pandas2.2-protocol5.pkl"
+    return read_task_set(fixtures / name.format("bounds"), fixtures / name.format("scalability")).tasks
+
+
+@pytest.mark.parametrize("source", NODE_LOGS)
+@pytest.mark.parametrize("target", NODE_LOGS)
+def test_node_logs_both_ways(tmp_path, log, source, target):
+    """A node log survives conversion between any two forms."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    write_node_log(tmp_path / "a" / source, log)
+    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
+    back = read_node_log(tmp_path / "b" / target)
+    assert done.summary() == "node log of 3 nodes"
+    assert done.warnings == ()
+    assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
+    for name in ("time_ns", "node", "idle"):
+        assert np.array_equal(getattr(back, name), getattr(log, name))
+
+
+@st.composite
+def matrices(draw):
+    """Frames of node states in which many rows change nothing."""
+    count = draw(st.integers(1, 8))
+    start = pd.Timestamp("2021-02-10")
+    times = sorted(draw(st.sets(st.integers(0, 10**12), min_size=count, max_size=count)))
+    states = draw(st.lists(st.sampled_from([[0, 0], [1, 0], [1, 1]]), min_size=count, max_size=count))
+    index = pd.DatetimeIndex([start + pd.Timedelta(time, "ns") for time in times])
+    return pd.DataFrame(np.array(states, dtype=np.int8), index=index, columns=["a", "b"])
+
+
+def opened(log):
+    """What a replay sees of a log."""
+    rows = [(time, joined.tolist(), left.tolist()) for time, joined, left in log.rows()]
+    return log.nodes, log.start_ns, log.end_ns, rows
+
+
+@pytest.mark.parametrize("target", NODE_LOGS)
+@settings(deadline=None, max_examples=10)
+@given(frame=matrices())
+def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, frame):
+    """Skipping K rows of a matrix, K lines of it that is, and of what it is converted to leaves the same log."""
+    folder = tmp_path_factory.mktemp("skip")
+    frame.to_pickle(folder / "evt.pkl")
+    convert(folder / "evt.pkl", folder / target)
+    for count in range(len(frame)):
+        frame.iloc[count:].to_pickle(folder / "rest.pkl")
+        expected = opened(read_node_log(folder / "rest.pkl"))
+        assert opened(read_node_log(folder / "evt.pkl", count)) == expected
+        assert opened(read_node_log(folder / target, count)) == expected
+
+
+@settings(deadline=None, max_examples=10)
+@given(log=logs())
+def test_native_logs_skip_the_same_as_matrices(tmp_path_factory, log):
+    """Skipping K rows of a native log, wherever its window lies, and of the matrix made of it leaves the same."""
+    folder = tmp_path_factory.mktemp("skip")
+    for name in NODE_LOGS:
+        write_node_log(folder / name, log)
+    for count in range(log.row_times_ns().size):
+        first, *others = (opened(read_node_log(folder / name, count)) for name in NODE_LOGS)
+        assert all(other == first for other in others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["x.parquet", "x.csv"])
+def test_published_log_skips_the_same(tmp_path, published, target):
+    """The published log, whose first row leaves no node idle, skips the same rows in every form."""
+    source = published / "ndstat-10sdn6-evt.tar.gz"
+    convert(source, tmp_path / target)
+    one, other = read_node_log(source, 1000), read_node_log(tmp_path / target, 1000)
+    assert one.start_ns == other.start_ns
+    for name in ("time_ns", "node", "idle"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("source", TASK_SETS)
+@pytest.mark.parametrize("target", TASK_SETS)
+def test_task_sets_both_ways(tmp_path, tasks, source, target):
+    """A task set survives conversion between any two forms."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    write_task_set(tmp_path / "a" / source, tasks)
+    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
+    assert done.summary() == "task set of 2 tasks"
+    assert read_task_set(tmp_path / "b" / target).tasks == tasks
+
+
+def test_what_is_lost_is_said(tmp_path):
+    """Fields that the pickled form cannot hold are named."""
+    (tmp_path / "t.csv").write_text(
+        "name,min_nodes,max_nodes,work,submit,user,nodes,throughput\nJ0,1,2,3,2021-02-10T00:00:00Z,me,0 2,0 1\n"
+    )
+    done = convert(tmp_path / "t.csv", tmp_path / "t-Jbnd.pkl")
+    assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
+
+
+def test_kinds(tmp_path, fixtures):
+    """What a file holds is told by its columns; scalability alone is refused."""
+    assert kind_of(fixtures / "log-pandas1.1-protocol0.pkl") == "node log"
+    assert kind_of(fixtures / "bounds-pandas1.1-protocol0.pkl") == "task set"
+    with pytest.raises(InputError, match=r"got scalability: name its bounds"):
+        kind_of(fixtures / "scalability-pandas1.1-protocol0.pkl")
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"x\.csv:1: Expected the columns of a node log, .* or a task set, got a, b\."):
+        kind_of(tmp_path / "x.csv")
+
+
+def test_unfit_targets(tmp_path, fixtures):
+    """A target whose form does not fit what the source holds is refused, and nothing is written."""
+    with pytest.raises(OutputError, match=r"x\.toml: Expected a name ending in \.parquet"):
+        convert(fixtures / "log-pandas2.2-protocol4.pkl", tmp_path / "x.toml")
+    with pytest.raises(OutputError, match=r"x\.parquet: Expected a name ending in \.toml"):
+        convert(fixtures / "bounds-pandas2.2-protocol5.pkl", tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("read", "error"), [(read_node_log, NodeLogError), (read_task_set, InvalidTaskError), (kind_of, InputError)]
+)
+def test_unreadable_sources(tmp_path, read, error):
+    """Missing files, folders, empty files and files of no known form are refused in one line."""
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "empty.csv.gz").write_bytes(b"\x1f\x8b")
+    (tmp_path / "unknown.bin").write_bytes(b"\x00\x01\x02")
+    for name, message in (
+        ("missing.pkl", r"missing\.pkl: No such file\."),
+        ("", r"Expected a file, got a directory\."),
+        ("empty.csv", r"empty\.csv: Expected data, got an empty file\."),
+        ("empty.csv.gz", r"empty\.csv\.gz: Expected a whole archive, got a damaged one"),
+        ("unknown.bin", r"unknown\.bin: Expected pickle, .*, got something else\."),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            read(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_forms_of_the_other_kind(tmp_path, log, tasks):
+    """A node log is no task set, and a task set no node log; the message says what was found."""
+    write_node_log(tmp_path / "x.parquet", log)
+    write_task_set(tmp_path / "t.toml", tasks)
+    with pytest.raises(NodeLogError, match=r"t\.toml: Expected a node log .*, got TOML\."):
+        read_node_log(tmp_path / "t.toml")
+    with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
+        read_task_set(tmp_path / "x.parquet")
+
+
+# --- traces of preemptible nodes ---------------------------------------------------------------------------------
+
+SPOT = "0,add,a\n0,add,b\n60000,remove,a\n120000,add,c\n180000,remove,b\n"
+COUNTS = (
+    "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,2\n2021-01-01T00:02:00Z,5\n2021-01-01T00:03:00Z,1\n"
+)
+
+
+@pytest.mark.parametrize(("form", "text"), [("spot", SPOT), ("counts", COUNTS)])
+@pytest.mark.parametrize("between", NODE_LOGS)
+def test_traces_become_node_logs_and_come_back(tmp_path, form, text, between):
+    """A spot or count trace goes through every form of node log and is the same text again."""
+    (tmp_path / "t.csv").write_text(text)
+    done = convert(tmp_path / "t.csv", tmp_path / between)
+    assert done.kind == "node log"
+    back = convert(tmp_path / between, tmp_path / "back.csv", to=form)
+    assert back.kind == {"spot": "spot event trace", "counts": "count trace"}[form]
+    assert back.summary().endswith(f"of {done.count} nodes")
+    assert (tmp_path / "back.csv").read_text() == text
+
+
+def test_terminations_of_a_log(tmp_path):
+    """One of two nodes goes after a minute, the other after three."""
+    (tmp_path / "t.csv").write_text(SPOT)
+    done = convert(tmp_path / "t.csv", tmp_path / "gone.csv.gz", to="terminations")
+    assert done.summary() == "termination trace of 3 nodes"
+    assert len(done.warnings) == 1
+    found = read_availability(tmp_path / "gone.csv.gz", print)
+    assert (found.kind, found.terminations.number.tolist()) == ("terminations", [1, 1])
+    assert np.diff(found.terminations.time_ns).tolist() == [120 * 10**9]
+
+
+@given(log=logs())
+@settings(max_examples=40, deadline=None)
+def test_counts_of_any_log_survive(tmp_path_factory, log):
+    """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
+    folder = tmp_path_factory.mktemp("counts")
+    write_node_log(folder / "a.parquet", log)
+    convert(folder / "a.parquet", folder / "c.csv", to="counts")
+    convert(folder / "c.csv", folder / "b.parquet")
+    one, two = CountTrace.of(log), CountTrace.of(read_node_log(folder / "b.parquet"))
+    assert (one.time_ns.tolist(), one.count.tolist()) == (two.time_ns.tolist(), two.count.tolist())
+
+
+def test_what_a_spot_trace_cannot_hold(tmp_path, log):
+    """Its beginning, what comes after its last row, and nodes that are never there are said to be left out."""
+    start = log.start_ns
+    made = NodeLog(
+        ("a", "b", "c"), start, start + 90 * 10**9, start + np.array([0, 60]) * 10**9,
+        np.array([0, 0], dtype=np.int32), np.array([True, False]),
+    )  # fmt: skip
+    write_node_log(tmp_path / "a.parquet", made)
+    said = " ".join(convert(tmp_path / "a.parquet", tmp_path / "s.csv", to="spot").warnings)
+    assert "cannot hold when it begins (2021-" in said
+    assert "30 s after it are left out" in said
+    assert "2 nodes that are never there" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "to", "error", "said"),
+    [
+        (SPOT, "x.parquet", "counts", OutputError, r"x\.parquet: Expected a name ending in \.csv or"),
+        ("timestamp,number\n2021-01-01T00:00:00Z,2\n", "x.csv", None, NodeLogError, "got terminations alone"),
+        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go .*got none"),
+        ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Expected to remove a node that is there"),
+        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", InputError, "Expected a node log .*got a task set"),
+    ],
+)  # fmt: skip
+def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):
+    """What is missing, or of another kind, is told, and nothing is written."""
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(error, match=said):
+        convert(tmp_path / "t.csv", tmp_path / target, to=to)
+    assert not (tmp_path / target).exists()

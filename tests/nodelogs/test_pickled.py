@@ -1,0 +1,195 @@
+import gzip
+import io
+import tarfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from bftrainer.errors import NodeLogError, OutputError, SettingsError
+from bftrainer.nodelogs import read_node_log, write_node_log
+from tests.strategies import node_logs
+
+TIMES = np.array(["2021-02-10T00:00:00", "2021-02-10T00:01:00", "2021-02-10T00:02:00"], dtype="M8[ns]")
+T0 = int(TIMES[0].astype(np.int64))
+
+
+def frame(states, times=TIMES, nodes=("a", "b")):
+    """A matrix of states as users have it."""
+    return pd.DataFrame(states, index=pd.DatetimeIndex(times), columns=list(nodes))
+
+
+def rows(log):
+    """Rows of a log as (seconds, names that joined, names that left)."""
+    return [(t, [log.nodes[n] for n in joined], [log.nodes[n] for n in left]) for t, joined, left in log.rows()]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the log lies."""
+    return tmp_path / "evt.pkl"
+
+
+def test_matrix_becomes_transitions(path):
+    """A matrix gives its transitions by time and node; the window reaches from the first row to the last."""
+    frame(np.array([[1, 0], [1, 0], [0, 1]], dtype=np.int8)).to_pickle(path)
+    log = read_node_log(path)
+    assert rows(log) == [(0.0, ["a"], []), (120.0, ["b"], ["a"])]
+    assert (log.start_ns, log.end_ns) == (T0, T0 + 120 * 10**9)
+    assert log.provenance == {"source": "evt.pkl", "rows": 3}
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.float64, np.float32, bool, object])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_any_type_and_layout(path, kind, order):
+    """States are read from whatever type and memory layout holds zeros and ones."""
+    states = np.random.default_rng(3).integers(0, 2, (40, 150)).astype(np.int8)
+    times = TIMES[0] + np.arange(40) * np.timedelta64(7, "s")
+    nodes = [f"n{i}" for i in range(150)]
+    frame(np.asarray(states.astype(kind), order=order), times, nodes).to_pickle(path)
+    log = read_node_log(path)
+    state = np.zeros(150, dtype=np.int8)
+    seen = {time: (joined, left) for time, joined, left in log.rows()}
+    for row in range(40):
+        joined, left = seen.get(row * 7.0, ([], []))
+        state[joined] = 1
+        state[left] = 0
+        assert state.tolist() == states[row].tolist()
+
+
+def test_skipping_counts_rows_of_the_file(path):
+    """Skipped rows are the file's, also those in which nothing changes; the next row opens the window."""
+    frame(np.array([[1, 0], [1, 0], [0, 1]], dtype=np.int8)).to_pickle(path)
+    log = read_node_log(path, skip_events=1)
+    assert rows(log) == [(0.0, ["a"], []), (60.0, ["b"], ["a"])]
+    assert log.start_ns == T0 + 60 * 10**9
+    for count in (3, -1):
+        with pytest.raises(SettingsError, match=r"evt\.pkl: Expected to skip fewer rows than the log's 3, got"):
+            read_node_log(path, skip_events=count)
+
+
+def test_numbers_name_nodes(path):
+    """Nodes that are numbered are named by their numbers."""
+    frame([[1, 0]] * 3, nodes=[7, 8]).to_pickle(path)
+    assert read_node_log(path).nodes == ("7", "8")
+
+
+@pytest.mark.parametrize("form", ["evt.pkl", "evt.pkl.gz", "evt.tar.gz", "evt.tar", "renamed.dat"])
+def test_packings(tmp_path, form):
+    """The pickle is read bare, gzipped, or from a tar, told by content."""
+    path, bare = tmp_path / form, io.BytesIO()
+    frame(np.array([[1, 0], [1, 1], [0, 1]], dtype=np.int8)).to_pickle(bare, compression=None)
+    content = bare.getvalue()
+    if "tar" in form:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("notes.txt"))
+            member = tarfile.TarInfo("../../evt.pkl")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        content = packed.getvalue()
+    path.write_bytes(gzip.compress(content) if form.endswith("gz") else content)
+    assert len(rows(read_node_log(path))) == 3
+    assert [entry.name for entry in tmp_path.iterdir()] == [form]
+
+
+@pytest.mark.parametrize(("count", "found"), [(1, "none"), (3, "several")])
+def test_tar_of_one_pickle(tmp_path, count, found):
+    """An archive without a pickle, or with several, is refused."""
+    content = io.BytesIO()
+    frame(np.ones((3, 2), dtype=np.int8)).to_pickle(content, compression=None)
+    path = tmp_path / "evt.tar.gz"
+    with tarfile.open(path, mode="w:gz") as archive:
+        for name in ["x.txt", "a.pkl", "b.pkl"][:count]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content.getvalue())
+            archive.addfile(member, io.BytesIO(content.getvalue()))
+    with pytest.raises(NodeLogError, match=rf"evt\.tar\.gz: Expected (a|one) \.pkl in the archive, got {found}\."):
+        read_node_log(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (frame([[1, 0]] * 3, TIMES[[0, 1, 1]]), r"Expected unique times, got 2021-02-10T00:01:00.*\(row 3\)"),
+        (
+            frame([[1, 0]] * 3, TIMES[[0, 2, 1]]),
+            r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
+        ),
+        (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
+        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected node names that are not empty, got '' among them\."),
+        (
+            frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
+            r"Expected node names to be text, got None\.",
+        ),
+        (frame([[1, 0]] * 3).set_axis([(1, 2), None], axis=1), r"Expected node names to be text, got \(1, 2\)\."),
+        (frame([[1, 0]] * 3, nodes=["a", True]), r"Expected node names to be text, got True\."),
+        (frame([[1, 0]] * 3, nodes=["a", 1.5]), r"Expected node names to be text, got 1\.5\."),
+        (frame([[1, 0]] * 3, nodes=["a", 10**5000]), r"Expected node names to be text, got a number of many digits\."),
+        (frame([[1, 0]] * 3, nodes=TIMES[:2]), r"Expected node names to be text, got 2021-02-10T00:00:00"),
+        (frame([[1, 0], [2, 0], [1, 0]]), r"to be 0 or 1, got 2 \(row 2, 2021-02-10T00:01:00.*Z, node a\)"),
+        (frame([[1, 0], [1, -1], [1, 0]]), r"to be 0 or 1, got -1 \(row 2, .*node b\)"),
+        (frame(np.array([[1, 0], [1, 0], [1, 3]], np.int8)), r"to be 0 or 1, got 3 \(row 3, .*node b\)"),
+        (frame([[1, 0], [np.nan, 0], [1, 0]]), r"to be 0 or 1, got nan \(row 2, .*node a\)"),
+        (frame([[1, 0], [0.5, 0], [1, 0]]), r"to be 0 or 1, got 0.5 \(row 2, .*node a\)"),
+        (frame([[1, "x"]] * 3), r"to be 0 or 1, got 'x' \(row 1, .*node b\)"),
+        (frame([[1, None]] * 3), r"to be 0 or 1, got None \(row 1, .*node b\)"),
+        (frame([[TIMES[0], 1]] * 3), r"to be 0 or 1, got values of type datetime64"),
+        (frame([[1, 0]] * 3).reset_index(drop=True), r"Expected an index of datetimes, got whole numbers"),
+        (frame([[1, 0]] * 3).set_axis([1.0, 2.0, 3.0]), r"Expected an index of datetimes, got float64"),
+        (frame([[1, 0]] * 3).set_axis(["x", "y", "z"]), r"Expected an index of datetimes, got object"),
+        (frame([[1, 0]] * 3, np.array(["2021", "NaT", "2022"], "M8[ns]")), r"Expected datetimes, got NaT \(row 2\)"),
+        (frame([[1, 0]] * 3, np.array(["2021", "2022", "3021"], "M8[s]")), r"between the years 1678 and 2262"),
+        (pd.DataFrame(), r"got an empty frame"),
+        (frame([[1, 0]] * 3).iloc[:0], r"got an empty frame"),
+        (frame([[1, 0]] * 3)[[]], r"got an empty frame"),
+        (pd.Series([1]), r"Expected a pickled pandas DataFrame, got a pickled Series"),
+    ],
+)
+def test_bad_logs(path, value, message):
+    """A malformed log is refused in one line that names file, row and node."""
+    value.to_pickle(path)
+    with pytest.raises(NodeLogError, match=rf"evt\.pkl: .*{message}") as caught:
+        read_node_log(path)
+    assert "\n" not in str(caught.value)
+
+
+@given(node_logs())
+def test_pickle_round_trip(tmp_path_factory, log):
+    """A log written as a pickle and read back has the same rows, window and nodes."""
+    path = tmp_path_factory.mktemp("round") / "evt.pkl"
+    write_node_log(path, log)
+    back = read_node_log(path)
+    assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
+    assert rows(back) == [row for row in rows(log) if row[1] or row[2]]
+
+
+def test_written_pickle_is_what_pandas_reads(path):
+    """The pickle written is an int8 frame for pandas, with all rows of the one read."""
+    frame(np.array([[1, 0], [1, 0], [0, 1]])).to_pickle(path)
+    write_node_log(path, read_node_log(path))
+    got = pd.read_pickle(path)
+    assert (got.dtypes == np.int8).all()
+    assert got.to_numpy().tolist() == [[1, 0], [1, 0], [0, 1]]
+    assert got.index.to_numpy().astype("M8[ns]").tolist() == TIMES.tolist()
+
+
+def test_published_log(published):
+    """The published Summit log has the facts known of it, straight from its archive."""
+    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz")
+    assert log.provenance["rows"] == log.row_times_ns().size == 23_883
+    assert (len(log.nodes), log.time_ns.size) == (4_734, 846_856)
+    assert log.window_s / 3600 == pytest.approx(358.18, abs=0.005)
+    to_end_s = (log.end_ns - log.time_ns) / 10**9
+    assert np.where(log.idle, to_end_s, -to_end_s).sum() / 3600 == pytest.approx(140_182.3, abs=0.05)
+
+
+def test_unwritable(tmp_path, path):
+    """A place that cannot be written is an OutputError, and a failed write leaves the old file."""
+    frame(np.ones((3, 2))).to_pickle(path)
+    log = read_node_log(path)
+    with pytest.raises(OutputError, match=r"cannot be written"):
+        write_node_log(tmp_path / "nowhere" / "evt.pkl", log)
+    with pytest.raises(OutputError, match=r"Expected a name ending in"):
+        write_node_log(tmp_path / "evt.txt", log)

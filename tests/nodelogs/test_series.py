@@ -1,0 +1,99 @@
+"""Step series: what they hold when, and which files are refused."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.errors import SettingsError
+from bftrainer.model import StepSeries, instant_ns
+from bftrainer.nodelogs.series import CAP_COLUMN, read_series
+
+START_NS = instant_ns("2026-01-05")
+
+
+@pytest.fixture
+def series(tmp_path):
+    """Read CSV text as a power cap over a window of 100 s."""
+
+    def read(text: str) -> StepSeries:
+        """Write and read it."""
+        path = tmp_path / "cap.csv"
+        path.write_text(text, encoding="utf-8")
+        return read_series(path, "power_w", START_NS, 100.0)
+
+    return read
+
+
+def test_values_hold_until_the_next(series):
+    """A value holds from its time on; the last one as long as the step before."""
+    cap = series("time,power_w\n0,500\n60,200\n")
+    assert [cap.at(time_s) for time_s in (0.0, 59.9, 60.0, 99.0)] == [500.0, 500.0, 200.0, 200.0]
+    assert cap.changes(0.0, 100.0) == [(60.0, 200.0)]
+    assert cap.pieces(50.0, 70.0) == [(50.0, 60.0, 500.0), (60.0, 70.0, 200.0)]
+
+
+def test_dates_and_seconds_mean_the_same(series):
+    """Times are seconds from the window's start, or dates, in UTC unless they say otherwise."""
+    dates = series("power_w,time\n500,2026-01-05T00:00:00\n200,2026-01-05T02:01:00+02:00\n")
+    assert dates == series("time,power_w\n0,500\n60,200\n")
+
+
+def test_one_row_holds_for_ever(series):
+    """A lone value is a constant."""
+    assert series("time,power_w\n0,500\n").at(1e9) == 500.0
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 1e6)), min_size=1, max_size=8), st.floats(0, 100))
+def test_pieces_tile_an_interval(steps, begin_s):
+    """Pieces of an interval follow one another without gaps, each with the value that holds in it."""
+    times, time_s = [], 0.0
+    for gap, _ in steps:
+        times.append(time_s)
+        time_s += gap
+    found = StepSeries(tuple(times), tuple(value for _, value in steps)).pieces(begin_s, begin_s + 77.0)
+    assert (found[0][0], found[-1][1]) == (begin_s, begin_s + 77.0)
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
+    assert math.fsum(end - begin for begin, end, _ in found) == pytest.approx(77.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cap.csv:1: Expected a column 'time', found none."),
+        ("time,time,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'time', found 2."),
+        ("time,power_w,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'power_w', found 2."),
+        ("time,power\n0,1\n", "Expected a column 'power_w', found none. Did you mean 'power'?"),
+        ("time,power_w\n", "Expected rows, found none."),
+        ("time,power_w\n0,1,2\n", "cap.csv:2: Expected 2 cells, got 3."),
+        ("time,power_w\n0,x\n", "cap.csv:2, column power_w: Expected a number of 0 or more, got 'x'."),
+        ("time,power_w\n0,-1\n", "cap.csv:2, column power_w: Expected a number of 0 or more, got '-1'."),
+        ("time,power_w\n0,nan\n", "cap.csv:2, column power_w: Expected a number of 0 or more, got 'nan'."),
+        ("time,power_w\nsoon,1\n", "cap.csv:2, column time: Expected an ISO time or seconds, got 'soon'."),
+        ("time,power_w\nnan,1\n", "cap.csv:2, column time: Expected an ISO time or seconds, got 'nan'."),
+        ("time,power_w\n0,1\n0,2\n", "cap.csv:3: Expected times that increase, got 0 s after 0 s."),
+        ("time,power_w\n5,1\n", "Expected values from the window's start on, got the first 5 s later."),
+        ("time,power_w\n0,1\n40,1\n", "Expected values until the window's end at 100 s, got them until 80 s only."),
+    ],
+)
+def test_bad_series(series, text, said):
+    """Each fault is named with its line, or what is missing of the window."""
+    with pytest.raises(SettingsError) as refused:
+        series(text)
+    assert said in str(refused.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    """No file, a directory, and a packed file that was cut off are named as any other fault is."""
+    whole = gzip.compress(b"time,power_w\n" + b"".join(b"%d,1\n" % second for second in range(9999)))
+    (tmp_path / "cut.csv").write_bytes(whole[:-9])
+    (tmp_path / "noise.csv").write_bytes(whole[:20] + b"\xff" * 40)
+    for name in ("absent.csv", ".", "cut.csv", "noise.csv"):
+        with pytest.raises(SettingsError) as caught:
+            read_series(tmp_path / name, CAP_COLUMN, 0, 1.0)
+        assert str(caught.value).startswith(str(tmp_path / name))

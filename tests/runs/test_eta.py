@@ -1,0 +1,75 @@
+"""What eta does to a whole replay: energy against time, paired over seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.published import published_traces
+from bftrainer import ReplayConfig, run_replay
+from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec, TuningSpec
+from bftrainer.nodelogs import read_node_log
+from bftrainer.report.intervals import estimate
+from bftrainer.tasksets import read_task_set
+
+SEEDS = range(10)
+# Dataset, network, optimizer, target, epochs, default batch size of the published jobs.
+JOBS = (
+    ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
+    ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
+    ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
+    ("librispeech", "deepspeech2", "adamw", 40.0, 16, 192),
+    ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
+    ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
+)
+
+
+def published_tasks(train: Path, power: Path) -> tuple[TaskSpec, ...]:
+    """200 recurrences of the published jobs in turn, all there from the start."""
+    names = ("dataset", "network", "optimizer", "target_metric", "max_epochs", "default_batch_size")
+    tasks = []
+    for number in range(200):
+        job = JOBS[number % len(JOBS)]
+        tuning = TuningSpec(str(train), str(power), **dict(zip(names, job, strict=True)))
+        costs = {"grow_cost_s": 20.0, "shrink_cost_s": 5.0, "gpus_per_node": 6}
+        curve = ScalingCurve.amdahl(1.0, 0.98, 32)
+        tasks.append(TaskSpec(f"J{number}", 1, 32, 1.0, curve, group=job[0], tuning=tuning, **costs))
+    return tuple(tasks)
+
+
+def totals(log: NodeLog | None, tasks: tuple[TaskSpec, ...], eta: float, seed: int) -> tuple[float, float]:
+    """Energy and time of training in a replay in which all tasks reach their targets."""
+    weighed = tuple(replace(task, tuning=replace(task.tuning, eta=eta)) for task in tasks)
+    settings = {"solver": "dp", "objective": "scaling-efficiency", "forward_time_s": 120.0, "baseline": False}
+    summary = run_replay(config=ReplayConfig(node_log=log, tasks=weighed, seed=seed, **settings)).summary()
+    assert summary["tasks_reached"] == len(tasks)
+    return summary["energy_j"], summary["train_s"]
+
+
+def check(log: NodeLog | None, tasks: tuple[TaskSpec, ...]) -> None:
+    """Weighing energy alone takes less energy and more time than weighing time alone, seed for seed on average."""
+    energy, time = np.array([totals(log, tasks, 1.0, seed) for seed in SEEDS]).T
+    energy_0, time_0 = np.array([totals(log, tasks, 0.0, seed) for seed in SEEDS]).T
+    saved, spent = estimate((energy_0 - energy).tolist()), estimate((time - time_0).tolist())
+    assert saved.mean - saved.half_width > 0
+    assert spent.mean - spent.half_width > 0
+
+
+@pytest.mark.slow
+def test_eta_trades_time_for_energy_on_the_published_log(published):
+    """On the Summit log with 200 tuned tasks."""
+    traces = published_traces()
+    if traces is None:
+        pytest.skip("no published training traces (set BFTRAINER_SHARED_DATA)")
+    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz", 1000, lambda _: None)
+    check(log, published_tasks(*traces))
+
+
+@pytest.mark.slow
+def test_eta_trades_time_for_energy_on_the_sample():
+    """On the embedded log and tuned tasks."""
+    check(None, read_task_set(sample_path(SAMPLE_TUNED_TASKS), None, None).tasks)

@@ -1,0 +1,276 @@
+"""The files of a run: what is in them, that they agree with one another, and that two equal runs give equal ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer import ReplayConfig, RunResult, run_replay
+from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.runs import load_inputs, write_run
+from tests.scripted import Scripted
+from tests.tiny import write_inputs
+
+NS = 1_000_000_000
+TIME = pa.timestamp("ns", tz="UTC")
+SUMMARY = (
+    "schema partial command versions inputs seed solver objective forward_time_s max_tasks window_start window_end "
+    "window_s nodes_total events decisions idle_node_s eq_nodes used_node_s occupancy work_done rescale_loss_work "
+    "rescale_loss_share preemption_loss_work preemption_loss_share efficiency efficiency_horizon_s "
+    "loss_variability_share loss_horizon_share return_on_investment tasks_total tasks_started tasks_completed "
+    "makespan_s turnaround_mean_s turnaround_p90_s wait_mean_s preemptions rescales decisions_optimal "
+    "decisions_incumbent decisions_kept gap_max decided_by backend_asked backend_s solve_s_median solve_s_p95 "
+    "solve_s_max load_s replay_s baseline_s wall_s"
+)
+WALL_CLOCK = ("load_s", "replay_s", "baseline_s", "wall_s", "backend_s")
+
+
+def write(result: RunResult, directory: Path) -> Path:
+    """Write a run's files into a new directory."""
+    directory.mkdir()
+    write_run(result, directory)
+    return directory
+
+
+def steady(value: Any) -> Any:
+    """A summary without its wall-clock fields, at every depth."""
+    if isinstance(value, dict):
+        return {
+            key: steady(part)
+            for key, part in value.items()
+            if key not in WALL_CLOCK and not key.startswith("solve_s") and key != "solve_wall_share"
+        }
+    return value
+
+
+@pytest.fixture(scope="module", params=["all", "nodes"])
+def run(request, tmp_path_factory) -> tuple[RunResult, Path, NodeLog]:
+    """Three hundred events of the sample, its files, and its node log."""
+    config = ReplayConfig(solver="dp", max_events=300, decide_on=request.param, max_tasks=6, baseline=False)
+    inputs = load_inputs(config)
+    result = run_replay(inputs=inputs)
+    return result, write(result, tmp_path_factory.mktemp("run") / "out"), inputs.log
+
+
+def holdings(directory: Path) -> list[tuple[int, list[tuple[str, str | None]]]]:
+    """Changes of ownership per instant in nanoseconds, in the file's order."""
+    table = pq.read_table(directory / "allocation.parquet")
+    times = table["time"].cast(pa.int64()).to_pylist()
+    by_time: dict[int, list[tuple[str, str | None]]] = {}
+    for time, node, task in zip(times, table["node"].to_pylist(), table["task"].to_pylist(), strict=True):
+        by_time.setdefault(time, []).append((node, task))
+    assert times == sorted(times)
+    return list(by_time.items())
+
+
+def crowd() -> tuple[TaskSpec, ...]:
+    """The sample's first tasks, all submitted at once, so that a random start has something to draw."""
+    tasks = load_inputs(ReplayConfig(solver="dp")).tasks[:6]
+    return tuple(replace(task, submit_s=0.0, submit_ns=None) for task in tasks)
+
+
+# --- determinism -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("initial", ["solve", "random"])
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+def test_equal_runs_give_equal_files(tmp_path, initial, decide_on):
+    """Two runs with the same inputs and seed differ in nothing but what the wall clock says."""
+    options = {
+        "tasks": crowd(),
+        "solver": "dp",
+        "max_events": 80,
+        "initial": initial,
+        "decide_on": decide_on,
+        "seed": 5,
+    }
+    one, other = (write(run_replay(**options), tmp_path / name) for name in ("one", "other"))
+    for name in ("step-logs.csv", "tasks.parquet", "allocation.parquet"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    tables = [pq.read_table(place / "decisions.parquet").drop(["solve_s", "backend_s"]) for place in (one, other)]
+    assert tables[0].equals(tables[1])
+    texts = [json.dumps(steady(json.loads((place / "summary.json").read_text()))) for place in (one, other)]
+    assert texts[0] == texts[1]
+
+
+def test_the_seed_matters_to_a_random_start_alone(tmp_path):
+    """Another seed gives another random allocation, and the same decisions where nothing is random."""
+    files = {}
+    for initial in ("solve", "random"):
+        for seed in (1, 2):
+            options = {"tasks": crowd(), "initial": initial, "seed": seed}
+            result = run_replay(solver="dp", max_events=30, baseline=False, **options)
+            place = write(result, tmp_path / f"{initial}{seed}")
+            files[initial, seed] = (place / "allocation.parquet").read_bytes()
+    assert files["solve", 1] == files["solve", 2]
+    assert files["random", 1] != files["random", 2]
+
+
+# --- schema ------------------------------------------------------------------------------------------------------
+
+
+def test_summary_has_all_keys(tmp_path):
+    """Each figure of the specification is there, in its order, and only optional ones are null."""
+    result = run_replay(solver="dp", max_events=40)
+    summary = json.loads((write(result, tmp_path / "out") / "summary.json").read_text())
+    assert " ".join(key for key in summary if key in SUMMARY.split()) == SUMMARY
+    assert summary["schema"] == 1
+    assert summary["partial"] is False
+    unknown = {key for key in SUMMARY.split() if summary[key] is None}
+    assert unknown <= {"makespan_s", "turnaround_mean_s", "turnaround_p90_s"}, "no task of the sample is done so soon"
+    for name in ("node_log", "tasks"):
+        assert len(summary["inputs"][name]["sha256"]) == 64
+    assert {"bftrainer", "numpy", "python"} <= set(summary["versions"])
+
+
+def test_summary_without_a_baseline(run):
+    """Without constant pools, efficiency and what is derived from it are null, and all else is there."""
+    summary = run[0].summary()
+    assert set(SUMMARY.split()) <= set(summary)
+    for name in ("efficiency", "efficiency_horizon_s", "loss_variability_share", "loss_horizon_share"):
+        assert summary[name] is None
+
+
+def test_step_log_columns(run):
+    """The published columns, in the published order; one row per event."""
+    with (run[1] / "step-logs.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert ",".join(rows[0]) == "evtTime,Thr,Rate,ReScost,evt,Nleft,Npre,Njoin,nJob,nNd,nJrun,nNrun,PreCost"
+    assert [int(row[4]) for row in rows[1:]] == list(range(300))
+
+
+def test_parquet_schemas(run):
+    """Times are timestamp[ns, UTC], durations and work float64, names strings, counts integers."""
+    names, numbers, counts = pa.string(), pa.float64(), pa.int64()
+    expected = {
+        "decisions": {
+            "event": counts, "time": TIME, "nodes": counts, "tasks": pa.list_(names), "before": pa.list_(counts),
+            "after": pa.list_(counts), "objective": numbers, "bound": numbers, "gap": numbers, "stop_reason": names,
+            "held": names, "solver": names, "solve_s": numbers, "decided_by": names, "model_rows": counts,
+            "model_columns": counts, "backend_s": numbers,
+        },
+        "tasks": {
+            "task": names, "submitted": TIME, "started": TIME, "completed": TIME, "work_done": numbers,
+            "work_total": numbers, "node_s": numbers, "rescales": counts, "preemptions": counts,
+            "rescale_cost": numbers, "preemption_cost": numbers,
+        },
+        "allocation": {"time": TIME, "node": names, "task": names},
+    }  # fmt: skip
+    for name, columns in expected.items():
+        schema = pq.read_schema(run[1] / f"{name}.parquet")
+        assert list(schema.names) == list(columns)
+        assert [field.type.equals(columns[field.name]) for field in schema] == [True] * len(columns), schema
+
+
+def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
+    """A decision with an incumbent has its gap, one without kept the allocation; numbers unknown are null."""
+    write_inputs(tmp_path)
+    config = ReplayConfig(node_log=tmp_path / "evt.pkl", tasks=tmp_path / "Jbnd.pkl", solver="dp", baseline=False)
+    inputs = load_inputs(config)
+    solver = Scripted((2, 0), None, None, None)
+    result = run_replay(inputs=replace(inputs, settings=replace(inputs.settings, solver=solver)))
+    place = write(result, tmp_path / "out")
+    table = pq.read_table(place / "decisions.parquet").to_pydict()
+    assert table["held"] == ["incumbent", "kept", "kept", "kept"][: len(table["held"])]
+    assert set(table["stop_reason"]) == {"time_limit"}
+    assert (table["objective"][:2], table["gap"][1], table["bound"][1]) == ([20.0, None], None, None)
+    assert table["after"][1] == table["before"][1] == [2, 0]
+    summary = json.loads((place / "summary.json").read_text())
+    assert (summary["decisions_optimal"], summary["decisions_incumbent"]) == (0, 1)
+    assert summary["decisions_kept"] == len(table["held"]) - 1
+    assert summary["gap_max"] == pytest.approx(0.2)
+
+
+# --- agreement ---------------------------------------------------------------------------------------------------
+
+
+def test_allocation_integrates_to_node_seconds(run):
+    """Nodes held, integrated over the transitions, are the summary's and each task's node-seconds."""
+    result, directory, log = run
+    end_ns = log.start_ns + round(result.recording.end_s * NS)
+    since: dict[str, tuple[int, str]] = {}
+    node_s: Counter[str] = Counter()
+    for time, changes in holdings(directory):
+        for node, task in changes:
+            began, holder = since.pop(node, (0, None))
+            assert (holder is None) == (task is not None), "nodes are handed over by way of the pool"
+            if holder is not None:
+                node_s[holder] += (time - began) / NS
+            if task is not None:
+                since[node] = (time, task)
+    for began, holder in since.values():
+        node_s[holder] += (end_ns - began) / NS
+    tasks = pq.read_table(directory / "tasks.parquet").to_pydict()
+    for name, seconds in zip(tasks["task"], tasks["node_s"], strict=True):
+        assert node_s[name] == pytest.approx(seconds, rel=1e-9, abs=1e-6)
+    assert sum(node_s.values()) == pytest.approx(result.summary()["used_node_s"], rel=1e-9)
+
+
+def test_work_is_the_same_everywhere(run):
+    """The step log's throughput and the tasks' work both add up to the summary's."""
+    result, directory, _ = run
+    summary = result.summary()
+    with (directory / "step-logs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    end = result.recording.timeline[-1]
+    after_the_last_event = end.work if end.number < 0 else 0.0
+    stepped = math.fsum(float(row["Thr"]) for row in rows) + after_the_last_event
+    tasks = pq.read_table(directory / "tasks.parquet").to_pydict()
+    assert stepped == pytest.approx(summary["work_done"], rel=1e-9)
+    assert math.fsum(tasks["work_done"]) == pytest.approx(summary["work_done"], rel=1e-9)
+    for column, total in (("rescale_cost", "rescale_loss_work"), ("preemption_cost", "preemption_loss_work")):
+        assert math.fsum(tasks[column]) == pytest.approx(summary[total], rel=1e-9)
+    for column in ("rescales", "preemptions"):
+        assert sum(tasks[column]) == summary[column]
+
+
+def test_decisions_agree_with_the_allocation(run):
+    """Before a decision a task holds what departures and completions left it, after it what the decision says."""
+    _, directory, log = run
+    leaving = zip(log.time_ns[~log.idle].tolist(), log.node[~log.idle].tolist(), strict=True)
+    departing = {(time, log.nodes[node]) for time, node in leaving}
+    decisions = pq.read_table(directory / "decisions.parquet")
+    records = dict(zip(decisions["time"].cast(pa.int64()).to_pylist(), decisions.to_pylist(), strict=True))
+    owner: dict[str, str] = {}
+    changes = dict(holdings(directory))
+    for time in sorted(set(records) | set(changes)):
+        moved = changes.get(time, [])
+        for node, task in moved:
+            if task is None and (time, node) in departing:
+                del owner[node]
+        record = records.get(time)
+        if record:
+            held = Counter(owner.values())
+            assert record["before"] == [held[task] for task in record["tasks"]]
+        for node, task in moved:
+            if task is None:
+                owner.pop(node, None)
+            else:
+                owner[node] = task
+        if record:
+            held = Counter(owner.values())
+            assert record["after"] == [held[task] for task in record["tasks"]]
+            assert sum(record["after"]) <= record["nodes"]
+
+
+def test_steps_agree_with_decisions(run):
+    """Pool, running tasks and nodes in use of the step log are those of the decision of that event."""
+    _, directory, _ = run
+    with (directory / "step-logs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for record in pq.read_table(directory / "decisions.parquet").to_pylist():
+        row = rows[record["event"]]
+        assert int(row["nNd"]) == record["nodes"]
+        assert int(row["nJob"]) == len(record["tasks"])
+        assert int(row["nNrun"]) == sum(record["after"])
+        assert np.datetime64(row["evtTime"].rstrip("Z")) == record["time"].to_datetime64()

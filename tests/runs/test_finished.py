@@ -1,0 +1,256 @@
+"""Result directories are read back as they were written, and what is none is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer import run_replay
+from bftrainer.errors import RunDirectoryError
+from bftrainer.runs import write_run
+from bftrainer.runs.finished import read_run, read_summary, run_names
+from bftrainer.runs.page import write_page
+from tests.finished import write_sample_run, write_tuned_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with one finished run, never changed."""
+    return write_sample_run(tmp_path_factory.mktemp("finished") / "run-itrOut")
+
+
+def test_columns_are_those_of_the_recording(tmp_path):
+    """Times, counts and totals read are those that were recorded."""
+    result = run_replay(solver="dp", baseline=False, max_events=200)
+    write_run(result, tmp_path)
+    run, recording = read_run(tmp_path), result.recording
+    assert run.summary == json.loads(json.dumps(result.summary()))
+    assert run.steps.time_s == pytest.approx([event.time_s for event in recording.events], abs=1e-9)
+    assert run.steps.idle.tolist() == [event.idle for event in recording.events]
+    assert run.steps.used.tolist() == [event.used for event in recording.events]
+    assert run.tasks.names == tuple(task.spec.name for task in recording.tasks)
+    assert run.tasks.preemptions.tolist() == [task.preemptions for task in recording.tasks]
+    done = [task.completed_s if task.completed_s is not None else np.nan for task in recording.tasks]
+    assert run.tasks.completed_s == pytest.approx(done, abs=1e-9, nan_ok=True)
+    solved = [record.decision.result for record in recording.decisions if record.decision.result is not None]
+    assert run.decisions.solve_s.tolist() == [each.solve_s for each in solved]
+    assert run.power is None
+
+
+def test_holdings_add_up_to_node_time(folder):
+    """The spans of a task hold its node-seconds; at any time all spans together hold the used nodes."""
+    run = read_run(folder)
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    assert (nodes > 0).all()
+    held = np.bincount(task, weights=(end - begin) * nodes, minlength=len(run.tasks.names))
+    assert held == pytest.approx(run.tasks.node_s)
+    middle = (run.steps.time_s[:-1] + run.steps.time_s[1:]) / 2
+    used = [nodes[(begin <= time) & (time < end)].sum() for time in middle]
+    assert used == run.steps.used[:-1].tolist()
+
+
+def test_power_is_read_where_it_is_known(tmp_path):
+    """A tuned run has pieces of power whose integral is the energy of the summary."""
+    run = read_run(write_tuned_run(tmp_path / "tuned"))
+    length = run.power.end_s - run.power.begin_s
+    assert length @ run.power.tasks_w == pytest.approx(run.summary["energy_j"])
+    assert np.isfinite(run.tasks.energy_j).any()
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/x-itrOut", "a/y"], ("x", "y")),
+        (["/t/a/x", "b/x", "c/y"], ("a/x", "b/x", "y")),
+        (["/t/a/1/x", "/t/b/1/x", "/t/b/2/x"], ("a/1/x", "b/1/x", "2/x")),
+        (["a/x-itrOut", "a/x"], ("x-itrOut", "x")),
+        (["/x", "/a/x"], ("/x", "a/x")),
+        (["a/x", "a/x", "b/x"], ("a/x (1)", "a/x (2)", "b/x")),
+        (["a/x", "b/../a/x"], ("x (1)", "x (2)")),
+    ],
+)
+def test_names_tell_runs_apart(paths, names, tmp_path):
+    """Directory names with as much before them as it takes, numbers where paths are equal."""
+    assert run_names([type(tmp_path)(path) for path in paths]) == names
+
+
+def damaged(folder, tmp_path, change):
+    """A copy of the run that `change` has been at."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    change(copy)
+    return copy
+
+
+def with_summary(**changes):
+    """Change fields of the summary, or drop those that are None."""
+
+    def change(copy):
+        summary = json.loads((copy / "summary.json").read_text()) | changes
+        summary = {key: value for key, value in summary.items() if value is not None}
+        (copy / "summary.json").write_text(json.dumps(summary))
+
+    return change
+
+
+def without_column(name, column):
+    """Drop a column of a table."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        pq.write_table(table.drop_columns([column]), copy / name)
+
+    return change
+
+
+def with_twice(name, column):
+    """Put a column there a second time."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        pq.write_table(table.append_column(column, table[column]), copy / name)
+
+    return change
+
+
+def with_values(name, column, value):
+    """Put one value into all of a column."""
+
+    def change(copy):
+        table = pq.read_table(copy / name)
+        kind = table[column].type if value is None else None
+        values = pa.array([value] * table.num_rows, kind)
+        pq.write_table(table.set_column(table.column_names.index(column), column, values), copy / name)
+
+    return change
+
+
+TABLES = ("step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A run of the same log and tasks, with as many events and decisions, and another forward time."""
+    return write_sample_run(tmp_path_factory.mktemp("other") / "run-itrOut", forward_time_s=300.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_another_run(folder, other, tmp_path, name):
+    """A directory that holds one table of another run is refused, and the table named: figures would be of two runs."""
+
+    def change(copy):
+        shutil.copy(other / name, copy / name)
+
+    with pytest.raises(RunDirectoryError, match=rf"copy.{name}: Expected .* is the file another run's\?"):
+        read_run(damaged(folder, tmp_path, change))
+
+
+def test_power_of_another_run(tmp_path):
+    """So is one whose power is another run's."""
+    one = write_tuned_run(tmp_path / "one", events=60)
+    two = write_tuned_run(tmp_path / "two", events=61)
+    shutil.copy(two / "power.parquet", one / "power.parquet")
+    with pytest.raises(RunDirectoryError, match=r"power\.parquet: Expected energy in J"):
+        read_run(one)
+
+
+def test_a_summary_of_another_run(folder, other, tmp_path):
+    """A summary of another run disagrees with the tables."""
+    with pytest.raises(RunDirectoryError, match="is the file another run's"):
+        read_run(damaged(folder, tmp_path, lambda copy: shutil.copy(other / "summary.json", copy)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
+        (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
+        (lambda copy: (copy / "summary.json").write_text("[1]"), "found none"),
+        (with_summary(schema=True), "with its schema's number, found none"),
+        (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
+        (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
+        (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
+        (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
+        (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),
+        (with_summary(occupancy=50), "occupancy: Input should be less than or equal to 1"),
+        (with_summary(rescale_loss_share=-0.1), "rescale_loss_share: Input should be greater than or equal to 0"),
+        (with_summary(makespan_s=-3.0), "makespan_s: Input should be greater than or equal to 0"),
+        (with_summary(solve_s_max=-1e-3), "solve_s_max: Input should be greater than or equal to 0"),
+        (with_summary(eq_nodes=513.0), "Expected eq_nodes <= nodes_total, got 513.0 > 512"),
+        (with_summary(tasks_completed=41), "Expected tasks_completed <= tasks_started, got 41 > 10"),
+        (with_summary(decisions_kept=7), "Expected 300 decisions of all kinds, got 307"),
+        (with_summary(window_s=1e6), "from window_start to window_end, got 1e+06"),
+        (with_summary(partial="no"), "partial: Input should be a valid boolean, got 'no'"),
+        (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
+        (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),
+        (with_summary(below_large_idle=5), "below_large_idle: Input should be a valid dictionary"),
+        (with_summary(makespan_s="x" * 500), f"makespan_s: Input should be a valid number, got '{'x' * 80}'"),
+        (
+            with_values("tasks.parquet", "rescales", "many"),
+            "tasks.parquet: Expected each rescales to be a whole number",
+        ),
+        (
+            with_values("tasks.parquet", "preemptions", None),
+            "each preemptions to be a whole number, got a row",
+        ),
+        (with_values("tasks.parquet", "submitted", "now"), "Expected each submitted to be a time, got string"),
+        (with_values("decisions.parquet", "gap", "wide"), "Expected each gap to be a number, got string"),
+        (with_values("decisions.parquet", "solve_s", float("nan")), "each solve_s to be a finite number, got nan"),
+        (with_values("decisions.parquet", "solve_s", float("-inf")), "each solve_s to be a finite number, got -inf"),
+        (with_values("decisions.parquet", "gap", 1e308), "each gap to be a finite number, got 1e+308"),
+        (
+            with_values("decisions.parquet", "solve_s", None),
+            "each solve_s to be a number of each row, got a row without",
+        ),
+        (with_values("decisions.parquet", "time", None), "each time to be a time of each row, got a row without"),
+        (with_values("allocation.parquet", "node", None), "each node to be a text of each row, got a row without"),
+        (with_values("tasks.parquet", "task", [1]), "each task to be a text of each row, got list"),
+        (with_values("tasks.parquet", "task", b"\xff"), "tasks.parquet: Expected"),
+        (with_twice("tasks.parquet", "work_done"), "Expected one column 'work_done', found 2"),
+        (with_summary(settings={"decide_on": "all", "first_node": "x"}), "settings.first_node"),
+        (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
+        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"), "Expected the step log of a run"),
+        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,nNd\n\xff,\xff\n"), "Expected the step log of a"),
+        (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
+        (with_summary(window_s=None), "found no 'window_s' in it"),
+        (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
+        (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
+        (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'nNd'"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"), "Expected the step log"),
+    ],
+)
+def test_bad_directories_are_refused(folder, tmp_path, change, said):
+    """One line that names the file and what is missing."""
+    copy = damaged(folder, tmp_path, change)
+    with pytest.raises(RunDirectoryError) as caught:
+        read_run(copy)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_places_that_are_no_directories(tmp_path):
+    """Nothing there, and a file there, are told apart."""
+    with pytest.raises(RunDirectoryError, match="found nothing"):
+        read_summary(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="found a file"):
+        read_summary(tmp_path / "file")
+
+
+def test_names_that_are_no_text(folder, tmp_path):
+    """A directory may be called anything: its run is shown with escapes, in names as on the page."""
+    odd = tmp_path / os.fsdecode(b"run\xff\x1b[2J-itrOut")
+    shutil.copytree(folder, odd)
+    assert read_run(odd).name == "run\\udcff\\x1b[2J"
+    assert run_names([odd, tmp_path / "other" / odd.name])[0].isprintable()
+    change = with_summary(command=f"bftrainer-replay {odd}", inputs={"node_log": {"path": str(odd), "sha256": "0"}})
+    change(odd)
+    write_page([odd], tmp_path / "page.html", force=False)
+    assert "\\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")

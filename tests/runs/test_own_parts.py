@@ -1,0 +1,191 @@
+"""Objectives and solvers of one's own, handed over as they are: what is decided, recorded, read back and compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bftrainer import ReplayConfig, run_replay
+from bftrainer.audit import audit
+from bftrainer.campaigns.advice import AdvicePlan, advise
+from bftrainer.errors import SettingsError, SolverError
+from bftrainer.objectives import Priority, get_objective, name_of_objective, throughput
+from bftrainer.plugins import full_name
+from bftrainer.report.comparison import compared
+from bftrainer.runs import write_run
+from bftrainer.runs.finished import read_run, read_summary
+from solvers.dynamic_programme import DynamicProgramme
+from tests.tiny import write_inputs
+
+HERE = __name__
+
+
+def root(task, counts, now_s):  # noqa: ARG001
+    """Less for each further node."""
+    return np.sqrt(task.spec.rates[counts])
+
+
+def power(task, counts, now_s, exponent):  # noqa: ARG001
+    """The throughput to some power."""
+    return task.spec.rates[counts] ** exponent
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """Another objective, times a factor."""
+
+    objective: object
+    factor: float = 2.0
+
+    def __call__(self, task, counts, now_s):
+        return self.factor * self.objective(task, counts, now_s)
+
+
+class Counting:
+    """The dynamic programme, which counts what it is asked."""
+
+    name = "counting"
+    exact = True
+    extra_rows = False
+    requires = ()
+
+    def __init__(self):
+        self.asked = 0
+
+    def solve(self, problem, limits):
+        self.asked += 1
+        return DynamicProgramme().solve(problem, limits)
+
+
+class Failing(Counting):
+    """Fails whenever it is asked."""
+
+    def solve(self, problem, limits):  # noqa: ARG002
+        raise RuntimeError("out of ideas")
+
+
+@pytest.fixture
+def replay(tmp_path):
+    """`replay(...)`: the small world's replay."""
+    write_inputs(tmp_path)
+    return lambda **options: run_replay(
+        tmp_path / "evt.pkl", tmp_path / "tasks.toml", **{"solver": "dp", "baseline": False} | options
+    )
+
+
+def outcome(result):
+    """What a run came to, without clocks and names."""
+    summary = result.summary()
+    kept = ("work_done", "events", "decisions", "rescales", "preemptions", "turnaround_mean_s", "occupancy")
+    return [summary[key] for key in kept]
+
+
+def test_a_callable_is_an_objective(replay):
+    """A function that is handed over decides as the registered name does, and another one decides otherwise."""
+    by_name, by_hand = replay(objective="throughput"), replay(objective=throughput)
+    assert outcome(by_hand) == outcome(by_name)
+    own = replay(objective=root)
+    assert own.summary()["objective"] == own.summary()["settings"]["objective"] == f"{HERE}:root"
+    assert outcome(replay(objective=lambda task, counts, now_s: root(task, counts, now_s))) == outcome(own)
+    called = [decision.decision.after for decision in own.recording.decisions]
+    assert called != [decision.decision.after for decision in by_name.recording.decisions]
+
+
+def test_an_object_is_a_solver(replay):
+    """It is asked once for every decision, of the runs that the efficiency compares with too, and recorded."""
+    solver = Counting()
+    result = replay(solver=solver)
+    assert outcome(result) == outcome(replay(solver="dp"))
+    assert solver.asked == result.summary()["decisions"] > 0
+    assert result.summary()["solver"] == f"{HERE}:Counting"
+    with_baseline = replay(solver=solver, baseline=True).summary()
+    assert with_baseline["efficiency"] == replay(solver="dp", baseline=True).summary()["efficiency"]
+
+
+def test_an_object_is_a_fallback(replay):
+    """A solver that fails is an error that names it; one that is handed over as fallback steps in."""
+    with pytest.raises(SolverError, match="counting: RuntimeError: out of ideas"):
+        replay(solver=Failing())
+    spare = Counting()
+    result = replay(solver=Failing(), fallback=spare)
+    assert outcome(result) == outcome(replay())
+    assert spare.asked == result.summary()["decisions"]
+    settings = result.summary()["settings"]
+    assert (settings["solver"], settings["fallback"]) == (f"{HERE}:Failing", f"{HERE}:Counting")
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        (root, f"{HERE}:root"),
+        (throughput, "throughput"),
+        (get_objective("scaling-efficiency"), "scaling-efficiency"),
+        ("priority:throughput", "priority:throughput"),
+        (Boosted(root), f"{HERE}:Boosted(objective={HERE}:root, factor=2.0)"),
+        (Boosted(root, 3.0), f"{HERE}:Boosted(objective={HERE}:root, factor=3.0)"),
+        (
+            Priority(throughput),
+            "bftrainer.objectives.priority:Priority(objective=bftrainer.objectives.throughput:throughput)",
+        ),
+        (partial(power, exponent=0.5), f"functools:partial({HERE}:power, exponent=0.5)"),
+        (Boosted(root).__call__, f"{HERE}:Boosted.__call__"),
+    ],
+)
+def test_what_records_call_them(found, name):
+    """By name where it is registered, else where it is defined, and what it was made with; never an address."""
+    assert name_of_objective(found) == name
+    assert " at 0x" not in full_name(lambda: None)
+
+
+def test_own_parts_are_read_back_and_compared(replay, tmp_path):
+    """Files of such runs are read, audited as far as can be, and told apart by what they were made with."""
+    for name, options in (("two", {"objective": Boosted(root)}), ("three", {"objective": Boosted(root, 3.0)})):
+        (tmp_path / name).mkdir()
+        write_run(replay(solver=Counting(), **options), tmp_path / name)
+        assert read_run(tmp_path / name).summary["solver"] == f"{HERE}:Counting"
+    found = compared(["two", "three"], [read_summary(tmp_path / name) for name in ("two", "three")])
+    assert list(found.settings) == ["objective"]
+    assert "factor=2.0" in found.settings["objective"][0]
+    assert "factor=3.0" in found.settings["objective"][1]
+    json.dumps(found.to_dict())
+
+
+def test_advice_takes_own_objectives(replay, tmp_path):
+    """As what is given, and among those to be tried; JSON has their names."""
+    replay()
+    config = ReplayConfig(tmp_path / "evt.pkl", tmp_path / "tasks.toml", solver="dp", objective=root)
+    found = advise(AdvicePlan(config, "work_done", trials=3, objectives=("throughput", Boosted(root)))).to_dict()
+    assert found["given"]["objective"] == f"{HERE}:root"
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"objective": 3}, "name of an objective or a callable, got 3"),
+        ({"solver": 3}, "solver to be a name or an object with name and solve, got 3"),
+        ({"solver": Counting}, "got the class Counting: make one of it"),
+        ({"fallback": object}, "fallback to be a name or a solver, got the class object"),
+        ({"solver": lambda: None}, "object with name and solve"),
+    ],
+)
+def test_what_is_neither(options, said):
+    """One line says what was expected, before anything is read."""
+    with pytest.raises(SettingsError, match=said):
+        run_replay("absent.parquet", **options)
+
+
+def test_the_audit_copes(replay, tmp_path):
+    """An objective that the audit does not know is no error of the run: it says what it has not checked, or is told."""
+    (tmp_path / "own").mkdir()
+    write_run(replay(objective=root, solver=Counting()), tmp_path / "own")
+    found, told = audit(tmp_path / "own"), audit(tmp_path / "own", root)
+    assert (found.failed, told.failed) == ([], [])
+    left = [part.claim for part in found.parts if any(f"{HERE}:root" in why for why in part.left_out)]
+    assert len(left) == 3
+    assert {part.status for part in found.parts if part.claim in left} == {"not checkable"}
+    assert {part.status for part in told.parts if part.claim in left} == {"checked"}

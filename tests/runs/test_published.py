@@ -1,0 +1,145 @@
+"""Replays of the published Summit log, against figures that were worked out independently of this code."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bftrainer import ReplayConfig, RunResult, run_replay
+from bftrainer.model import Decision, TaskSpec
+from bftrainer.runs import Inputs, load_inputs
+from solvers import AllocationProblem, Limits, TaskOptions
+from solvers.registry import get_solver, solve
+
+# maxJ: U with decisions on all events, and on rows of the log only.
+EFFICIENCY = {5: (0.761, 0.699), 10: (0.899, 0.838), 20: (0.952, 0.906), 30: (0.971, 0.932)}
+# maxJ: shares lost to the pool's variability, to looking ahead, to preemption and to rescaling (on all events).
+LOSSES = {
+    5: (0.17, 0.006, 0.025, 0.009),
+    10: (0.08, 0.006, 0.022, 0.007),
+    20: (0.05, 0.006, 0.018, 0.004),
+    30: (0.03, 0.006, 0.017, 0.003),
+}
+
+
+def config(folder: Path, **changes: object) -> ReplayConfig:
+    """The published log from row 1,000 on, and its thousand tasks, by the dynamic programme."""
+    options = {
+        "node_log": folder / "ndstat-10sdn6-evt.tar.gz",
+        "tasks": folder / "hps-shufflenet-Jbnd-1000J.pkl",
+        "scalability": folder / "hps-shufflenet-JNPs-1000J.pkl",
+        "skip_events": 1000,
+        "solver": "dp",
+    }
+    return ReplayConfig(**(options | changes))
+
+
+@pytest.fixture(scope="module")
+def first_nodes(published: Path) -> Inputs:
+    """The first 1,024 nodes, read once."""
+    return load_inputs(config(published, node_count=1024, forward_time_s=120.0))
+
+
+@pytest.fixture(scope="module")
+def whole(published: Path) -> RunResult:
+    """The whole published replay, as a user types it."""
+    return run_replay(config=config(published, baseline=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+@pytest.mark.parametrize("max_tasks", EFFICIENCY)
+def test_efficiency(published, first_nodes, max_tasks, decide_on):
+    """U and the losses on the first 1,024 nodes are within 0.02 of an independent computation."""
+    read = {"node_log": first_nodes.log, "tasks": first_nodes.tasks, "scalability": None, "skip_events": 0}
+    settings = config(published, **read, forward_time_s=120.0, max_tasks=max_tasks, decide_on=decide_on)
+    summary = run_replay(config=settings).summary()
+    expected = EFFICIENCY[max_tasks][decide_on == "nodes"]
+    assert summary["efficiency"] == pytest.approx(expected, abs=0.02)
+    if decide_on == "all":
+        losses = [summary[f"loss_{name}_share"] for name in ("variability", "horizon")]
+        losses += [summary[f"{name}_loss_work"] / summary["ideal_work"] for name in ("preemption", "rescale")]
+        assert losses == pytest.approx(LOSSES[max_tasks], abs=0.02)
+    assert summary["decisions"] == summary["decisions_optimal"]
+
+
+@pytest.mark.slow
+def test_the_whole_log(whole):
+    """Every task of the published set completes, and every decision is proven optimal."""
+    summary = whole.summary()
+    assert summary["end_reason"] == "finished"
+    assert (summary["nodes_total"], summary["tasks_completed"]) == (4734, 1000)
+    assert summary["decisions"] == summary["decisions_optimal"] > 6000
+    assert summary["work_done"] == pytest.approx(sum(task.spec.work for task in whole.recording.tasks), rel=1e-12)
+
+
+def test_names_in_small_letters(published, tmp_path):
+    """Ten published tasks whose files are called jbnd.pkl and jnps.pkl are replayed with their measured scaling."""
+    for there, here in (("Jbnd", "jbnd"), ("JNPs", "jnps")):
+        shutil.copy(published / f"hps-shufflenet-{there}-10J.pkl", tmp_path / f"{here}.pkl")
+    log = published / "ndstat-10sdn6-evt.tar.gz"
+    summary = run_replay(log, tmp_path / "jbnd.pkl", forward_time_s=10.0, solver="dp").summary()
+    assert summary["assumed_scaling"] is None
+    assert (summary["tasks_completed"], summary["tasks_total"]) == (10, 10)
+    assert summary["makespan_s"] / 3600 == pytest.approx(10.67, abs=0.005)
+    assert summary["efficiency"] == pytest.approx(0.9370, abs=0.00005)
+
+
+def problem_of(decision: Decision, tasks: dict[str, TaskSpec], forward_time_s: float) -> AllocationProblem:
+    """The decision's problem, written down anew from the specification."""
+    options = []
+    for name, held in zip(decision.tasks, decision.before, strict=True):
+        spec = tasks[name]
+        counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
+        credit = np.interp(counts, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput)
+        rate = float(np.interp(held, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput))
+        rate *= held >= spec.min_nodes
+        cost = np.where(counts > held, spec.grow_cost_s, np.where(counts < held, spec.shrink_cost_s, 0.0))
+        options.append(TaskOptions(counts, forward_time_s * credit - rate * cost, held, spec.min_nodes, spec.max_nodes))
+    return AllocationProblem(tuple(options), decision.nodes)
+
+
+def check_decisions(result: RunResult, name: str, step: int, *, prune: bool = True) -> int:
+    """Solve each `step`-th decision again by the solver `name`; return how many."""
+    tasks = {task.spec.name: task.spec for task in result.recording.tasks}
+    again = get_solver(name)
+    records = result.recording.decisions[::step]
+    for record in records:
+        problem = problem_of(record.decision, tasks, result.config.forward_time_s)
+        answer = solve(again, problem, Limits(prune=prune))
+        assert answer.held == "optimal"
+        assert answer.objective == pytest.approx(record.decision.result.objective, rel=1e-6)
+    return len(records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cbc", "highs", "gurobi"])
+def test_other_solvers_agree(whole, name):
+    """What dp decided on the published log is worth what other solvers find, for each of its decisions."""
+    if name == "gurobi":
+        pytest.importorskip("gurobipy")
+    assert check_decisions(whole, name, 1) == len(whole.recording.decisions) > 6000
+
+
+@pytest.fixture(scope="module")
+def sample() -> RunResult:
+    """The embedded sample by the dynamic programme."""
+    return run_replay(solver="dp", baseline=False)
+
+
+@pytest.mark.slow
+def test_every_decision_of_the_sample(sample):
+    """HiGHS finds no better allocation for any of the first thousand decisions of the embedded sample."""
+    recording = replace(sample.recording, decisions=sample.recording.decisions[:1000])
+    assert check_decisions(replace(sample, recording=recording), "highs", 1) == 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prune", "step"), [(True, 1), (False, 5)])
+def test_every_decision_of_the_sample_in_full(sample, prune, step):
+    """The same for all of them, and for every fifth one unpruned."""
+    assert check_decisions(sample, "highs", step, prune=prune) == len(sample.recording.decisions[::step]) > 1000

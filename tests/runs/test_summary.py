@@ -1,0 +1,115 @@
+"""The summary of a whole small run, worked out by hand.
+
+The world of `tests.tiny`: J0 (50 work) takes the two nodes a, b at 0 s; at 10 s c and d go to J1, whose start is free,
+rather than to J0, whose growth costs; at 25 s J0 is done and J1 grows from 2 to 4 nodes, which costs 2 s at 2 work/s;
+at 30 s it loses two nodes, which costs 1 s at 4 work/s; the log ends at 40 s.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer import RunResult, run_replay
+from bftrainer.errors import NodeLogError, SettingsError
+from tests.tiny import write_inputs
+
+
+@pytest.fixture
+def result(tmp_path) -> RunResult:
+    write_inputs(tmp_path)
+    return run_replay(
+        node_log=tmp_path / "evt.pkl", tasks=tmp_path / "Jbnd.pkl", solver="dp", max_tasks=2, large_idle=4
+    )
+
+
+def test_summary_by_hand(result):
+    """Each figure of the run."""
+    expected = {
+        "end_reason": "window_end",
+        "window_s": 40.0,
+        "nodes_total": 4,
+        "events": 4,
+        "decisions": 4,
+        "decisions_optimal": 4,
+        "idle_node_s": 120.0,
+        "eq_nodes": 3.0,
+        "used_node_s": 120.0,
+        "occupancy": 1.0,
+        "work_done": 20.0 + 60.0 + (20.0 - 4.0 - 4.0) + 20.0,
+        "rescale_loss_work": 4.0,
+        "rescale_loss_share": 4 / 120,
+        "preemption_loss_work": 4.0,
+        "preemption_loss_share": 4 / 120,
+        "return_on_investment": 112 / 116,
+        "efficiency": 112 / 120,  # three dedicated nodes do 3 work/s: nothing is lost when J0 hands over to J1
+        "efficiency_horizon_s": 40.0,
+        "tasks_total": 2,
+        "tasks_started": 2,
+        "tasks_completed": 1,
+        "makespan_s": 25.0,
+        "turnaround_mean_s": 25.0,
+        "wait_mean_s": 5.0,
+        "preemptions": 1,
+        "rescales": 1,
+    }
+    summary = result.summary()
+    assert {name: summary[name] for name in expected} == pytest.approx(expected)
+
+
+def test_below_large_idle_by_hand(result):
+    """Fewer than 4 nodes are idle in the first and the last 10 s: 2 nodes, both used, nothing lost."""
+    assert result.summary()["below_large_idle"] == {
+        "large_idle": 4,
+        "time_share": 0.5,
+        "idle_node_s_share": 40 / 120,
+        "idle_node_s": 40.0,
+        "eq_nodes": 2.0,
+        "used_node_s": 40.0,
+        "occupancy": 1.0,
+        "work_done": 40.0,
+        "rescale_loss_work": 0.0,
+        "rescale_loss_share": 0.0,
+        "preemption_loss_work": 0.0,
+        "preemption_loss_share": 0.0,
+        "return_on_investment": 1.0,
+    }
+
+
+def test_large_idle_is_a_quarter_of_the_nodes(tmp_path):
+    """Unless given, and at least one node."""
+    write_inputs(tmp_path)
+    inputs = {"node_log": tmp_path / "evt.pkl", "tasks": tmp_path / "Jbnd.pkl", "solver": "dp", "baseline": False}
+    assert run_replay(**inputs).summary()["below_large_idle"]["large_idle"] == 1
+    assert run_replay(solver="dp", max_events=2).summary()["below_large_idle"]["large_idle"] == 128
+
+
+def test_tasks_by_hand(result):
+    """What each task did, held, paid and waited for."""
+    first, second = result.recording.tasks
+    assert (first.started_s, first.completed_s, first.work_done, first.node_s) == (0.0, 25.0, 50.0, 50.0)
+    assert (second.started_s, second.completed_s, second.work_done) == (10.0, None, 62.0)
+    assert second.node_s == 15 * 2 + 5 * 4 + 10 * 2
+    assert (second.rescales, second.preemptions) == (1, 1)
+    assert (second.rescale_cost, second.preemption_cost) == (4.0, 4.0)
+
+
+def test_the_facade_takes_objects(result):
+    """A log and tasks that were made or read elsewhere are replayed like files, whose paths may be plain text."""
+    from bftrainer.nodelogs import read_node_log
+    from bftrainer.tasksets import read_task_set
+
+    paths = [result.sources[name]["path"] for name in ("node_log", "tasks")]
+    assert run_replay(node_log=paths[0], tasks=paths[1], solver="dp").recording.events == result.recording.events
+    again = run_replay(node_log=read_node_log(paths[0]), tasks=read_task_set(paths[1]).tasks, solver="dp", max_tasks=2)
+    assert again.recording.events == result.recording.events
+    assert again.sources["node_log"] is None
+
+
+def test_the_facade_raises_what_the_house_raises(tmp_path):
+    """Bad input is an error of our tree, through the facade as well."""
+    with pytest.raises(NodeLogError, match=r"absent\.pkl: No such file"):
+        run_replay(node_log=tmp_path / "absent.pkl")
+    with pytest.raises(SettingsError, match="decide_on to be all or nodes, got 'some'"):
+        run_replay(decide_on="some")
+    with pytest.raises(SettingsError, match="seed >= 0"):
+        run_replay(seed=-1)

@@ -1,0 +1,242 @@
+"""Tuned tasks in the replay: what they do on one node, on many, and when things go wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.objectives import as_given
+from bftrainer.replay import Settings
+from bftrainer.runs.baseline import efficiency
+from bftrainer.runs.tuning import with_tuning
+from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
+from tests import tuned
+
+ONE_NODE = [(0.0, ("n0",), ())]
+
+
+def simulated(count: int, seed: int, beta: float, eta: float) -> list[HistoryEntry]:
+    """History of the simulator for as many recurrences."""
+    policy = PruningGTSBatchSizeOptimizer(seed=seed, verbose=False)
+    simulator = Simulator(tuned.trace(), None, policy, JITPowerLimitOptimizer(verbose=False), seed=seed, verbose=False)
+    return simulator.simulate_one_job(tuned.job(), count, beta, eta)
+
+
+@given(st.integers(1, 25), st.integers(0, 2**32), st.sampled_from([1.5, 2.0, math.inf]), st.floats(0.0, 1.0))
+@settings(max_examples=60, deadline=None)
+def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
+    """One node, one task at a time, rescaling free: batch size, limit, energy, time and reached are the simulator's."""
+    tasks = tuned.recurrences(count, tuning=tuned.section(eta=eta, beta=beta))
+    recording, _, learnt = tuned.run(tasks, ONE_NODE, seed=seed, max_tasks=1)
+    history = [
+        HistoryEntry(each.batch_size, each.power_limit_w, each.energy_j, each.reached, each.train_s)
+        for each in learnt.attempts
+    ]
+    expected = simulated(count, seed, beta, eta)
+    assert history == expected
+    assert recording.reason == "finished"
+    assert recording.end_s == pytest.approx(math.fsum(entry.time for entry in expected), rel=1e-12)
+
+
+def test_energy_on_one_node_is_the_simulated_energy_of_its_gpus():
+    """A node of two GPU groups draws twice what the trace says, and each task's energy follows from its own runs."""
+    tasks = tuned.recurrences(12, gpus_per_node=2)
+    _, metered, learnt = tuned.run(tasks, ONE_NODE, max_tasks=1)
+    for number, task in enumerate(tasks):
+        single = math.fsum(each.energy_j for each in learnt.attempts if each.task == task.name)
+        assert metered.energy_j[number] == pytest.approx(2 * single, rel=1e-12)
+
+
+def test_more_nodes_are_faster_and_teach_the_same():
+    """On four nodes a task of linear scaling takes a quarter of the time; its group learns of the same runs."""
+    one, _, from_one = tuned.run(tuned.recurrences(8), ONE_NODE, max_tasks=1)
+    nodes = tuple(f"n{number}" for number in range(4))
+    four, _, from_four = tuned.run(tuned.recurrences(8, most=4), [(0.0, nodes, ())], max_tasks=1)
+    assert from_four.attempts == from_one.attempts
+    assert four.end_s == pytest.approx(one.end_s / 4, rel=1e-12)
+
+
+def test_what_is_lost_to_preemption_is_not_taught():
+    """A task that loses its node and starts again books more energy, and teaches what an undisturbed run does."""
+    tasks = tuned.recurrences(1, shrink_cost_s=30.0)
+    rows = [(0.0, ("n0",), ()), (100.0, (), ("n0",)), (500.0, ("n0",), ())]
+    _, disturbed, learnt = tuned.run(tasks, rows)
+    _, calm, expected = tuned.run(tasks, ONE_NODE)
+    assert learnt.attempts == expected.attempts
+    assert disturbed.energy_j[0] > calm.energy_j[0]
+
+
+def test_losing_nodes_takes_idle_power():
+    """A task that loses one of two nodes reconfigures for 30 s at the idle power of the other, as when it shrinks."""
+    tasks = tuned.recurrences(1, most=2, shrink_cost_s=30.0)
+    _, metered, _ = tuned.run(tasks, [(0.0, ("n0", "n1"), ()), (60.0, (), ("n1",))], 150.0, idle_node_w=50.0)
+    after = [(piece.begin_s, piece.end_s, piece.tasks_w) for piece in metered.samples if piece.begin_s >= 60.0]
+    assert after[0] == (60.0, 90.0, 50.0)
+    assert after[1][2] > 50.0
+    assert metered.train_s[0] == pytest.approx(150.0 - 30.0)
+
+
+def least_power(task, counts, now_s):  # noqa: ARG001
+    """An objective that wants training, at the lowest limit on offer."""
+    return np.minimum(counts, 1.0) / task.spec.run.power_limit_w
+
+
+def test_a_start_pays_at_the_limit_it_starts_at():
+    """Of three limits the objective takes another than the chosen one: its rate, for 15 s, is what the start costs."""
+    tasks = tuned.recurrences(1, grow_cost_s=15.0)
+    options = {"power_options": "all", "objective": least_power, "startup_cost": "full"}
+    recording, metered, _ = tuned.run(tasks, ONE_NODE, 100.0, **options)
+    assert recording.decisions[0].decision.power_limits_w == (100,)
+    assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
+    assert metered.train_s[0] == pytest.approx(85.0)
+
+
+def test_tasks_that_overlap_take_the_best_batch_size_known():
+    """Of tasks admitted together the first is tuned; the others run at the default, as nothing better is known."""
+    nodes = tuple(f"n{number}" for number in range(4))
+    _, _, learnt = tuned.run(tuned.recurrences(4), [(0.0, nodes, ())], max_tasks=4)
+    assert {each.batch_size for each in learnt.attempts if each.attempt == 0} == {tuned.DEFAULT}
+
+
+def test_a_task_short_of_its_target_is_tried_again_before_others_come():
+    """A run that stops early is followed by another of the same task, and then the next task of the group."""
+    tasks = tuned.recurrences(25, tuning=tuned.section(beta=1.2))
+    recording, _, learnt = tuned.run(tasks, ONE_NODE, max_tasks=1)
+    order = [(each.recurrence, each.attempt) for each in learnt.attempts]
+    assert order == sorted(order)
+    assert any(attempt > 0 for _, attempt in order)
+    assert [task.completed_s is not None for task in recording.tasks] == [True] * 25
+    for number, task in enumerate(recording.tasks):
+        epochs = [each for each in learnt.attempts if each.task == f"J{number}"]
+        assert task.work_done == pytest.approx(task.work_total)
+        assert len(epochs) >= 1
+
+
+def test_a_default_that_does_not_converge_fails_its_group_alone():
+    """Its tasks are given up, with the reason, and the other group's go on to their targets."""
+    bad = tuned.recurrences(3, group="bad", tuning=tuned.section(default_batch_size=128))
+    good = [tuned.recurrences(6, group="good")[number] for number in range(3, 6)]
+    nodes = ("n0", "n1")
+    recording, metered, learnt = tuned.run([*bad, *good], [(0.0, nodes, ())], max_tasks=3)
+    assert recording.reason == "finished"
+    assert [task.completed_s is not None for task in recording.tasks] == [False] * 3 + [True] * 3
+    assert set(learnt.failures) == {"bad"}
+    assert "default batch size 128 did not converge" in learnt.failures["bad"]
+    # The first one's try came to its end, and there was nothing more to do for it; the second one was at its second.
+    tries = with_tuning(recording, metered, learnt).tasks[:3]
+    assert [task.tuned.attempts for task in tries] == [1, 2, 1]
+    assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
+
+
+def test_the_node_of_a_group_that_failed_is_free_at_once():
+    """What the failed task held is released in the same instant, and goes to the next task."""
+    bad = tuned.recurrences(1, group="bad", tuning=tuned.section(default_batch_size=128))
+    good = tuned.recurrences(2, group="good")[1:]
+    recording, _, _ = tuned.run([*bad, *good], ONE_NODE, max_tasks=1)
+    failed_s = recording.tasks[0].node_s
+    assert recording.tasks[1].started_s == pytest.approx(failed_s)
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["chosen", "pareto", "all"]))
+@settings(max_examples=40, deadline=None)
+def test_energy_is_the_integral_of_power(seed, power_options):
+    """Tasks' energies add up to the integral of what they are recorded to draw, whatever nodes do meanwhile."""
+    rng = np.random.default_rng(seed)
+    tasks = tuned.recurrences(8, most=4, grow_cost_s=15.0, shrink_cost_s=5.0)
+    rows, idle = [], set()
+    for step in range(30):
+        flipped = {f"n{number}" for number in rng.integers(0, 6, 2)}
+        joined, left = tuple(sorted(flipped - idle)), tuple(sorted(flipped & idle))
+        rows.append((step * 37.0, joined, left))
+        idle ^= flipped
+    options = {"seed": seed, "power_options": power_options, "idle_node_w": 60.0, "max_tasks": 3}
+    _, metered, _ = tuned.run(tasks, rows, 2000.0, **options)
+    integral = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in metered.samples)
+    assert math.fsum(metered.energy_j.values()) == pytest.approx(integral, rel=1e-9)
+    ends = [(a.end_s, b.begin_s) for a, b in zip(metered.samples, metered.samples[1:], strict=False)]
+    assert all(end <= begin for end, begin in ends)
+
+
+def test_efficiency_adds_up_epochs_of_one_dataset_only():
+    """On constant nodes recurrences of a job are fully efficient; beside a task that counts in samples nobody knows."""
+    nodes = ("n0", "n1")
+    plain = TaskSpec("samples", 1, 1, 1e6, ScalingCurve.linear(50.0, 1))
+    asked = Settings(as_given, "dp", forward_time_s=60.0)
+    for tasks, value in ((tuned.recurrences(4), 1.0), ((*tuned.recurrences(4), plain), None)):
+        recording, _, _ = tuned.run(tasks, [(0.0, nodes, ())], 5000.0)
+        found = efficiency(recording, tasks, asked, 0, tuner=lambda tasks=tasks: tuned.tuner(tasks))
+        assert found.value == value
+        assert found.eq_nodes == 2.0
+
+
+def test_profiling_draws_the_mean_of_the_limits():
+    """During the first epoch of a new batch size power is that of trying all limits; then that of the chosen one."""
+    _, metered, learnt = tuned.run(tuned.recurrences(1), ONE_NODE)
+    points = tuned.POINTS.values()
+    mean_w = sum(time_s * power_w for time_s, power_w in points) / sum(time_s for time_s, _ in points)
+    mean_s = sum(time_s for time_s, _ in points) / 3
+    first, second = metered.samples
+    assert (first.tasks_w, first.end_s) == (pytest.approx(mean_w), pytest.approx(mean_s))
+    assert second.tasks_w == tuned.POINTS[learnt.attempts[0].power_limit_w][1]
+
+
+def test_sections_of_one_group_must_agree():
+    """Two tasks of a group with other knobs are refused, by name."""
+    tasks = [*tuned.recurrences(1), *tuned.recurrences(2, tuning=tuned.section(eta=0.1))[1:]]
+    with pytest.raises(InvalidTaskError, match=r"one zeus section for all of group g, got another \(task J1\)"):
+        tuned.tuner(tasks)
+
+
+def test_a_group_is_no_task_of_its_own():
+    """A task without a group learns alone: a group that has its name is refused, so that nobody mixes them up."""
+    tasks = [*tuned.recurrences(1, group=None), *tuned.recurrences(2, group="J0")[1:]]
+    with pytest.raises(InvalidTaskError, match=r"without the name of a task that has none, got 'J0' \(task J1\)"):
+        tuned.tuner(tasks)
+
+
+def test_traces_must_have_been_read():
+    """A task that names other files than the tuner was given is refused, by its name and theirs."""
+    strange = replace(tuned.section(), power_trace="other.csv")
+    with pytest.raises(InvalidTaskError, match=r"traces that were read, got train.csv, other.csv \(task J0\)"):
+        tuned.tuner(tuned.recurrences(1, tuning=strange))
+
+
+def test_doubts_are_told_ahead():
+    """A default batch size at which no run reaches the target, at all or in time, is known before the replay."""
+    never = tuned.recurrences(1, group="never", tuning=tuned.section(default_batch_size=128))
+    late = tuned.recurrences(1, group="late", tuning=tuned.section(max_epochs=6))
+    fine = tuned.recurrences(1, group="fine", tuning=tuned.section(max_epochs=7))
+    groups = [replace(task[0], name=task[0].group) for task in (never, late, fine)]
+    assert [doubt.split(":")[0] for doubt in tuned.tuner(groups).doubts()] == ["group never", "group late"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dataset": "madeup"}, "Did you mean 'made-up,net,sgd'?"),
+        ({"target_metric": 0.8}, "Closest: 0.9"),
+        ({"default_batch_size": 30}, "Closest: 16, 32, 64"),
+    ],
+)
+def test_a_job_that_the_traces_lack_is_refused(changes, said):
+    """With the closest names or values that are there."""
+    with pytest.raises(InvalidTaskError) as refused:
+        tuned.tuner(tuned.recurrences(1, tuning=tuned.section(**changes)))
+    assert said in str(refused.value)
+
+
+def test_a_run_that_profiles_nothing_never_draws_profiling_power():
+    """Where costs take its progress below 0, a run at a known batch size draws what training does."""
+    first, second = tuned.recurrences(2)
+    tuner = tuned.tuner((first, second))
+    (profiling,), (known,) = tuner.start(first), tuner.start(second)
+    assert profiling.run.profiling_work > 0.0 == known.run.profiling_work
+    assert profiling.run.profiling_power_w.tolist() != profiling.run.power_w.tolist()
+    assert known.run.profiling_power_w.tolist() == known.run.power_w.tolist()

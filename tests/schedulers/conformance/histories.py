@@ -1,0 +1,235 @@
+"""One machine's history in every format of log.
+
+Times are whole seconds from midnight UTC of `DAY`; jobs hold whole nodes; a node may be down while a job runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bftrainer.nodelogs.hostlist import folded
+
+DAY = 1788220800  # 2026-09-01
+START, END = 100, 400
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job on its nodes."""
+
+    start: int
+    end: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """Jobs, and downtimes as (node, start, end)."""
+
+    jobs: tuple[Job, ...]
+    downtimes: tuple[tuple[str, int, int], ...] = ()
+
+    def idle(self) -> np.ndarray:
+        """Which seconds of the window each node is idle; shape (nodes, seconds)."""
+        cells = np.ones((len(NODES), END - START), dtype=bool)
+        spans = [(node, job.start, job.end) for job in self.jobs for node in job.nodes]
+        for node, start, end in [*spans, *self.downtimes]:
+            cells[NODES.index(node), max(start - START, 0) : max(end - START, 0)] = False
+        return cells
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files of a history, and the settings that go with them."""
+
+    paths: tuple[Path, ...]
+    settings: dict[str, Any]
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, shared: bool = True) -> History:
+    """Some jobs around the window, on nodes of their own if not `shared`, and some downtimes."""
+    jobs = []
+    free = dict.fromkeys(NODES, 0)
+    for _ in range(draw(st.integers(1, 6))):
+        nodes = tuple(sorted(draw(st.sets(st.sampled_from(NODES), min_size=1))))
+        start = draw(st.integers(0, 380)) if shared else max(free[node] for node in nodes) + draw(st.integers(0, 90))
+        end = start + draw(st.integers(1, 200))
+        free |= dict.fromkeys(nodes, end)
+        jobs.append(Job(start, end, nodes))
+    # One job lies within the window, so that all formats have something to tell of it.
+    jobs.append(Job(150, 160, ("n4",)) if shared else Job(max(free["n4"], 150), max(free["n4"], 150) + 10, ("n4",)))
+    down = st.tuples(st.sampled_from(NODES), st.integers(1, 300), st.integers(1, 90))
+    downs = draw(st.lists(down, max_size=2, unique_by=lambda row: row[0])) if shared else []
+    return History(tuple(jobs), tuple((node, start, start + length) for node, start, length in downs))
+
+
+def _iso(second: int, form: str = "%Y-%m-%dT%H:%M:%S") -> str:
+    return datetime.fromtimestamp(DAY + second, UTC).strftime(form)
+
+
+def _named(folder: Path, history: History, name: str, text: str) -> Written:
+    """A log with a table of downtimes beside it."""
+    (folder / name).write_text(text)
+    settings: dict[str, Any] = {"nodes": folded(NODES), "unseen": "idle"}
+    if history.downtimes:
+        rows = "".join(f"{node},{DAY + start},{DAY + end}\n" for node, start, end in history.downtimes)
+        (folder / "downtimes.csv").write_text(f"node,start,end\n{rows}")
+        settings["downtimes"] = (folder / "downtimes.csv",)
+    return Written((folder / name,), settings)
+
+
+def slurm(folder: Path, history: History) -> Written:
+    """Rows of sacct, times in UTC."""
+    rows = [
+        f"{number}|COMPLETED|{_iso(job.start)}|{_iso(job.end)}|{len(job.nodes)}|{folded(job.nodes)}|a|b"
+        for number, job in enumerate(history.jobs, start=1)
+    ]
+    text = "\n".join(["JobIDRaw|State|Start|End|NNodes|NodeList|JobName", *rows, ""])
+    written = _named(folder, history, "sacct.txt", text)
+    return Written(written.paths, written.settings | {"zone": "UTC"})
+
+
+def _accounting(history: History, hosts: Callable[[Job], str]) -> list[tuple[int, str]]:
+    lines = []
+    for number, job in enumerate(history.jobs, start=1):
+        told = f"queue=q start={DAY + job.start} exec_host={hosts(job)}"
+        lines.append((job.start, f"{_iso(job.start, '%m/%d/%Y %H:%M:%S')};S;{number}.s;{told}"))
+        lines.append((job.end, f"{_iso(job.end, '%m/%d/%Y %H:%M:%S')};E;{number}.s;{told} end={DAY + job.end}"))
+    return lines
+
+
+def pbs(folder: Path, history: History) -> Written:
+    """Starts and ends in two files, as if the day changed in between."""
+    lines = sorted(_accounting(history, lambda job: "+".join(f"{node}/0-1" for node in job.nodes)))
+    half = len(lines) // 2
+    (folder / "later").write_text("".join(f"{line}\n" for _, line in lines[half:]))
+    written = _named(folder, history, "earlier", "".join(f"{line}\n" for _, line in lines[:half]))
+    return Written((folder / "later", *written.paths), written.settings)
+
+
+def cobalt(folder: Path, history: History) -> Written:
+    """Starts, ends, and lines of nodes that go down and up."""
+    lines = _accounting(history, lambda job: f'"{",".join(job.nodes)}"')
+    for node, start, end in history.downtimes:
+        lines.append((start, f"{_iso(start, '%m/%d/%Y %H:%M:%S')};ND;{node};reason=broken"))
+        lines.append((end, f"{_iso(end, '%m/%d/%Y %H:%M:%S')};NU;{node};"))
+    (folder / "cobalt.log").write_text("".join(f"{line}\n" for _, line in sorted(lines)))
+    return Written((folder / "cobalt.log",), {"nodes": folded(NODES), "unseen": "idle", "zone": "UTC"})
+
+
+def lsf(folder: Path, history: History) -> Written:
+    """Records of finished jobs."""
+    lines = []
+    for number, job in enumerate(history.jobs, start=1):
+        hosts = " ".join(f'"2*{node}"' for node in job.nodes)
+        lines.append(
+            f'"JOB_FINISH" "10.1" {DAY + job.end} {number} 1 1 {len(job.nodes)} 1 0 0 {DAY + job.start} "u" "q" "" "" '
+            f'"" "h" "/" "" "" "" "f" 0 {len(job.nodes)} {hosts} 64 1.0 "a job" "x"\n'
+        )
+    return _named(folder, history, "lsb.acct", "".join(lines))
+
+
+def alcf(folder: Path, history: History) -> Written:
+    """A job table."""
+    rows = [
+        f"{number}.x,{_iso(job.start, '%Y-%m-%d %H:%M:%S.000000')},{_iso(job.end, '%Y-%m-%d %H:%M:%S.000000')},"
+        f"{len(job.nodes)}.0,{':'.join(job.nodes)}\n"
+        for number, job in enumerate(history.jobs)
+    ]
+    header = "JOB_NAME,START_TIMESTAMP,END_TIMESTAMP,NODES_USED,LOCATION\n"
+    return _named(folder, history, "djc.csv", header + "".join(rows))
+
+
+def flux(folder: Path, history: History) -> Written:
+    """An eventlog, in which all ranks are up unless they are down, and jobs."""
+    events = [(0, "resource-init", {"restart": False, "drain": {}, "online": "0-3", "exclude": ""})]
+    for node, start, end in history.downtimes:
+        rank = {"idset": str(NODES.index(node))}
+        events += [(start, "drain", rank | {"reason": "x", "overwrite": 0}), (end, "undrain", rank)]
+    events.sort(key=lambda event: event[0])
+    lines = [{"timestamp": float(DAY + time), "name": name, "context": told} for time, name, told in events]
+    (folder / "eventlog").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    jobs = [
+        {"id": number, "t_run": DAY + job.start, "t_cleanup": DAY + job.end, "nodelist": folded(job.nodes)}
+        for number, job in enumerate(history.jobs)
+    ]
+    (folder / "jobs.json").write_text(json.dumps({"jobs": jobs}, indent=1))
+    return Written((folder / "eventlog", folder / "jobs.json"), {"nodes": folded(NODES)})
+
+
+def batsim(folder: Path, history: History) -> Written:
+    """Jobs on numbered resources, from the window's start on: what began earlier, or ended, is left out or cut."""
+    rows = []
+    for number, job in enumerate(history.jobs):
+        start, end = max(job.start - START, 0), job.end - START
+        if start < end:
+            rows.append(f"{number},{start},{end}.0,{' '.join(str(NODES.index(node)) for node in job.nodes)}\n")
+    header = "job_id,starting_time,finish_time,allocated_resources\n"
+    return _named(folder, history, "jobs.csv", header + "".join(rows))
+
+
+def spot(folder: Path, history: History) -> Written:
+    """Additions and removals of what is idle."""
+    events = []
+    for node, cells in zip(NODES, history.idle(), strict=True):
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], cells, [False])).astype(int)))
+        for start, end in edges.reshape(-1, 2).tolist():
+            events += [(start * 1000, f"add,{node}"), (end * 1000, f"remove,{node}")]
+    (folder / "spot.csv").write_text("".join(f"{time},{what}\n" for time, what in sorted(events)))
+    return Written((folder / "spot.csv",), {})
+
+
+def swf_with_ids(folder: Path, history: History) -> Written:
+    """Lines with node ids, two cores a node."""
+    return _named(folder, history, "ids.swf", _swf(history, lambda job: f" {{{','.join((*job.nodes, *job.nodes))}}}"))
+
+
+def swf(folder: Path, history: History) -> Written:
+    """Lines that count processors, two a node."""
+    (folder / "log.swf").write_text(_swf(history, lambda _: ""))
+    return Written((folder / "log.swf",), {})
+
+
+def _swf(history: History, ids: Callable[[Job], str]) -> str:
+    lines = [f"; UnixStartTime: {DAY}", f"; MaxNodes: {len(NODES)}", f"; MaxProcs: {2 * len(NODES)}"]
+    for number, job in enumerate(history.jobs, start=1):
+        used = 2 * len(job.nodes)
+        times = f"{number} {job.start // 2} {job.start - job.start // 2} {job.end - job.start}"
+        lines.append(f"{times} {used} -1 -1 {used} -1 -1 1 1 1 1 1 1 -1 -1{ids(job)}")
+    return "\n".join(lines) + "\n"
+
+
+def counts(folder: Path, history: History) -> Written:
+    """How many nodes are idle, whenever that changes."""
+    idle = history.idle().sum(axis=0)
+    changes = [0, *(np.flatnonzero(np.diff(idle)) + 1).tolist()]
+    rows = [f"{_iso(START + at)}Z,{idle[at]}" for at in changes]
+    (folder / "counts.csv").write_text("\n".join(["timestamp,count", *rows, ""]))
+    return Written((folder / "counts.csv",), {"nodes": str(len(NODES))})
+
+
+NAMED = {
+    "alcf": alcf,
+    "batsim": batsim,
+    "cobalt": cobalt,
+    "flux": flux,
+    "lsf": lsf,
+    "pbs": pbs,
+    "slurm": slurm,
+    "spot": spot,
+    "swf": swf_with_ids,
+}
+"""Formats that name nodes: the same history gives the same node log."""
+
+COUNTED = {"counts": counts, "swf": swf}
+"""Formats that count them: the same history gives the same idle counts."""

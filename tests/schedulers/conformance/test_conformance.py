@@ -1,0 +1,178 @@
+"""All importers alike: one history in every format gives one node log, or one number of idle nodes at every second."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from bftrainer.errors import InputError
+from bftrainer.files.log_files import head
+from bftrainer.nodelogs.intervals import idle_spans
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.importers import importer_names, recognised
+from tests.schedulers.conformance.histories import (
+    COUNTED,
+    DAY,
+    END,
+    NAMED,
+    NODES,
+    START,
+    History,
+    Job,
+    Written,
+    histories,
+)
+
+WINDOW = {"start": "2026-09-01T00:01:40Z", "end": "2026-09-01T00:06:40Z"}
+ALL = {**COUNTED, **NAMED}
+few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
+
+
+def dense(log):
+    """Which seconds of the window each node is idle."""
+    cells = np.zeros((len(log.nodes), END - START), dtype=bool)
+    spans = idle_spans(log)
+    for node, start, end in zip(spans.node, spans.start_ns // 10**9, spans.end_ns // 10**9, strict=True):
+        cells[node, start - DAY - START : end - DAY - START] = True
+    return cells
+
+
+def imported(name, written, **changes):
+    """Import what was written, seen through the window."""
+    return import_log(name, written.paths, ImportSettings(**(WINDOW | written.settings | changes)))
+
+
+def test_every_importer_is_here():
+    """A format without a writer would be one without a test."""
+    assert tuple(sorted(ALL)) == importer_names()
+
+
+@pytest.mark.parametrize("name", NAMED)
+@few
+@given(history=histories())
+def test_formats_with_names(tmp_path_factory, name, history):
+    """The same history gives the same node log, second by second and node by node."""
+    idle = history.idle()
+    # A trace of what was there knows nothing of what never was.
+    named = idle.any(axis=1) if name == "spot" else np.ones(len(NODES), dtype=bool)
+    assume(named.any())
+    done = imported(name, NAMED[name](tmp_path_factory.mktemp(name), history))
+    assert done.log.nodes == tuple(np.array(NODES)[named])
+    np.testing.assert_array_equal(dense(done.log), idle[named])
+    assert (done.log.start_ns, done.log.end_ns) == ((DAY + START) * 10**9, (DAY + END) * 10**9)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@few
+@given(history=histories(shared=False))
+def test_formats_with_counts(tmp_path_factory, name, history):
+    """The same history gives the same number of idle nodes at every second, and the log says that it made up names."""
+    assume(history.idle().any())
+    done = imported(name, COUNTED[name](tmp_path_factory.mktemp(name), history))
+    assert len(done.log.nodes) == len(NODES)
+    np.testing.assert_array_equal(dense(done.log).sum(axis=0), history.idle().sum(axis=0))
+    assert "placement" in done.log.provenance
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_accounts(tmp_path, name):
+    """Every record is kept, or dropped for a reason; node-seconds add up; the account is plain data."""
+    quality = imported(name, ALL[name](tmp_path, PLAIN)).quality
+    assert quality.format == name
+    assert quality.records == quality.kept + sum(quality.dropped.values())
+    assert quality.bad == 0
+    assert quality.idle_node_s == PLAIN.idle().sum()
+    assert quality.idle_share == PLAIN.idle().mean()
+    assert json.loads(json.dumps(quality.summary()))["nodes"] == len(NODES)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_formats_are_recognised(tmp_path, name):
+    """Each log is taken for what it is."""
+    for path in ALL[name](tmp_path, PLAIN).paths:
+        assert recognised(head(path), str(path)).name == name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_packing_makes_no_difference(tmp_path, name):
+    """A gzipped log gives the same node log."""
+    written = ALL[name](tmp_path, PLAIN)
+    plain = imported(name, written).log
+    for path in written.paths:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    packed = imported(name, written).log
+    assert np.array_equal(plain.time_ns, packed.time_ns)
+    assert np.array_equal(plain.node, packed.node)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"counts", "flux", "spot"}))
+def test_copies_make_no_difference(tmp_path, name):
+    """A log that overlaps another one, as exports of two months do, gives the same node log and overlap."""
+    written = ALL[name](tmp_path, PLAIN)
+    once = imported(name, written)
+    copies = tuple(path.with_name(f"copy of {path.name}") for path in written.paths)
+    for path, copy in zip(written.paths, copies, strict=True):
+        shutil.copy(path, copy)
+    twice = imported(name, Written((*written.paths, *copies), written.settings))
+    np.testing.assert_array_equal(dense(once.log), dense(twice.log))
+    assert twice.quality.overlap_factor == once.quality.overlap_factor
+    assert twice.quality.duplicates == len(PLAIN.jobs)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_damaged_logs(tmp_path, name):
+    """Wherever a log breaks off, it is read up to there or refused in one line."""
+    written = ALL[name](tmp_path, PLAIN)
+    path = written.paths[0]
+    whole = path.read_bytes()
+    outcomes = []
+    for cut in range(0, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:cut])
+        try:
+            quality = imported(name, written, max_bad=1.0).quality
+        except InputError as fault:
+            outcomes.append(str(fault))
+        else:
+            assert quality.records == quality.kept + sum(quality.dropped.values())
+    assert not any("\n" in message for message in outcomes)
+
+
+STRANGERS = [(name, other) for name in ALL for other in ALL if name != other and {name, other} != {"cobalt", "pbs"}]
+
+
+@pytest.mark.parametrize(("name", "other"), STRANGERS)
+def test_logs_of_other_formats(tmp_path, name, other):
+    """A log of another format is refused in one line, never read as something it is not."""
+    written = ALL[other](tmp_path, PLAIN)
+    with pytest.raises(InputError) as caught:
+        imported(name, written)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "got an empty file"),
+        (bytes(range(256)) * 8, "got (binary data|something else)"),
+        (gzip.compress(b"x\n" * 9999)[:-8], "got a damaged one"),
+        ("é".encode("latin-1") * 999 + b"\n", "Expected"),
+    ],
+    ids=["empty", "binary", "short gzip", "other encoding"],
+)
+def test_noise(tmp_path, name, data, message):
+    """Noise is refused in one line that names the file."""
+    written = ALL[name](tmp_path, PLAIN)
+    written.paths[0].write_bytes(data)
+    with pytest.raises(InputError, match=message) as caught:
+        imported(name, written)
+    assert str(written.paths[0]) in str(caught.value)
+    assert "\n" not in str(caught.value)

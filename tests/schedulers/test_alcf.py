@@ -1,0 +1,120 @@
+"""Argonne's job tables: locations that are whole, and those that were cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer.errors import LogError
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.formats.alcf import AlcfImporter
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
+from tests.importing import OPEN_END, records_of
+
+HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
+START, END = "2019-01-01 00:00:08.000000", "2019-01-01 01:00:08.250000"
+ORIGIN = 1546300808  # START
+
+
+def row(location="1,2", used="2", start=START, end=END, name="1.theta"):
+    """One row of a table."""
+    return f'"{name}","{start}","{end}","default",{used},"{location}"\n'
+
+
+def read(tmp_path, *rows, header=HEADER, **settings):
+    """The reading of some rows, and its jobs as (nodes, start, end, kind), seconds from the first start."""
+    (tmp_path / "djc.csv").write_text(header + "".join(rows))
+    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
+    AlcfImporter().read([tmp_path / "djc.csv"], reading)
+    return reading, records_of(reading, ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("location", "used", "nodes"),
+    [
+        ("1,2", "2", "1,2"),
+        ("a:b:c", "3", "a,b,c"),
+        ("4-6,9", "4.0", "4,5,6,9"),
+        ("x1,x2", "", "x1,x2"),
+        ("ANL-R00-M0-512", "512", "ANL-R00-M0"),
+        ("MIR-00000-33331-512", "256", "MIR-00000"),
+    ],
+)
+def test_whole_locations(tmp_path, location, used, nodes):
+    """Times are UTC; a job has the nodes of its location, of a Blue Gene its midplanes."""
+    reading, jobs = read(tmp_path, row(location, used))
+    assert jobs == [(nodes, 0, 3600.25, Kind.JOB)]
+    assert reading.book.records().partitions == ("default",)
+
+
+def test_lists_that_were_cut_off(tmp_path):
+    """Nodes of a list that is too short are not idle; its last name counts if a whole list has it."""
+    reading, jobs = read(tmp_path, row("1,2,3", "300", name="2.theta"), row("3,4", "2"))
+    assert jobs == [("1,2", 0, 3600.25, Kind.UNKNOWN), ("3,4", 0, 3600.25, Kind.JOB), ("3", 0, 3600.25, Kind.UNKNOWN)]
+    reading, jobs = read(tmp_path, row("10,11,1", "300"))
+    assert jobs == [("10,11", 0, 3600.25, Kind.UNKNOWN)]
+    assert reading.book.records().names == ("10", "11")
+
+
+@pytest.mark.parametrize(("location", "used"), [("a:b", "3"), ("a:b:c", "2"), ("1,2,3", "2")])
+def test_lists_of_another_length(tmp_path, location, used):
+    """Nodes of a list that is not as long as it should be are not idle either."""
+    (_, jobs) = read(tmp_path, row(location, used))
+    assert [kind for *_, kind in jobs] == [Kind.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "is_bad"),
+    [
+        (row(start=""), "never started", False),
+        (row(start="NULL"), "never started", False),
+        (row(""), "no nodes", False),
+        (row(end=START), "zero length", False),
+        (row(start=END, end=START), "end before start", False),
+        (row(start="2019-02-30 00:00:00"), "impossible time", True),
+        (row(end="soon"), "impossible time", True),
+        ('"a","b"\n', "wrong number of columns", True),
+        ('"a","b"', "last line cut off", True),
+        (row("ANL-R00-M0-1024"), "unreadable node list", True),
+        (row("n[1-999999999]"), "unreadable node list", True),
+    ],
+)
+def test_rows_that_give_no_job(tmp_path, text, reason, is_bad):
+    """Each row gives a job, or is dropped for a reason; malformed ones are bad."""
+    reading, jobs = read(tmp_path, row(), text)
+    assert len(jobs) == 1
+    assert dict(reading.tally.dropped) == {reason: 1}
+    assert reading.tally.bad == is_bad
+    if is_bad:
+        assert "djc.csv:3: Expected" in reading.tally.examples[0]
+
+
+def test_jobs_that_go_on(tmp_path):
+    """A job without an end is busy to the end of any window."""
+    assert read(tmp_path, row(end=""))[1] == [("1,2", 0, OPEN_END, Kind.JOB)]
+
+
+def test_repeated_rows(tmp_path):
+    """A row that comes twice is one job."""
+    reading, _ = read(tmp_path, row(), row(), row(name="2.theta"))
+    assert reading.book.records().is_repeated().tolist() == [False, True, False]
+
+
+def test_files_that_are_none(tmp_path):
+    """A table without the columns that are needed is refused."""
+    with pytest.raises(LogError, match=r"djc.csv:1: Expected columns START_TIMESTAMP, .*, got a, b\."):
+        read(tmp_path, "1,2\n", header="a,b\n")
+
+
+def test_the_largest_machines(tmp_path):
+    """A job's list of nodes may be longer than the csv module reads by itself."""
+    location = ":".join(map(str, range(40_000)))
+    reading, _ = read(tmp_path, row(location=location, used=40_000))
+    assert reading.book.node_count == 40_000
+
+
+def test_recognition():
+    """A table is known by its header."""
+    assert AlcfImporter().recognises([HEADER.strip()])
+    assert not AlcfImporter().recognises(["a,b"])
+    assert not AlcfImporter().recognises([])

@@ -1,0 +1,99 @@
+"""Busy records in columns, and the spans they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
+from bftrainer.schedulers import busy_book
+from bftrainer.schedulers.busy_book import BusyBook, Kind
+
+NODES = [f"n{number}" for number in range(6)]
+
+
+@st.composite
+def row(draw):
+    """Start, end, nodes, kind."""
+    start = draw(st.integers(0, 50))
+    nodes = draw(st.lists(st.sampled_from(NODES), min_size=1, max_size=4))
+    return start, start + draw(st.integers(1, 50)), nodes, draw(st.sampled_from(list(Kind)))
+
+
+def book_of(rows):
+    """A book with these rows."""
+    book = BusyBook()
+    for number, (start, end, nodes, kind) in enumerate(rows):
+        book.add(start, end, book.nodes(",".join(nodes), lambda text: text.split(",")), number, kind)
+    return book
+
+
+@settings(deadline=None)
+@given(st.lists(row(), max_size=12), st.permutations(NODES), st.integers(1, 6), st.integers(1, 10))
+def test_blocks_hold_each_span_once(rows, offered, kept, at_a_time):
+    """However little fits in memory at a time, each node of each record is one span of one block."""
+    records = book_of(rows).records()
+    index = {name: at for at, name in enumerate(offered[:kept])}
+    place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(busy_book, "SPANS_AT_A_TIME", 4 * at_a_time)
+        blocks = list(records.node_blocks(place))
+    found, last = [], -1
+    for block in blocks:
+        nodes = [node for spans in block.values() for node in spans.node.tolist()]
+        assert min(nodes, default=last + 1) > last
+        last = max(nodes, default=last)
+        for kind, spans in block.items():
+            found += [(kind, *some) for some in zip(spans.node.tolist(), spans.start_ns, spans.end_ns, strict=True)]
+    wanted = [
+        (kind, index[name], start, end) for start, end, nodes, kind in rows for name in set(nodes) if name in index
+    ]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_lists_are_read_once(monkeypatch):
+    """A node list that comes again is not expanded again, as long as there is room to remember it."""
+    monkeypatch.setattr(busy_book, "_LISTS_KNOWN", 2)
+    read = []
+
+    def names(text):
+        read.append(text)
+        return text.split(",")
+
+    book = BusyBook()
+    numbers = [book.nodes(text, names) for text in ("a,b", "a,b", "b,b,a", "c", "c", "a,b")]
+    assert read == ["a,b", "b,b,a", "c", "a,b"]
+    assert [book.size(number) for number in numbers] == [2, 2, 2, 1, 1, 2]
+    assert book.records().names == ("a", "b", "c")
+
+
+def test_repeated_records():
+    """A record repeats another one if key and times are the same."""
+    book = BusyBook()
+    for start, end, key in ((0, 5, 1), (0, 5, 2), (0, 6, 1), (0, 5, 1), (1, 5, 1), (0, 5, 1)):
+        book.add(start, end, book.node_set("a"), key)
+    assert book.records().is_repeated().tolist() == [False, False, False, True, False, True]
+
+
+def test_extent():
+    """The extent of a log is that of the times it names; open ends name none."""
+    book = BusyBook()
+    assert book.records().extent_ns() is None
+    book.add(OPEN_START_NS, OPEN_END_NS, book.node_set("a"), 0)
+    assert book.records().extent_ns() is None
+    book.add(7, OPEN_END_NS, book.node_set("a"), 0)
+    assert book.records().extent_ns() == (7, 7)
+    book.add(OPEN_START_NS, 3, book.node_set("a"), 0)
+    assert book.records().extent_ns() == (3, 7)
+
+
+def test_partitions():
+    """Nodes of a partition are those that ran its jobs; too many partitions are none."""
+    book = BusyBook()
+    for nodes, partition in ((["a", "b"], "batch"), (["b", "c"], "gpu"), (["b"], "batch"), (["d"], "")):
+        book.add(0, 1, book.node_set(nodes), 0, partition=book.partition(partition))
+    assert book.records().partition_nodes(2) == {"batch": ("a", "b"), "gpu": ("b", "c")}
+    assert book.records().partition_nodes(1) == {}
+    assert BusyBook().records().partition_nodes(9) == {}

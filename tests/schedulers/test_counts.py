@@ -1,0 +1,189 @@
+"""Import of traces of what was there: spot instances that come and go, and counts of live nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.errors import InputError, SettingsError
+from bftrainer.nodelogs import write_node_log
+from bftrainer.nodelogs.availability import read_availability
+from bftrainer.schedulers.formats.counts import CountsImporter
+from bftrainer.schedulers.formats.spot import SpotImporter
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.spot.statistics import trace_statistics
+from tests.importing import idle_of
+
+NOON = "2026-09-01T12:00:00"
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """`imported("spot", text, ...)` imports a text."""
+
+    def run(name, text, **given):
+        (tmp_path / "trace.csv").write_text(text)
+        return import_log(name, [tmp_path / "trace.csv"], ImportSettings(**given))
+
+    return run
+
+
+SPOT = "0,add,a\n5000,add,b\n5000,add,c\n8050,remove,b\n9000,add,b\n20000,remove,a\n"
+
+
+def test_spot(imported):
+    """A node is idle from its addition to its removal, or to the end; times count from the start."""
+    done = imported("spot", SPOT)
+    assert idle_of(done.log) == {"a": [(0, 20)], "b": [(5, 8.05), (9, 20)], "c": [(5, 20)]}
+    assert any("count from 1970-01-01" in note for note in done.quality.notes)
+    assert not any("upper bound" in note or "no --nodes" in note for note in done.quality.notes)
+    later = imported("spot", SPOT, start=NOON, end="2026-09-01T12:01:00")
+    assert idle_of(later.log, 1788264000) == {
+        "a": [(0, 20)],
+        "b": [(5, pytest.approx(8.05)), (9, 60)],
+        "c": [(5, 60)],
+    }
+    assert later.quality.busy_node_s == {"away": pytest.approx(40 + (5 + 0.95) + 5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,add,a\n5,add,a\n", r"trace.csv:2: Expected to add a node that is not there, got 'a'"),
+        ("5,add,a\n0,add,b\n", r"trace.csv:2: Expected times to ascend, got 0 after 5 ms\."),
+        ("0,add,a\n5,rem", r"trace.csv:2: Expected milliseconds, add or remove, and a node, got 2 values\."),
+        ("0,add,a\n", r"Expected the window to start before its end"),
+    ],
+)
+def test_malformed_spot_traces(imported, text, message):
+    """A trace in which nodes come twice or go before they come is refused with the line."""
+    with pytest.raises(InputError, match=message):
+        imported("spot", text)
+
+
+def test_stays_of_no_time_are_counted(imported):
+    """The account of an import tells of rows that undo one another, and keeps the others."""
+    done = imported("spot", "0,add,a\n5,add,b\n5,remove,b\n9000,remove,a\n")
+    assert idle_of(done.log) == {"a": [(0, 9)], "b": []}
+    assert done.quality.dropped == {"node added and removed in the same millisecond": 2}
+    assert (done.quality.records, done.quality.kept) == (4, 2)
+
+
+COUNTS = """\
+timestamp,count
+2026-09-01T12:00:00Z,1
+2026-09-01T12:00:10Z,3
+2026-09-01T12:00:20Z,0
+2026-09-01T12:00:30Z,1
+2026-09-01T12:01:00Z,1
+"""
+
+
+def test_counts(imported):
+    """Nodes without names come in order and go in the opposite one; the log says that it made them up."""
+    done = imported("counts", COUNTS)
+    assert idle_of(done.log, 1788264000) == {"n0001": [(0, 20), (30, 60)], "n0002": [(10, 20)], "n0003": [(10, 20)]}
+    assert done.log.provenance["placement"].startswith("last in, first out")
+    assert any("lengths of idle fragments are not" in note for note in done.quality.notes)
+
+
+def test_names_for_counts(imported):
+    """A number says how many nodes there are, an inventory what they are called; it must not be too short."""
+    assert len(imported("counts", COUNTS, nodes="5").log.nodes) == 5
+    assert imported("counts", COUNTS, nodes="a[1-4]").log.nodes == ("a1", "a2", "a3", "a4")
+    assert imported("counts", COUNTS, nodes="seen").log.nodes == ("n0001", "n0002", "n0003")
+    with pytest.raises(SettingsError, match="Expected --nodes with 3 nodes or more, as many as were counted, got 2"):
+        imported("counts", COUNTS, nodes="a[1-2]")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timestamp,count\n", r"trace.csv: Expected rows of timestamp and count, got none\."),
+        ("timestamp,count\n2026-09-01T12:00:00Z,0\n", r"Expected counts of nodes above 0, got none\."),
+        ("timestamp,number\n", r"trace.csv:1: Expected columns timestamp, count, each once, got timestamp, number\."),
+        ("timestamp,count\n2026-09-01T12:00:00Z\n", r"trace.csv:2: Expected 2 values, got 1"),
+        (
+            "timestamp,count\n2026-09-01T12:00:00Z,1\n2026-09-01T11:00:00Z,1\n",
+            r"trace.csv:3: Expected times to ascend, got 2026-09-01T11:00:00Z after",
+        ),
+        ("timestamp,count\n2026-09-01T12:00:00Z,1\n", r"Expected the window to start before its end"),
+        ("\n\n", r"trace.csv:1: Expected columns timestamp, count"),
+    ],
+)
+def test_malformed_counts(imported, text, message):
+    """A trace with negative counts or times in disorder is refused with the line."""
+    with pytest.raises(InputError, match=message):
+        imported("counts", text)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), min_size=2, max_size=12))
+def test_counts_are_exact(tmp_path_factory, steps):
+    """At every second as many nodes are idle as were counted."""
+    path = tmp_path_factory.mktemp("counts") / "trace.csv"
+    times = np.cumsum([length for length, _ in steps])
+    counts = [count for _, count in steps]
+    if max(counts) == 0:
+        return
+    lines = [
+        f"1970-01-01T{t // 3600:02}:{t // 60 % 60:02}:{t % 60:02}Z,{c}" for t, c in zip(times, counts, strict=True)
+    ]
+    path.write_text("timestamp,count\n" + "\n".join(lines) + "\n")
+    idle = np.zeros(times[-1], dtype=int)
+    for spans in idle_of(import_log("counts", [path]).log).values():
+        for start, end in spans:
+            idle[int(start) : int(end)] += 1
+    wanted = np.repeat(counts[:-1], np.diff(times))
+    np.testing.assert_array_equal(idle[times[0] :], wanted)
+
+
+@pytest.mark.parametrize(("form", "text"), [("spot", SPOT), ("counts", COUNTS)])
+def test_statistics_are_those_of_the_trace(imported, tmp_path, form, text):
+    """A trace that was imported is still one of its kind, with the same figures as the file that it was made of."""
+    done = imported(form, text)
+    write_node_log(tmp_path / "log.parquet", done.log)
+    one, two = (
+        trace_statistics(read_availability(tmp_path / name, print)).as_json() for name in ("trace.csv", "log.parquet")
+    )
+    assert two == one
+    assert two["kind"] == form
+
+
+@pytest.mark.parametrize(("form", "text"), [("spot", SPOT), ("counts", COUNTS)])
+def test_a_trace_in_two_files(imported, tmp_path, form, text):
+    """Files are read in order, as if they were one; counts have their header in each."""
+    whole = imported(form, text)
+    lines = text.splitlines(keepends=True)
+    (tmp_path / "1.csv").write_text("".join(lines[:3]))
+    (tmp_path / "2.csv").write_text("".join((*lines[: form == "counts"], *lines[3:])))
+    done = import_log(form, [tmp_path / "1.csv", tmp_path / "2.csv"])
+    assert idle_of(done.log) == idle_of(whole.log)
+    assert done.quality.records == whole.quality.records
+
+
+def test_short_lives_are_kept(imported):
+    """A node that is there for half a second is no clean-up between jobs, unless asked for."""
+    text = "0,add,a\n500,remove,a\n9000,add,b\n10000,remove,b\n"
+    assert idle_of(imported("spot", text).log)["a"] == [(0, 0.5)]
+    assert idle_of(imported("spot", text, min_gap_s=1.0).log)["a"] == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"), [(SpotImporter(), "480000,add,node1"), (CountsImporter(), "timestamp,count")]
+)
+def test_recognition(importer, line):
+    """Traces are known by their first row."""
+    assert importer.recognises([line])
+    assert not importer.recognises(["timestamp,number"])
+    assert not importer.recognises([])
+
+
+def test_sample(sample_logs):
+    """The published spot trace: 79 instances in under eleven hours."""
+    done = import_log("spot", [sample_logs.parent / "spot" / "g4dn-trace.csv"])
+    assert (done.quality.records, done.quality.nodes, done.quality.bad) == (153, 79, 0)
+    assert done.log.window_s == 38760

@@ -1,0 +1,207 @@
+"""Flux: events of ranks and lists of jobs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bftrainer.errors import LogError, SettingsError
+from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.formats.flux import FluxImporter
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
+from tests.importing import OPEN_END, OPEN_START, idle_of, records_of
+
+
+def event(time, name, **context):
+    """A line of an eventlog."""
+    return json.dumps({"timestamp": time, "name": name, "context": context}) + "\n"
+
+
+def job(start=None, end=None, **told):
+    """A job as `flux jobs` tells it."""
+    times = {key: value for key, value in (("t_run", start), ("t_cleanup", end)) if value is not None}
+    return {"id": 1, "t_submit": 1.0} | times | told
+
+
+def read(tmp_path, events=(), jobs=(), *, lines=False, **settings):
+    """The reading of events and jobs, and its records sorted by node."""
+    paths = []
+    if events:
+        paths.append(tmp_path / "events")
+        paths[-1].write_text("".join(events))
+    if jobs:
+        paths.append(tmp_path / "jobs")
+        text = "".join(json.dumps(one) + "\n" for one in jobs) if lines else json.dumps({"jobs": list(jobs)}, indent=1)
+        paths[-1].write_text(text)
+    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
+    FluxImporter().read(list(reversed(paths)), reading)
+    return reading, sorted(records_of(reading))
+
+
+START = event(100, "resource-init", restart=False, drain={}, online="", exclude="")
+
+
+def test_online_and_offline(tmp_path):
+    """A rank is down until it is first online, and whenever it is offline."""
+    events = (
+        START,
+        event(110.5, "online", idset="0-1"),
+        event(120, "offline", idset="1"),
+        event(130, "online", idset="1"),
+    )
+    reading, runs = read(tmp_path, events)
+    assert runs == [
+        ("rank0", OPEN_START, 110.5, Kind.DOWN),
+        ("rank1", OPEN_START, 110.5, Kind.DOWN),
+        ("rank1", 120, 130, Kind.DOWN),
+    ]
+    assert reading.window_ns == (100 * 10**9, 130 * 10**9)
+    assert any("no jobs among the files" in note for note in reading.notes)
+
+
+def test_drained_and_excluded(tmp_path):
+    """A rank that is drained or excluded is down, whether it is online or not."""
+    events = (
+        event(100, "resource-init", restart=False, drain={"2": {"timestamp": 90.0}}, online="0-3", exclude="3"),
+        event(110, "drain", idset="0-1", reason="disk", overwrite=0),
+        event(120, "offline", idset="0"),
+        event(130, "undrain", idset="0-2"),
+        event(140, "online", idset="0"),
+        event(150, "resource-define", method="configuration"),
+    )
+    reading, runs = read(tmp_path, events)
+    assert runs == [
+        ("rank0", OPEN_START, 100, Kind.DOWN),
+        ("rank0", 110, 140, Kind.DOWN),
+        ("rank1", OPEN_START, 100, Kind.DOWN),
+        ("rank1", 110, 130, Kind.DOWN),
+        ("rank2", OPEN_START, 130, Kind.DOWN),
+        ("rank3", OPEN_START, OPEN_END, Kind.DOWN),
+    ]
+    assert dict(reading.tally.dropped) == {"no change of availability": 1}
+
+
+def test_restarts(tmp_path):
+    """A restart takes all ranks offline; drained ones stay drained."""
+    events = (
+        START,
+        event(110, "online", idset="0-1"),
+        event(120, "drain", idset="1"),
+        event(130, "resource-init", restart=True, drain={}, online="", exclude=""),
+        event(140, "online", idset="0-1"),
+        event(150, "undrain", idset="1"),
+    )
+    assert read(tmp_path, events)[1] == [
+        ("rank0", OPEN_START, 110, Kind.DOWN),
+        ("rank0", 130, 140, Kind.DOWN),
+        ("rank1", OPEN_START, 110, Kind.DOWN),
+        ("rank1", 120, 150, Kind.DOWN),
+    ]
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_jobs(tmp_path, lines):
+    """Jobs come in one document or one a line; nodes are free when a job is inactive, else when it is cleaned up."""
+    jobs = (
+        job(10.5, 20, nodelist="n[1-2]", ranks="0-1", queue="batch"),
+        job(30, 40, nodelist="n1", t_inactive=41.25),
+        job(50, None, nodelist="n2"),
+        job(None, 60, nodelist="n2"),
+        job(70, 80),
+        job(90, 90, nodelist="n2"),
+        job(100, 90, nodelist="n2"),
+        job(100, 110, nodelist="n[1-"),
+        job("soon", 110, nodelist="n1"),
+    )
+    reading, runs = read(tmp_path, (), jobs, lines=lines)
+    assert runs == [("n1", 30, 41.25, Kind.JOB), ("n1,n2", 10.5, 20, Kind.JOB), ("n2", 50, OPEN_END, Kind.JOB)]
+    assert reading.book.records().partitions == ("batch",)
+    assert dict(reading.tally.dropped) == {
+        "never started": 1, "no nodes": 1, "zero length": 1, "end before start": 1, "malformed job": 2,
+    }  # fmt: skip
+    assert (reading.tally.records, reading.tally.bad) == (9, 2)
+
+
+def test_names_of_ranks(tmp_path):
+    """Ranks get the names of the inventory, of jobs that tell both, or of events that do."""
+    events = (START, event(110, "online", idset="0-1"))
+    _, runs = read(tmp_path, events, (job(120, 130, ranks="1"),), nodes="a,b")
+    assert runs == [("a", OPEN_START, 110, Kind.DOWN), ("b", OPEN_START, 110, Kind.DOWN), ("b", 120, 130, Kind.JOB)]
+    _, runs = read(tmp_path, events, (job(120, 130, ranks="0-1", nodelist="c[1-2]"),))
+    assert [name for name, *_ in runs] == ["c1", "c1,c2", "c2"]
+    told = (START, event(110, "online", idset="0-1", nodelist="d[1-2]"))
+    _, runs = read(tmp_path, told, (job(120, 130, nodelist="d1"),))
+    assert [name for name, *_ in runs] == ["d1", "d1", "d2"]
+    with pytest.raises(SettingsError, match="Expected --nodes with all names in order of rank"):
+        read(tmp_path, events, (job(120, 130, nodelist="d1"),))
+
+
+def test_eventlogs_as_downtimes(tmp_path):
+    """An eventlog tells the downtimes of another log, if the inventory lists nodes in order of rank."""
+    (tmp_path / "events").write_text(
+        START + event(110, "online", idset="0-1") + event(150, "drain", idset="1") + event(160, "undrain", idset="1")
+    )
+    (tmp_path / "sacct").write_text("JobID|Start|End|NodeList\n1|120|130|a\n2|120|140|b\n")
+    given = {"start": "1970-01-01T00:01:50", "end": "1970-01-01T00:03:20", "downtimes": (tmp_path / "events",)}
+    done = import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given, nodes="a,b"))
+    assert idle_of(done.log) == {"a": [(110, 120), (130, 200)], "b": [(110, 120), (140, 150), (160, 200)]}
+    assert done.quality.records == 2
+    with pytest.raises(SettingsError, match="events: Expected --nodes with all names in order of rank"):
+        import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{\n", "malformed line"),
+        ('{"timestamp": "x", "name": "online", "context": {}}\n', "malformed line"),
+        ('{"timestamp": 1e300, "name": "online", "context": {}}\n', "malformed line"),
+        ('{"timestamp": 120, "name": "online", "context": {"idset": "x"}}\n', "unreadable set of ranks"),
+        ('{"timestamp": 120, "name": "online", "context": {"idset": "0-1000000000"}}\n', "unreadable set of ranks"),
+        ('{"timestamp": 120, "na', "last line cut off"),
+    ],
+)
+def test_events_that_are_unusable(tmp_path, line, reason):
+    """Malformed events are counted with their lines."""
+    reading, runs = read(tmp_path, (START, event(110, "online", idset="0"), line))
+    assert runs == [("rank0", OPEN_START, 110, Kind.DOWN)]
+    assert dict(reading.tally.dropped) == {reason: 1}
+    assert "events:3: " in reading.tally.examples[0]
+
+
+def test_files_that_are_none(tmp_path):
+    """What is neither an eventlog nor a list of jobs is refused."""
+    (tmp_path / "x").write_text('{"a": 1,\n"b": 2}\n')
+    with pytest.raises(LogError, match="x: Expected a resource eventlog or jobs in JSON, got something else"):
+        FluxImporter().read([tmp_path / "x"], Reading.begun(ImportSettings()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ([START.strip()], True),
+        (['{"jobs": []}'], True),
+        (["{", ' "jobs": ['], True),
+        ([json.dumps(job(1, 2))], True),
+        (['{"a": 1}'], False),
+        (["x"], False),
+        ([], False),
+    ],
+)
+def test_recognition(lines, wanted):
+    """A log is known by its events or jobs."""
+    assert FluxImporter().recognises(lines) is wanted
+
+
+def test_sample(sample_logs):
+    """A year of a real eventlog: 43 ranks, of which the three excluded ones are never up."""
+    done = import_log("flux", [sample_logs / "flux" / "resource.eventlog.thing2"])
+    quality = done.quality
+    assert (quality.records, quality.bad, quality.nodes) == (4611, 0, 43)
+    assert dict(quality.dropped) == {"no change of availability": 44}
+    excluded = {"rank0", "rank1", "rank2"}
+    changing = {done.log.nodes[node] for node in done.log.node.tolist()}
+    assert changing == set(done.log.nodes) - excluded

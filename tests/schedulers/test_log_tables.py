@@ -1,0 +1,76 @@
+"""Logs that are CSV tables: rows with their places, columns by name, exact times."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.errors import LogError
+from bftrainer.schedulers.log_tables import exact_ns, table_rows, whole_number
+
+
+def rows_of(tmp_path, text):
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    return list(table_rows(tmp_path / "t.csv"))
+
+
+def test_rows_and_places(tmp_path):
+    """Blank lines are left out, quotes taken off; each row knows its line, and the last one whether it was cut off."""
+    rows = rows_of(tmp_path, 'a,b\n\n1,"x,y"\r\n2,z')
+    assert [(row.line, row.fields, row.is_cut_off) for row in rows] == [
+        (1, ["a", "b"], False),
+        (3, ["1", "x,y"], False),
+        (4, ["2", "z"], True),
+    ]
+    assert rows[2].place == f"{tmp_path}/t.csv:4"
+
+
+def test_columns_by_name(tmp_path):
+    """A header tells where columns stand; one without a column that is needed is refused."""
+    (header,) = rows_of(tmp_path, "b, a ,c\n")
+    assert header.columns(["a", "b"])["a"] == 1
+    with pytest.raises(LogError, match=r"t\.csv:1: Expected columns a, d, got b, a, c\."):
+        header.columns(["a", "d"])
+
+
+@given(st.decimals(0, 4 * 10**9, places=9))
+def test_times_are_exact(seconds):
+    """No nanosecond is lost on the way, as it would be in a float."""
+    assert exact_ns(str(seconds)) == int(seconds * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0", 0),
+        (" 1.5 ", 1_500_000_000),
+        ("1.7e9", 1_700_000_000 * 10**9),
+        ("-1", -(10**9)),
+        ("", None),
+        ("x", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e99", None),
+        ("1e999999999", None),
+        ("9" * 5000, None),
+    ],
+)
+def test_what_is_a_time(text, wanted):
+    """A number within the time of any log, in any notation; nothing else, however large."""
+    assert exact_ns(text) == wanted
+
+
+def test_other_units():
+    """Milliseconds are as exact as seconds."""
+    assert exact_ns("1788220800001.5", 10**6) == int(Decimal("1788220800001.5") * 10**6)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("0", 0), ("007", 7), ("", None), ("1.0", None), ("²", None), ("٣", None), ("9" * 19, None)]
+)
+def test_whole_numbers(text, wanted):
+    """Up to 18 digits; what Python would call a digit elsewhere is none in a log."""
+    assert whole_number(text) == wanted

@@ -1,0 +1,90 @@
+"""Jobs without node names: whatever the placement, the number of busy nodes is that of the log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer.nodelogs.intervals import Window
+from bftrainer.schedulers.placement import DemandBook, over_capacity_share, placed
+
+NS = 10**9
+END = 40
+
+
+def demand_of(rows):
+    """Demand from rows of (start, end, nodes) in seconds."""
+    book = DemandBook()
+    for number, (start, end, nodes) in enumerate(rows):
+        book.add(start * NS, end * NS, nodes, number)
+    return book.demand()
+
+
+def spans_of(rows, capacity):
+    """Spans of the placement as rows of (node, start, end) in seconds."""
+    spans = placed(demand_of(rows), capacity)
+    return sorted(zip(spans.node.tolist(), (spans.start_ns // NS).tolist(), (spans.end_ns // NS).tolist(), strict=True))
+
+
+job_rows = st.lists(
+    st.tuples(st.integers(0, 25), st.integers(1, 15), st.integers(1, 7)).map(lambda r: (r[0], r[0] + r[1], r[2])),
+    max_size=10,
+)
+
+
+@settings(deadline=None)
+@given(job_rows, st.integers(1, 6))
+def test_counts_are_exact(rows, capacity):
+    """At every second as many nodes are busy as jobs want, or all of them; no node twice."""
+    wanted = np.zeros(END, dtype=int)
+    for start, end, nodes in rows:
+        wanted[start:end] += nodes
+    busy = np.zeros((capacity, END), dtype=int)
+    for node, start, end in spans_of(rows, capacity):
+        busy[node, start:end] += 1
+    assert busy.max(initial=0) <= 1
+    np.testing.assert_array_equal(busy.sum(axis=0), np.minimum(wanted, capacity))
+    share = over_capacity_share(demand_of(rows), capacity, Window(0, END * NS))
+    assert share == pytest.approx((wanted > capacity).mean())
+
+
+def test_first_fit_is_stable():
+    """Jobs take the lowest-numbered free nodes, and keep them to their end."""
+    assert spans_of([(0, 10, 2), (0, 5, 1), (5, 20, 2), (10, 12, 3)], 5) == [
+        (0, 0, 10), (0, 10, 12), (1, 0, 10), (1, 10, 12), (2, 0, 5), (2, 5, 20), (3, 5, 20), (4, 10, 12),
+    ]  # fmt: skip
+
+
+def test_a_job_that_finds_too_few_nodes_gets_more_later():
+    """With more demand than nodes none is idle: what falls free goes to the job that came first."""
+    assert spans_of([(0, 4, 2), (1, 9, 3), (2, 9, 1)], 3) == [
+        (0, 0, 4), (0, 4, 9), (1, 0, 4), (1, 4, 9), (2, 1, 9),
+    ]  # fmt: skip
+
+
+def test_what_ends_frees_nodes_for_what_starts():
+    """At one instant ends come before starts, in whatever order they are written."""
+    rows = [(5, 9, 2), (0, 5, 2)]
+    assert spans_of(rows, 2) == [(0, 0, 5), (0, 5, 9), (1, 0, 5), (1, 5, 9)]
+    assert over_capacity_share(demand_of(rows), 2, Window(0, 9 * NS)) == 0.0
+
+
+def test_the_share_is_that_of_the_window():
+    """Demand outside the window does not count, nor does that which only starts in it count from before."""
+    rows = [(0, 10, 3), (10, 30, 1)]
+    assert over_capacity_share(demand_of(rows), 2, Window(0, 20 * NS)) == 0.5
+    assert over_capacity_share(demand_of(rows), 2, Window(5 * NS, 15 * NS)) == 0.5
+    assert over_capacity_share(demand_of(rows), 2, Window(12 * NS, 15 * NS)) == 0.0
+    assert over_capacity_share(demand_of([]), 2, Window(0, NS)) == 0.0
+
+
+def test_repeated_jobs():
+    """A job that was read twice is known by its key and its times."""
+    book = DemandBook()
+    for key in (1, 2, 1):
+        book.add(0, 5, 1, key)
+    assert book.demand().is_repeated().tolist() == [False, False, True]
+    assert len(book.demand().where(~book.demand().is_repeated())) == 2
+    assert DemandBook().demand().extent_ns() is None

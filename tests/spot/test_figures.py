@@ -1,0 +1,77 @@
+"""Figures say what the numbers say; equal ones are equal bytes."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bftrainer.model.availability import AvailabilityTrace, CountTrace
+from bftrainer.model.churn import churned
+from bftrainer.model.trace_statistics import Survival
+from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.report.drawing import rendered
+from bftrainer.report.trace_figures import plot_counts, plot_survival, trace_figure
+from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
+from bftrainer.spot.figures import plot_sweep, plot_time, plot_world_size, run_figure
+
+S = 10**9
+LOG = churned((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
+SETTINGS = CheckpointedTraining(TrainingProfile((2,), (10.0,), 60.0, 30.0), depth=2)
+RUN = simulate(LOG, SETTINGS)
+ROWS = [
+    {"preemption_scale": level, "addition_scale": addition, "rate": level * addition, "rate_ci95": None}
+    for level in (2.0, 1.0)
+    for addition in (1.0, 3.0)
+]
+
+
+def test_counts_are_drawn_in_hours():
+    """The step line has the counts over hours."""
+    line = plot_counts(CountTrace.of(LOG)).lines[0]
+    assert line.get_xdata().tolist() == [0.0, 0.5, 1.0, 2.0]
+    assert line.get_ydata().tolist() == [4, 3, 4, 4]
+
+
+def test_survival_starts_at_one():
+    """The curve falls from 1 at its times; a trace without lifetimes has an empty one."""
+    line = plot_survival(Survival(np.array([10.0, 20.0]), np.array([0.5, 0.0]))).lines[0]
+    assert line.get_ydata().tolist() == [1.0, 0.5, 0.0]
+    assert not plot_survival(Survival(np.empty(0), np.empty(0))).lines
+
+
+def test_shares_of_time_add_up():
+    """The bars stand one after another and fill the axis; their labels say the shares."""
+    ax = plot_time(run_figures(RUN, SETTINGS))
+    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(100.0)
+    assert [text.get_text().split()[0] for text in ax.get_legend().texts] == [
+        *("training", "redoing", "reconfiguring", "stalled"),
+    ]
+
+
+def test_world_size_is_that_of_the_run():
+    """The filled area reaches up to the largest world size, over the hours of the run."""
+    ax = plot_world_size(RUN)
+    outline = ax.collections[0].get_paths()[0].vertices
+    assert outline[:, 1].max() == max(phase.world_size for phase in RUN.phases)
+    assert outline[:, 0].max() == 2.0
+
+
+def test_sweep_has_a_line_per_level_of_addition():
+    """Levels ascend along each line."""
+    ax = plot_sweep(ROWS, "rate")
+    lines = [container.lines[0] for container in ax.containers]
+    assert [line.get_xdata().tolist() for line in lines] == [[1.0, 2.0], [1.0, 2.0]]
+    assert [line.get_ydata().tolist() for line in lines] == [[1.0, 2.0], [3.0, 6.0]]
+    assert [text.get_text() for text in ax.get_legend().texts] == ["1", "3"]
+
+
+def test_whole_figures_are_drawn():
+    """Those of a trace and of a run are well-formed, and name what they show."""
+    statistics = trace_statistics(AvailabilityTrace.of_log(LOG))
+    of_trace = trace_figure(CountTrace.of(LOG), statistics.survival)
+    of_run = run_figure(RUN, CountTrace.of(LOG), run_figures(RUN, SETTINGS))
+    for figure, said in ((of_trace, "lifetime (s)"), (of_run, "reconfiguring")):
+        texts = list(ElementTree.fromstring(rendered(figure, "svg")).itertext())
+        assert any(said in text for text in texts)

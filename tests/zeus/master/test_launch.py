@@ -1,0 +1,230 @@
+"""Scripts are logged, limited in time, and gone when they are over: with their children, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.zeus.master.launch import Ended, check_command, run_script
+from bftrainer.zeus.master.warden import descendants
+from tests.waiting import alive, until
+from tests.zeus.master.driven import PYTHON
+
+ROOT = Path(__file__).parents[3]
+# Starts a process in a session of its own and one in the background, both deaf to SIGTERM; says who they are.
+FAMILY = """\
+trap '' TERM
+sleep 300 & echo $!
+setsid sh -c 'trap "" TERM; echo $$; touch begun; sleep 300; sleep 300' &
+until [ -e begun ]; do sleep 0.01; done
+"""
+# Runs a script as a master does, in a process that can be killed.
+LAUNCHER = """\
+import os, sys
+from pathlib import Path
+from bftrainer.zeus.master.launch import run_script
+run_script(["sh", "-c", sys.argv[1]], Path("."), os.environ, Path("log"), lambda piece: None, None, 0.2)
+"""
+
+
+def run(folder, *command, **options):
+    """Run a command; give how it ended, and what was shown."""
+    shown = []
+    settings = {"timeout_s": 200.0, "grace_s": 0.2} | options
+    ended = run_script(command, folder, os.environ, folder / "log", shown.append, **settings)
+    return ended, b"".join(shown)
+
+
+def family(text):
+    """The processes that the script above named."""
+    found = [int(word) for word in text.split()]
+    assert len(found) == 2
+    return found
+
+
+def gone(processes):
+    """Wait for the end of processes."""
+    return until(lambda: not any(map(alive, processes)))
+
+
+def test_output_is_shown_and_logged(tmp_path):
+    """Standard output and error, as they come, to both."""
+    ended, shown = run(tmp_path, "sh", "-c", "printf 'one\\n'; sleep 0.05; printf two >&2; pwd; exit 3")
+    assert shown == b"one\ntwo" + os.fsencode(tmp_path) + b"\n"
+    assert (tmp_path / "log").read_bytes() == shown
+    assert (ended.status, ended.timed_out, ended.failure) == (3, False, "it exited with status 3")
+
+
+def test_output_is_shown_while_the_script_runs(tmp_path):
+    """What a script prints is there before it goes on."""
+    flag = tmp_path / "seen"
+    code = f"printf ready; while ! test -e {flag}; do sleep 0.01; done"
+    run_script(["sh", "-c", code], tmp_path, os.environ, tmp_path / "log", lambda piece: flag.touch(), 20.0)  # noqa: ARG005
+    assert flag.exists()
+
+
+def test_much_output_does_not_stop_a_script(tmp_path):
+    """More than any pipe holds, and not a line of it."""
+    ended, shown = run(tmp_path, *PYTHON, "-c", "import sys; sys.stdout.write('x' * 3_000_000)")
+    assert (ended.status, len(shown)) == (0, 3_000_000)
+
+
+def test_what_a_script_leaves_is_ended(tmp_path):
+    """Children in the background, and in sessions of their own, end with the script that started them."""
+    ended, shown = run(tmp_path, "sh", "-c", FAMILY)
+    assert ended.status == 0
+    assert not any(map(alive, family(shown)))
+
+
+def test_a_hanging_script_is_ended_in_time(tmp_path):
+    """It is asked, then killed, with all that it started; a timed-out run has failed."""
+    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nsleep 300; sleep 300", timeout_s=2.0)
+    assert ended.timed_out
+    assert ended.failure.startswith("it ran out of time after ")
+    assert ended.time_s < 100
+    assert not any(map(alive, family(shown)))
+
+
+def test_what_ended_in_time_may_leave_others_that_take_theirs(tmp_path):
+    """A script that ends before its time is over is not out of time, however long those that it left resist."""
+    code = "trap '' TERM; sleep 300 & exit 0"
+    ended, _ = run(tmp_path, "sh", "-c", code, timeout_s=2.0, grace_s=2.5)
+    assert ended.time_s > 2.4
+    assert (ended.status, ended.failure) == (0, None)
+
+
+def test_a_time_may_be_long(tmp_path):
+    """Weeks, which are more milliseconds than the kernel waits at a time."""
+    assert run(tmp_path, "sleep", "0.1", timeout_s=30 * 86400.0)[0].failure is None
+
+
+def test_a_talkative_script_is_ended_in_time(tmp_path):
+    """Output without end does not keep the time from running out."""
+    ended, _ = run(tmp_path, "yes", timeout_s=0.2)
+    assert ended.timed_out
+
+
+def test_a_script_may_tidy_up(tmp_path):
+    """Who ends when asked to is not killed, and its last words are logged, but not shown."""
+    code = "trap 'touch tidy; echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done"
+    _, shown = run(tmp_path, "sh", "-c", code, timeout_s=2.0, grace_s=200)
+    # Shells may say of their children that they were terminated.
+    first, *_, last = (tmp_path / "log").read_text().splitlines()
+    assert (shown, first, last) == (b"hello\n", "hello", "bye")
+    assert (tmp_path / "tidy").exists()
+
+
+def test_a_stopped_script_is_ended(tmp_path):
+    """A script that was stopped cannot hear; it is ended all the same."""
+    ended, _ = run(tmp_path, "sh", "-c", "kill -STOP $$", timeout_s=0.3)
+    assert ended.timed_out
+
+
+def test_signals_end_scripts_by_name(tmp_path):
+    """A script that was killed says by what."""
+    assert run(tmp_path, "sh", "-c", "kill -9 $$")[0].failure == "it ended by signal 9"
+
+
+def test_a_warden_that_is_asked_to_end(tmp_path):
+    """Whoever asks the watching process to end, as batch systems ask all, ends the script and all that it started."""
+    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nkill -TERM $PPID; wait")
+    assert ended.failure == "it ended by signal 9"
+    assert not any(map(alive, family(shown)))
+
+
+def test_a_warden_that_is_stopped(tmp_path):
+    """A watching process that somebody stopped goes on when the time is over, and ends the script."""
+    ended, _ = run(tmp_path, "sh", "-c", "kill -STOP $PPID; sleep 300; sleep 300", timeout_s=0.5)
+    assert ended.timed_out
+
+
+def test_a_warden_that_is_killed(tmp_path):
+    """If who watches is killed, the script is too, and that is a failure."""
+    ended, _ = run(tmp_path, "sh", "-c", "kill -9 $PPID; sleep 300; sleep 300")
+    assert ended.failure == "it was killed with the process that watched it"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
+def test_nothing_survives_the_master(tmp_path, signum):
+    """However the process that launched a script is killed, the script ends with all that it started."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = f"{FAMILY} wait"
+    master = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, script], cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL
+    )
+    log = tmp_path / "log"
+    while not log.exists() or len(log.read_text().split()) < 2:
+        assert master.poll() is None
+        time.sleep(0.01)
+    started = descendants(master.pid)
+    master.send_signal(signum)
+    assert master.wait() != 0
+    # The warden, the shell, and its children.
+    assert len(started) >= 4
+    assert gone([*started, *family(log.read_text())])
+
+
+def test_an_exception_ends_the_script(tmp_path):
+    """If what shows the output fails, nothing is left either."""
+    seen = []
+
+    def show(piece):
+        seen.append(piece)
+        if len(b"".join(seen).split()) == 2:
+            raise ValueError("no terminal")
+
+    with pytest.raises(ValueError, match="no terminal"):
+        run_script(["sh", "-c", f"{FAMILY} wait"], tmp_path, os.environ, tmp_path / "log", show, None, 0.1)
+    assert not any(map(alive, family(b"".join(seen))))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_ends_the_script(tmp_path):
+    """Output that cannot be logged is an error that names the log."""
+    with pytest.raises(OutputError, match="/dev/full: cannot be written"):
+        run_script(["yes"], tmp_path, os.environ, Path("/dev/full"), lambda piece: None)  # noqa: ARG005
+    with pytest.raises(OutputError, match="none/log: cannot be written"):
+        run_script(["yes"], tmp_path, os.environ, tmp_path / "none" / "log", lambda piece: None)  # noqa: ARG005
+
+
+def test_a_time_is_said_whole():
+    """How long it took is told in seconds."""
+    assert Ended(None, True, 59.6).failure == "it ran out of time after 60 s"
+
+
+def test_commands_that_cannot_be_run(tmp_path):
+    """No directory, no program, no permission, or a program that is none: one line each."""
+    (tmp_path / "script").write_text("no program")
+    cases = [
+        (["true"], tmp_path / "none", "none: Expected a directory to run the command in, found none."),
+        (["pyhton"], tmp_path, "got 'pyhton'."),
+        (["./script"], tmp_path, "got './script'."),
+        ([], tmp_path, "Expected a command with a program to run, got none."),
+    ]
+    for command, workdir, message in cases:
+        with pytest.raises(TuningInputError) as caught:
+            check_command(command, workdir, os.environ)
+        assert message in str(caught.value)
+    (tmp_path / "script").chmod(0o755)
+    check_command(["./script"], tmp_path, os.environ)
+    with pytest.raises(TuningInputError, match=r"Expected a command that can be run, got .*Exec format error"):
+        run(tmp_path, "./script")
+    with pytest.raises(TuningInputError, match="Expected a command that can be run, got"):
+        run(tmp_path, "true", "\0")
+
+
+def test_no_descriptor_is_left(tmp_path):
+    """Launching many scripts does not use up file descriptors."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        run(tmp_path, "true")
+    with pytest.raises(TuningInputError):
+        run(tmp_path, "./none")
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,277 @@
+"""Runs that go wrong, and what the master makes of them; directories, time-outs and power limits."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bftrainer.errors import (
+    MeasurementError,
+    NotConvergedError,
+    OutputError,
+    TrainingReportError,
+    TuningInputError,
+)
+from bftrainer.zeus import Job
+from bftrainer.zeus.master import Driver, MasterObserver
+from bftrainer.zeus.master.plan import RunSettings
+from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, only, script_job
+from tests.zeus.master.fakes import Device, gpus
+
+# Reports 10 J, or what $n says, in 1 s.
+WELL = (
+    'echo "{\\"energy\\": ${n-10}, \\"time\\": 1, \\"reached\\": true}" >"$ZEUS_LOG_DIR/$ZEUS_JOB_ID+bs$0.train.json"'
+)
+
+
+def shell(folder, code, **changes):
+    """A job that runs a piece of shell, with the batch size as $0."""
+    return script_job(folder, ["sh", "-c", code, "{bs}"], **changes)
+
+
+def test_a_crash_in_a_later_recurrence_is_a_failed_try(tmp_path):
+    """A run that exits non-zero has failed, costs what it reported, and its batch size is pruned."""
+    code = f"{WELL}; test $ZEUS_JOB_ID != rec02+try01"
+    history = master(tmp_path / "logs").run(shell(tmp_path, code), 3, [16, 32, 64], 2.0, 0.5)
+    assert [(each.bs, each.reached, each.energy) for each in history] == [
+        (32, True, 10.0),
+        (16, False, 10.0),
+        (64, True, 10.0),
+        (32, True, 10.0),
+    ]
+
+
+def test_a_crash_without_a_report_costs_its_time(tmp_path):
+    """What a failed run used is not known: its time, at the highest power of all GPUs, stands for it."""
+    code = f"test $ZEUS_JOB_ID = rec02+try01 && exit 1; {WELL}"
+    history = master(tmp_path / "logs", gpus=2).run(shell(tmp_path, code), 2, [16, 32], 2.0, 0.5)
+    crashed = history[1]
+    assert not crashed.reached
+    assert crashed.energy == 500.0 * crashed.time > 0
+
+
+def test_a_hanging_script_is_a_failed_try(tmp_path):
+    """A run that does not end in time is ended; in the first recurrence that is the end of the job."""
+    driver = master(tmp_path / "logs", timeout_s=0.3).start(shell(tmp_path, "sleep 300"), 2, [32], 2.0, 0.5)
+    with pytest.raises(NotConvergedError, match=r"32 did not converge \(it ran out of time after \d+ s\)"):
+        driver.drive()
+    assert re.fullmatch(r"it ran out of time after \d+ s", driver.journal.progress.booked[0].failure)
+
+
+def test_a_report_of_another_run_is_not_taken(tmp_path):
+    """What lies there from before is removed before a launch: a script that reports nothing has not reported."""
+    driver = master(tmp_path / "logs").start(shell(tmp_path, "true"), 2, [32], 2.0, 0.5)
+    stale = driver.logdir / "rec01+try01+bs32.train.json"
+    stale.write_text('{"energy": 1, "time": 1, "reached": true}')
+    with pytest.raises(TrainingReportError, match=r"rec01\+try01\+bs32.train.json does not exist"):
+        driver.drive()
+
+
+def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
+    """A report that cannot be booked is an error, and no try: once the script is mended, the same run is made again."""
+    flag = tmp_path / "mended"
+    job = shell(tmp_path, f"n=NaN; test -e {flag} && n=10; {WELL}")
+    driver = master(tmp_path / "logs").start(job, 1, [32], 2.0, 0.5)
+    with pytest.raises(TrainingReportError, match="Expected energy to be a finite number of 0 or more, got nan"):
+        driver.drive()
+    flag.touch()
+    assert [each.energy for each in Driver.resumed(driver.logdir).drive()] == [10.0]
+
+
+def test_a_report_that_cannot_be_removed(tmp_path):
+    """A directory where the report should go is named before the script starts."""
+    driver = master(tmp_path / "logs").start(shell(tmp_path, "touch started"), 1, [32], 2.0, 0.5)
+    (driver.logdir / "rec01+try01+bs32.train.json").mkdir()
+    with pytest.raises(OutputError, match=r"rec01\+try01\+bs32.train.json: cannot be removed"):
+        driver.drive()
+    assert not (tmp_path / "started").exists()
+
+
+def test_output_goes_to_observers(tmp_path):
+    """Observers see the start, each launch, what the script prints, and each run's end."""
+
+    class Watching(MasterObserver):
+        def __init__(self):
+            self.seen = []
+
+        def started(self, logdir, progress):
+            self.seen.append(("started", logdir.parent.name, progress.recurrence))
+
+        def launching(self, launch, progress):
+            self.seen.append(("launching", launch.job_id, progress.cost_bound_j))
+
+        def printed(self, piece):
+            self.seen.append(("printed", piece))
+
+        def booked(self, booked, progress):
+            self.seen.append(("booked", booked.cost_j, progress.recurrence))
+
+    watching = Watching()
+    job = shell(tmp_path, f"printf hello; {WELL}")
+    master(tmp_path / "logs", observers=[watching]).run(job, 1, [32], 2.0, 0.5)
+    assert watching.seen == [
+        ("started", "logs", 1),
+        ("launching", "rec01+try01", float("inf")),
+        ("printed", b"hello"),
+        ("booked", 0.5 * 10 + 0.5 * 250 * 1, 2),
+    ]
+
+
+def test_one_run(tmp_path):
+    """`run_job` launches the script once, as it is told, and gives energy, time and verdict."""
+    zeus_master = master(tmp_path / "logs")
+    job = fake_job(tmp_path)
+    logdir = zeus_master.build_logdir(job, 3, 0.5, 2.0)
+    energy, time, reached = zeus_master.run_job(job, 16, 0.05, 7, logdir, 2, 3, 0.5, 1.0)
+    assert (energy / time, reached) == (pytest.approx(250), False)
+    log = (only(tmp_path / "logs") / "rec02+try03.train.log").read_text()
+    assert '["16", "0.05", "7", "7", "ok"]' in log
+    assert '"ZEUS_COST_THRESH": "1.0"' in log
+
+
+def test_directories_are_named_after_what_is_run(tmp_path):
+    """Job, recurrences, knobs and the second; one that is there already is taken, unless it must not be."""
+    zeus_master = master(tmp_path / "logs")
+    job = fake_job(tmp_path)
+    name = zeus_master.build_logdir(job, 3, 0.5, 2.0).rpartition("/")[2]
+    assert re.fullmatch(r"d\+n\+bs32\+adam\+lr0\.1\+tm0\.5\+me7\+x3\+eta0\.5\+beta2\.0\+\d{14}", name)
+    made = {zeus_master.start(job, 3, BATCH_SIZES, 2.0, 0.5).logdir for _ in range(3)}
+    assert len(made) == 3
+
+
+def test_directories_lie_in_the_base(tmp_path):
+    """Whatever the data set is called, its logs are one directory below the base, with a name that can be typed."""
+    zeus_master = master(tmp_path / "logs")
+    for name in ("a/b", "../../d", "a\0b", "a\nb"):
+        job = Job(name, "n", "sgd", 0.5, max_epochs=7, default_bs=32, default_lr=0.1, command=["true"])
+        made = Path(zeus_master.start(job, 1, [32], 2.0, 0.5).logdir)
+        assert made.resolve().parent == tmp_path / "logs"
+        assert made.name.isprintable()
+
+
+def test_a_directory_that_must_be_new(tmp_path, monkeypatch):
+    """`exist_ok` decides whether a directory of the same second is taken."""
+    monkeypatch.setattr("time.strftime", lambda form: "20230417000000")  # noqa: ARG005
+    zeus_master = master(tmp_path / "logs")
+    job = fake_job(tmp_path)
+    first = zeus_master.build_logdir(job, 3, 0.5, 2.0, exist_ok=False)
+    assert zeus_master.build_logdir(job, 3, 0.5, 2.0) == first
+    with pytest.raises(OutputError, match="Expected no such directory yet"):
+        zeus_master.build_logdir(job, 3, 0.5, 2.0, exist_ok=False)
+
+
+def test_places_that_cannot_be_written_to(tmp_path):
+    """A file where the directory should be."""
+    (tmp_path / "logs").write_text("")
+    with pytest.raises(OutputError, match="logs: Expected a directory, found a file"):
+        master(tmp_path / "logs")
+    with pytest.raises(OutputError, match="more: cannot be made"):
+        master(tmp_path / "logs" / "more")
+    with pytest.raises(OutputError, match="cannot be made"):
+        master(tmp_path / "lo\0gs")
+
+
+REFUSED = {
+    "no batch sizes": ({"batch_sizes": []}, "Batch size list for"),
+    "batch size 0": ({"batch_sizes": [0, 32]}, "Expected batch sizes of 1 or more, each once, got 0."),
+    "batch size twice": ({"batch_sizes": [32, 32]}, "Expected batch sizes of 1 or more, each once, got 32."),
+    "default elsewhere": ({"batch_sizes": [16, 64]}, "Closest: 16, 64."),
+    "eta": ({"eta_knob": float("nan")}, "Expected eta from 0 (time) to 1 (energy), got nan."),
+    "beta": ({"beta_knob": 0.0}, "Expected beta above 0 (inf: never stop early), got 0.0."),
+    "recurrences": ({"num_recurrence": -1}, "Expected 0 or more recurrences, got -1."),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(tmp_path, changes, message):
+    """Before anything is made."""
+    arguments = {"num_recurrence": 1, "batch_sizes": [32], "beta_knob": 2.0, "eta_knob": 0.5} | changes
+    with pytest.raises(TuningInputError) as caught:
+        master(tmp_path / "logs").run(fake_job(tmp_path), **arguments)
+    assert message in str(caught.value)
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"timeout_s": 0.0}, "Expected a time-out above 0 s, got 0.0"),
+        ({"grace_s": -1.0}, "Expected a grace of 0 s or more, got -1.0"),
+        ({"measure": "modle"}, "Did you mean 'model'"),
+        ({"seed": -1}, "Expected a seed of 0 or more, got -1"),
+    ],
+)
+def test_settings_that_are_refused(tmp_path, changes, message):
+    """Each is named with what was found."""
+    with pytest.raises(TuningInputError, match=message):
+        master(tmp_path / "logs", **changes).run(fake_job(tmp_path), 1, [32], 2.0, 0.5)
+
+
+def test_power_and_gpus_are_found(tmp_path):
+    """Without being told, the highest power and the number are those of the GPUs that are there, of one model."""
+    found = master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device()))
+    assert found.settings == RunSettings("/opt/zeus_monitor", 250.0, 2, grace_s=0.3)
+    with pytest.raises(MeasurementError, match="Expected GPUs of one model"):
+        master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device(name="other")))
+    with pytest.raises(MeasurementError, match="no GPU was found that tells it"):
+        master(tmp_path / "logs", max_power_w=None, find=lambda: None)
+
+
+def test_power_limits_are_given_back_after_each_run(tmp_path):
+    """Scripts that are killed leave their limit; the master does not."""
+    device, limits = Device(), []
+
+    class Script(MasterObserver):
+        def launching(self, launch, progress):  # noqa: ARG002
+            limits.append(device.limit_mw)
+
+        def printed(self, piece):  # noqa: ARG002
+            device.limit_mw = 100_000
+
+    job = shell(tmp_path, f"echo; {WELL}")
+    options = {"set_power_limits": True, "observers": [Script()], "find": lambda: gpus(device)}
+    master(tmp_path / "logs", **options).run(job, 2, [32], 2.0, 0.5)
+    assert limits == [250_000, 250_000]
+    assert device.limit_mw == 250_000
+
+
+def test_power_limits_that_cannot_be_set(tmp_path):
+    """To be allowed to set limits takes a GPU and permission; both are looked for before anything is made."""
+    for found, message in ((None, "found none"), (gpus(Device(root=False)), "got Insufficient Permissions")):
+        with pytest.raises(MeasurementError, match=message):
+            master(tmp_path / "logs", set_power_limits=True, find=lambda found=found: found)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_relative_paths_are_those_of_the_start(tmp_path, monkeypatch):
+    """Wherever a job is resumed from, and however its directory is then called, it runs where it was started."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path)
+    driver = master(tmp_path / "logs").start(shell("work", WELL), 1, [32], 2.0, 0.5)
+    monkeypatch.chdir(tmp_path / "logs")
+    assert len(Driver.resumed(driver.logdir.relative_to(tmp_path / "logs")).drive()) == 1
+    zeus_master = master(tmp_path / "logs")
+    monkeypatch.chdir(tmp_path)
+    assert zeus_master.run_job(shell("work", WELL), 32, 0.1, 1, "logs", 1, 1, 0.5, 1.0) == (10.0, 1.0, True)
+
+
+def test_power_limits_are_left_alone_otherwise(tmp_path):
+    """A master that may not set limits does not touch them, and asks for none."""
+    device = Device(root=False, limit_mw=123_000)
+    master(tmp_path / "logs", find=lambda: gpus(device)).run(shell(tmp_path, WELL), 1, [32], 2.0, 0.5)
+    assert not (only(tmp_path / "logs") / "power-limits.json").exists()
+
+
+def test_scripts_run_where_they_should(tmp_path):
+    """A relative program is looked for in the job's directory, whatever characters the paths have."""
+    folder = tmp_path / "a job's directory"
+    folder.mkdir()
+    script = shutil.copy(DATA / "fake_train.py", folder / "the script.py")
+    (folder / "train").write_text(f'#!/bin/sh\nexec {shlex.join((*PYTHON, str(script)))} "$@"\n')
+    (folder / "train").chmod(0o755)
+    job = script_job(folder, ["./train", "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
+    assert len(master(folder / "logs").run(job, 1, [32], 2.0, 0.5)) == 1

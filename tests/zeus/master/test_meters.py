@@ -1,0 +1,302 @@
+"""Each way to measure energy, against a fake of what it measures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bftrainer.errors import MeasurementError
+from bftrainer.zeus.master import meters
+from bftrainer.zeus.master.hardware import LIMITS, find_hardware, restoring_limits
+from bftrainer.zeus.master.meters import ModelMeter, NvmlMeter, RaplMeter, ZeusMeter, open_meter
+from bftrainer.zeus.master.nvml import found_gpus
+from tests.zeus.master.fakes import Device, Nvml, gpus
+
+
+@pytest.fixture
+def rapl(tmp_path):
+    """Powercap files of two packages, memory, cores, and the platform that holds them all."""
+    zones = {
+        "intel-rapl:0": "package-0",
+        "intel-rapl:0:0": "core",
+        "intel-rapl:0:1": "dram",
+        "intel-rapl:1": "package-1",
+        "intel-rapl:2": "psys",
+    }
+    for folder, name in zones.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "name").write_text(f"{name}\n")
+        (tmp_path / folder / "max_energy_range_uj").write_text("1000000000\n")
+        count(tmp_path, folder, 999_000_000)
+    return tmp_path
+
+
+def count(root, zone, energy_uj):
+    """Let a counter stand at a value, in one step, as the kernel does."""
+    (root / "next").write_text(f"{energy_uj}\n")
+    (root / "next").replace(root / zone / "energy_uj")
+
+
+def test_rapl_adds_up_packages_and_memory(rapl):
+    """What holds others, and what others hold, is not counted twice."""
+    meter = RaplMeter(rapl)
+    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:1", "intel-rapl:2"):
+        count(rapl, zone, 999_500_000)
+    assert meter.energy_j() == 1.5
+    meter.close()
+
+
+def test_rapl_goes_on_when_a_counter_starts_again(rapl):
+    """A counter that has passed its range starts at 0: 1 J to the end, and 2 J since."""
+    meter = RaplMeter(rapl)
+    count(rapl, "intel-rapl:1", 2_000_000)
+    assert meter.energy_j() == 3.0
+    count(rapl, "intel-rapl:1", 2_500_000)
+    assert meter.energy_j() == 3.5
+    meter.close()
+
+
+def test_rapl_looks_by_itself(rapl, monkeypatch):
+    """Counters that start again twice between two questions are not missed: they are looked at in between."""
+    monkeypatch.setattr(meters, "RAPL_PERIOD_S", 0.001)
+    meter = RaplMeter(rapl)
+    count(rapl, "intel-rapl:1", 2_000_000)
+    while meter._total_uj < 3_000_000:
+        pass
+    count(rapl, "intel-rapl:1", 999_000_000)
+    assert meter.energy_j() == 1000.0
+    meter.close()
+
+
+def test_rapl_that_is_not_there(tmp_path, rapl):
+    """Without counters, and without permission to read them, there is one line."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MeasurementError, match="Expected processor packages that count energy, found none"):
+        RaplMeter(tmp_path / "empty")
+    (rapl / "intel-rapl:0" / "energy_uj").unlink()
+    with pytest.raises(MeasurementError, match="energy_uj: Expected a counter that can be read, got No such file"):
+        RaplMeter(rapl)
+
+
+def test_nvml_adds_up_gpus():
+    """Millijoules of all GPUs."""
+    devices = Device(energy_mj=1500), Device(energy_mj=2500)
+    meter = NvmlMeter(gpus(*devices))
+    assert meter.energy_j() == 4.0
+    devices[1].energy_mj += 1000
+    assert meter.energy_j() == 5.0
+
+
+def test_nvml_that_does_not_count():
+    """GPUs without an energy counter say so when the meter is made."""
+    with pytest.raises(MeasurementError, match="nvmlDeviceGetTotalEnergyConsumption: Expected an answer of NVML"):
+        NvmlMeter(gpus(Device(counts=False)))
+
+
+class Monitor:
+    """The monitor of the zeus package: each window used 2 J."""
+
+    def __init__(self, gpus=1):
+        self.gpu_indices = list(range(gpus))
+        self.open = []
+
+    def begin_window(self, key, sync_execution):
+        assert key not in self.open
+        assert not sync_execution
+        self.open.append(key)
+
+    def end_window(self, key, sync_execution):
+        assert not sync_execution
+        self.open.remove(key)
+        return SimpleNamespace(time=1.0, total_energy=2.0)
+
+
+def test_the_zeus_package_is_asked_window_by_window():
+    """Each look ends a window and begins the next, so nothing between two looks is lost."""
+    monitor = Monitor()
+    meter = ZeusMeter(monitor)
+    assert [meter.energy_j(), meter.energy_j()] == [2.0, 4.0]
+    assert len(monitor.open) == 1
+    meter.close()
+    assert monitor.open == []
+
+
+def test_the_zeus_package_without_a_gpu():
+    """Where it finds no GPU the package measures 0 J; that is refused rather than booked."""
+    with pytest.raises(MeasurementError, match="Expected the zeus package to find a GPU, it found none"):
+        ZeusMeter(Monitor(gpus=0))
+
+
+def test_the_model_is_linear_in_use():
+    """By hand: 100 W, 4 cores; 10 s idle take 500 J, 10 s with 2 cores busy 750 J, with 4 busy 1000 J."""
+    now = [0.0, 0.0]
+    meter = ModelMeter(100.0, 4, lambda: (now[0], now[1]))
+    found = []
+    for busy_s in (0.0, 20.0, 40.0):
+        before = meter.energy_j()
+        now[0] += 10.0
+        now[1] += busy_s
+        found.append(meter.energy_j() - before)
+    assert found == pytest.approx([500.0, 750.0, 1000.0])
+
+
+def test_the_model_sees_this_process_work():
+    """Real clocks: time at work draws between half and all of the power."""
+    meter = ModelMeter(100.0, 1)
+    start_s, start_j = meters.process_times()[0], meter.energy_j()
+    while meters.process_times()[0] - start_s < 0.05:
+        pass
+    drawn_w = (meter.energy_j() - start_j) / (meters.process_times()[0] - start_s)
+    assert 40.0 < drawn_w < 110.0
+
+
+def test_auto_takes_the_first_that_is_there(rapl, tmp_path):
+    """NVML where there are GPUs, else RAPL, else the model."""
+    meter = open_meter("auto", 100.0, None, rapl)
+    assert meter.name == "rapl"
+    meter.close()
+    assert open_meter("auto", 100.0, gpus(Device()), rapl).name == "nvml"
+    assert open_meter("auto", 100.0, None, tmp_path / "none").name == "model"
+
+
+@pytest.mark.parametrize("name", ["nvml", "rapl"])
+def test_what_is_asked_for_by_name_must_be_there(name, tmp_path):
+    """A meter that was chosen is not replaced by another one."""
+    with pytest.raises(MeasurementError, match="Expected"):
+        open_meter(name, 100.0, None, tmp_path / "none")
+
+
+@pytest.mark.parametrize(("name", "extra"), [("zeus", "zeus"), ("nvml", "gpu")])
+def test_the_extra_is_named_where_it_is_missing(monkeypatch, name, extra):
+    """Without the package, the message says how to get it."""
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    with pytest.raises(MeasurementError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
+        open_meter(name, 100.0, None)
+
+
+def test_the_zeus_package_may_fail(monkeypatch):
+    """Whatever it raises becomes one line."""
+
+    class Broken:
+        def ZeusMonitor(self):  # noqa: N802
+            raise LookupError("nothing here")
+
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
+    monkeypatch.setattr(meters, "import_module", lambda name: Broken())  # noqa: ARG005
+    with pytest.raises(MeasurementError, match="Expected the zeus package to measure, got LookupError: nothing here"):
+        open_meter("zeus", 100.0, None)
+
+
+# --- GPUs --------------------------------------------------------------------------------------------------------
+
+
+def test_gpus_that_cuda_may_use():
+    """By number or by the start of the identifier, in the order given; nothing after -1."""
+    three = [Device(name=f"gpu {n}", uuid=f"GPU-{n}{n}") for n in range(3)]
+    assert gpus(*three, CUDA_VISIBLE_DEVICES="2,GPU-0").models == ["gpu 0", "gpu 2"]
+    assert gpus(*three, CUDA_VISIBLE_DEVICES="1,-1,2").models == ["gpu 1"]
+    assert gpus(*three, CUDA_VISIBLE_DEVICES="") is None
+    assert len(gpus(*three)) == 3
+
+
+@pytest.mark.parametrize("value", ["3", "GPU-", "MIG-00", "x"])
+def test_gpus_that_are_not_there(value):
+    """Numbers beyond the last, identifiers of none or of several, and parts of GPUs are refused."""
+    with pytest.raises(MeasurementError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 1, got '{value}'"):
+        gpus(Device(uuid="GPU-a"), Device(uuid="GPU-b"), CUDA_VISIBLE_DEVICES=value)
+
+
+def test_no_driver_is_no_gpu():
+    """A machine without a driver or without GPUs has none."""
+    assert found_gpus({}, Nvml(driver=False)) is None
+    assert gpus() is None
+
+
+def test_hardware_is_found_or_said():
+    """Power and number are NVML's where they are not said; without GPUs the power has to be said."""
+    found = find_hardware(None, None, find=lambda: gpus(Device(), Device()))
+    assert (found.max_power_w, found.count, found.total_power_w) == (250.0, 2, 500.0)
+    assert find_hardware(300, 1, find=lambda: gpus(Device(), Device())).total_power_w == 300.0
+    assert find_hardware(65, None, find=lambda: None).total_power_w == 65.0
+    assert find_hardware(65, 2, find=lambda: None).total_power_w == 130.0
+    with pytest.raises(
+        MeasurementError, match=r"Expected the highest power in watts \(max_power_w, --max-power\), as no GPU was found"
+    ):
+        find_hardware(None, None, find=lambda: None)
+    with pytest.raises(MeasurementError, match="Expected at most 1 GPUs, as many as were found, got 2"):
+        find_hardware(None, 2, find=lambda: gpus(Device()))
+
+
+def test_models_are_mixed_on_request_only():
+    """GPUs of several models have to be allowed; the highest power counts then."""
+    two = Device(name="A"), Device(name="B", most_mw=400_000)
+    with pytest.raises(MeasurementError, match="Expected GPUs of one model, got A, B"):
+        find_hardware(None, None, find=lambda: gpus(*two))
+    assert find_hardware(None, None, allow_mixed=True, find=lambda: gpus(*two)).max_power_w == 400.0
+    assert find_hardware(None, 1, find=lambda: gpus(*two)).max_power_w == 250.0
+
+
+def test_limits_to_try_suit_all():
+    """25 W apart, from the highest that all can have."""
+    two = gpus(Device(), Device(least_mw=149_500, most_mw=230_000))
+    assert two.candidate_limits_w() == [230, 205, 180, 155]
+
+
+def test_power_limits_are_given_back(tmp_path):
+    """At the end, after each run, and those from before an interruption, whatever holds by then."""
+    device = Device(limit_mw=220_000)
+    with restoring_limits(tmp_path, gpus(device)) as restore:
+        device.limit_mw = 125_000
+        restore()
+        assert device.limit_mw == 220_000
+        device.limit_mw = 125_000
+        kept = (tmp_path / LIMITS).read_bytes()
+    assert device.limit_mw == 220_000
+    device.limit_mw = 100_000
+    (tmp_path / LIMITS).write_bytes(kept)
+    with restoring_limits(tmp_path, gpus(device)):
+        pass
+    assert device.limit_mw == 220_000
+
+
+def test_power_limits_that_others_set_stay(tmp_path):
+    """What is set between two nights, each of which gave back what it found, holds after the second one."""
+    device = Device(limit_mw=220_000)
+    for limit_mw in (220_000, 150_000):
+        device.limit_mw = limit_mw
+        with restoring_limits(tmp_path, gpus(device)):
+            device.limit_mw = 125_000
+        assert device.limit_mw == limit_mw
+
+
+def test_power_limits_that_were_kept_must_fit(tmp_path):
+    """A file of other limits is refused rather than guessed at."""
+    (tmp_path / "power-limits.json").write_text("[100.0, 100.0]")
+    with (
+        pytest.raises(MeasurementError, match="Expected the power limits of 1 GPUs, got 2"),
+        restoring_limits(tmp_path, gpus(Device())),
+    ):
+        pass
+
+
+def test_without_permission():
+    """Power limits that may not be set are one line."""
+    with pytest.raises(MeasurementError, match="Expected an answer of NVML, got Insufficient Permissions"):
+        gpus(Device(root=False)).set_limit_w(100)
+
+
+def test_the_real_library_has_what_is_called():
+    """Each function of NVML that we call is in nvidia-ml-py; where there is no GPU it says so."""
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    called = [name for name in dir(Nvml) if name.startswith(("nvml", "NVML"))]
+    assert len(called) == 10
+    assert [name for name in called if not hasattr(pynvml, name)] == []
+    code = "from bftrainer.zeus.master.nvml import found_gpus; print(found_gpus() is None or len(found_gpus()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True" or int(done.stdout) > 0

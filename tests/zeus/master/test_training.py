@@ -1,0 +1,227 @@
+"""Training runs on a clock that the tests move: what is booked, measured, stopped and reported."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from bftrainer.errors import MeasurementError, TuningInputError
+from bftrainer.zeus.master import training_run
+from bftrainer.zeus.master.power_profile import ProfiledLimit, best_limit, read_profile, write_profile
+from bftrainer.zeus.master.report import TrainingReport, read_report
+from tests.zeus.master.fakes import Device, World, environ, gpus
+
+NO_GPUS = {"find": lambda: None}
+
+
+def train(folder, world, epochs=5, *, said=None, epoch_s=1.0, metrics=(), **options):
+    """Train epochs that take a second each; give the run."""
+    scores = iter(metrics)
+    with training_run(
+        8, epochs, environ=environ(folder, **(said or {})), meter=world, clock=world.clock, **(NO_GPUS | options)
+    ) as run:
+        for _ in run.epochs():
+            world.work(epoch_s)
+            run.report(next(scores, math.nan))
+    return run
+
+
+def reported(folder):
+    """The one report in a folder."""
+    return read_report(folder / "zeus+bs8.train.json")
+
+
+def test_epochs_are_booked(tmp_path):
+    """Three epochs of a second at 200 W, then the target: what comes before, between and after is not the run's."""
+    world = World()
+    world.work(100.0)
+    run = train(tmp_path, world, metrics=[0.1, 0.4, 0.5])
+    world.work(100.0)
+    assert reported(tmp_path) == TrainingReport(600.0, 3.0, True)
+    assert (run.epochs_done, run.stopped_early) == (3, False)
+    more = json.loads((tmp_path / "zeus+bs8.train.json").read_text())
+    assert more["cost"] == 0.5 * 600 + 0.5 * 250 * 3
+    assert (more["num_epochs"], more["measured_by"], more["max_power_w"]) == (3, "fake", 250.0)
+
+
+def test_a_target_that_is_not_reached(tmp_path):
+    """The epochs run out, NaN never counts."""
+    train(tmp_path, World(), metrics=[0.4, math.nan])
+    assert reported(tmp_path) == TrainingReport(1000.0, 5.0, False)
+
+
+def test_a_loss_falls_to_its_target(tmp_path):
+    """Metrics that are better when lower reach their target from above."""
+    run = train(tmp_path, World(), metrics=[0.9, 0.5], higher_is_better=False)
+    assert (run.reached, run.epochs_done) == (True, 2)
+
+
+@pytest.mark.parametrize(("threshold", "epochs"), [(225.0 * 3, 2), (225.0 * 3 + 0.1, 3), (0.0, 1), ("inf", 5)])
+def test_a_run_stops_before_it_costs_too_much(tmp_path, threshold, epochs):
+    """An epoch costs 225 J: one that would reach the threshold is not begun, the first one always is."""
+    run = train(tmp_path, World(), said={"ZEUS_COST_THRESH": threshold})
+    assert (run.epochs_done, run.stopped_early, run.reached) == (epochs, epochs < 5, False)
+    assert reported(tmp_path).time_s == epochs
+
+
+def test_a_script_may_leave_early(tmp_path):
+    """The epoch that a script breaks out of is booked as far as it went."""
+    world = World()
+    with training_run(8, 5, environ=environ(tmp_path), meter=world, clock=world.clock, **NO_GPUS) as run:
+        for epoch in run.epochs():
+            world.work(1.0)
+            if epoch == 1:
+                break
+    assert reported(tmp_path) == TrainingReport(400.0, 2.0, False)
+
+
+def test_a_crash_reports_nothing(tmp_path):
+    """An exception goes through, and leaves no report that could be taken for one."""
+    with pytest.raises(TypeError):
+        train(tmp_path, World(), epoch_s="a crash")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_refused(tmp_path):
+    """No target metric, no epochs, or nothing that says the highest power."""
+    with pytest.raises(TuningInputError, match="Expected the target metric"), training_run(8, 5, environ={}):
+        pass
+    with (
+        pytest.raises(TuningInputError, match="Expected batch size and epochs of 1 or more, got 8 and 0"),
+        training_run(8, 0, environ=environ(tmp_path), meter=World(), **NO_GPUS),
+    ):
+        pass
+    said = {"ZEUS_TARGET_METRIC": "0.5", "ZEUS_LOG_DIR": str(tmp_path)}
+    with (
+        pytest.raises(MeasurementError, match="Expected the highest power"),
+        training_run(8, 5, environ=said, **NO_GPUS),
+    ):
+        pass
+
+
+def test_work_given_to_a_gpu_is_waited_for(tmp_path):
+    """Before each look at the clock, what was asked for has to be done."""
+    calls = []
+    with training_run(
+        8, 2, environ=environ(tmp_path), meter=World(), synchronize=lambda: calls.append(1), **NO_GPUS
+    ) as run:
+        list(run.epochs())
+    assert len(calls) == 4
+
+
+# --- power limits ------------------------------------------------------------------------------------------------
+
+SETTING = {"BFTRAINER_SET_POWER_LIMITS": True, "ZEUS_PROFILE_PARAMS": "1,2", "ZEUS_ETA_KNOB": 1}
+# A step takes this long at a limit: slower below 200 W, which is all that the work draws.
+STEP_S = {250: 1.0, 225: 1.0, 200: 1.0, 175: 1.1, 150: 2.0, 125: 4.0, 100: 8.0}
+
+
+def train_steps(folder, device, said=None, epochs=3, steps=25, crash=None):
+    """Train epochs of 25 steps on a GPU, to a crash at a limit; give the run and the limits of each step."""
+    world, seen = World(device), []
+    settings = environ(folder, **SETTING | (said or {}))
+    with training_run(8, epochs, environ=settings, meter=world, clock=world.clock, find=lambda: gpus(device)) as run:
+        for _ in run.epochs():
+            for _ in run.steps(range(steps)):
+                limit = device.limit_mw // 1000
+                seen.append(limit)
+                world.work(STEP_S[None if limit == crash else limit])
+    return run, seen
+
+
+def test_power_limits_are_measured_in_the_first_epoch(tmp_path):
+    """Three steps at each of seven limits, then the best: 175 W, where a step takes 192.5 J, for all that follows."""
+    device = Device()
+    run, seen = train_steps(tmp_path, device)
+    assert seen[:21] == [limit for limit in STEP_S for _ in range(3)]
+    assert set(seen[21:]) == {175}
+    assert run.power_limit_w == 175
+    assert device.limit_mw == 250_000
+    limits = read_profile(tmp_path / "bs8.power.json")
+    assert (limits[3].limit_w, limits[3].power_w, limits[3].steps_per_s) == pytest.approx((175, 175.0, 1 / 1.1))
+    first_s = 3 * sum(STEP_S.values()) + 4 * 1.1
+    assert reported(tmp_path).time_s == pytest.approx(first_s + 2 * 25 * 1.1)
+
+
+def test_measured_limits_serve_later_runs(tmp_path):
+    """The next run at that batch size starts at the best limit."""
+    train_steps(tmp_path, Device())
+    _, seen = train_steps(tmp_path, Device())
+    assert set(seen) == {175}
+
+
+def test_the_highest_limit_wins_ties():
+    """Of limits at which a step costs the same, the highest."""
+    same = [ProfiledLimit(limit, 100.0, 1.0) for limit in (100, 200, 150)]
+    assert best_limit(same, 0.5, 250.0).limit_w == 200
+
+
+def test_profiling_goes_on_in_the_next_epoch(tmp_path):
+    """Ten steps an epoch are too few: the third epoch ends the measurement; no early stop before."""
+    run, seen = train_steps(tmp_path, Device(), {"ZEUS_COST_THRESH": 1.0}, epochs=5, steps=10)
+    assert seen[:21] == [limit for limit in STEP_S for _ in range(3)]
+    assert (run.epochs_done, run.stopped_early) == (3, True)
+
+
+def test_the_profile_predicts_the_first_epoch_after_it(tmp_path):
+    """25 steps of 192.5 J: the second epoch is begun just below the threshold that it would reach."""
+    first, _ = train_steps(tmp_path / "a", Device(), epochs=1)
+    bound = first.cost_j + 25 * 192.5
+    below, _ = train_steps(tmp_path / "b", Device(), {"ZEUS_COST_THRESH": bound * (1 - 1e-9)})
+    above, _ = train_steps(tmp_path / "c", Device(), {"ZEUS_COST_THRESH": bound * (1 + 1e-9)})
+    assert (below.epochs_done, above.epochs_done) == (1, 2)
+
+
+def test_observers_train_at_the_highest_limit(tmp_path):
+    """Observer mode changes nothing of the training, and books what the best limit would have taken."""
+    run, seen = train_steps(tmp_path, Device(), {"ZEUS_USE_OPTIMAL_PL": False})
+    assert set(seen[21:]) == {250}
+    first_s, first_j = 3 * sum(STEP_S.values()) + 4, 3 * sum(time * min(limit, 200) for limit, time in STEP_S.items())
+    assert run.time_s == pytest.approx(first_s + 2 * 25 * 1.1)
+    assert run.energy_j == pytest.approx(first_j + 4 * 200 + 2 * 25 * 192.5)
+
+
+def test_power_limits_are_left_alone_unless_told(tmp_path):
+    """Without --set-power-limits, nothing is set and nothing is measured."""
+    device = Device(root=False)
+    run, seen = train_steps(tmp_path, device, {"BFTRAINER_SET_POWER_LIMITS": False})
+    assert set(seen) == {250}
+    assert run.power_limit_w is None
+    assert not (tmp_path / "bs8.power.json").exists()
+
+
+def test_limits_are_given_back_after_a_crash(tmp_path):
+    """Whatever happens while limits are tried, they are given back."""
+    device = Device(limit_mw=200_000)
+    with pytest.raises(KeyError):
+        train_steps(tmp_path, device, crash=150)
+    assert device.limit_mw == 200_000
+
+
+def test_limits_cannot_be_measured_without_steps(tmp_path, caplog):
+    """A script that does not show its steps is told so, and trains on as usual."""
+    device, world = Device(), World()
+    said = environ(tmp_path, ZEUS_COST_THRESH=700, **SETTING)
+    with training_run(8, 9, environ=said, meter=world, clock=world.clock, find=lambda: gpus(device)) as run:
+        for _ in run.epochs():
+            world.work(1.0)
+    assert "Power limits are measured only if batches go through steps()" in caplog.text
+    assert (run.epochs_done, run.stopped_early) == (3, True)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2, "limits": []}', '{"schema": 1, "limits": [{"limit_w": 1}]}'])
+def test_a_profile_that_cannot_be_used_is_measured_again(tmp_path, text):
+    """A damaged profile, or one of another version, is none."""
+    (tmp_path / "bs8.power.json").write_text(text)
+    _, seen = train_steps(tmp_path, Device())
+    assert seen[0] == 250
+    assert read_profile(tmp_path / "bs8.power.json") is not None
+
+
+def test_a_profile_of_another_gpu_is_measured_again(tmp_path):
+    """Limits that this GPU cannot have say that the profile is another one's."""
+    write_profile(tmp_path / "bs8.power.json", [ProfiledLimit(400, 400.0, 1.0)])
+    _, seen = train_steps(tmp_path, Device())
+    assert seen[0] == 250

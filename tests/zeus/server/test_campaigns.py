@@ -1,0 +1,189 @@
+"""Load, death and a full disk: nothing is lost, counted twice, or half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.waiting import until
+from tests.zeus.server.databases import running_postgresql
+from tests.zeus.server.load import LOADED, Told, load, register
+from tests.zeus.server.processes import Server, server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[3]
+JOB = {"job_id": LOADED["job_id"]}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared_url(request, tmp_path):
+    """A database that several processes can use."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql")
+    return f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
+
+
+def clients(url, number, cycles):
+    """So many client processes at once; gives what each was told."""
+    words = [sys.executable, "-m", "tests.zeus.server.load", url, str(cycles)]
+    running = [
+        subprocess.Popen([*words, str(seed)], stdout=subprocess.PIPE, text=True, cwd=ROOT) for seed in range(number)
+    ]
+    told = []
+    for process in running:
+        out, _ = process.communicate()
+        assert process.returncode == 0
+        told.append(json.loads(out))
+    return told
+
+
+def rows(url):
+    """All trials of the job, by number."""
+    found = []
+    with httpx.Client(base_url=url, timeout=60) as client:
+        while page := client.get("/state/trials", params=JOB | {"after": len(found)}).json():
+            found += page
+    return {row["trial_number"]: row for row in found}
+
+
+def check_books(url, told):
+    """Trials are numbered without a gap, and what was acknowledged is there, once, with a number of its own."""
+    trials = rows(url)
+    assert sorted(trials) == list(range(1, len(trials) + 1))
+    handed_out = [number for each in told for number in each["handed_out"]]
+    assert len(set(handed_out)) == len(handed_out)
+    assert set(handed_out) <= set(trials)
+    acknowledged = {number for each in told for number in each["acknowledged"]}
+    finished = {number: row for number, row in trials.items() if row["status"] == "Succeeded"}
+    assert acknowledged <= set(finished)
+    assert sorted(row["observation"] for row in finished.values()) == list(range(1, len(finished) + 1))
+    for row in trials.values():
+        whole = [row[name] is not None for name in ("cost", "energy", "time", "converged", "observation")]
+        assert all(whole) if row["status"] == "Succeeded" else not any(whole)
+    job = httpx.get(f"{url}/state/job", params=JOB, timeout=60).json()
+    assert (job["trials"], job["observations"]) == (len(trials), len(finished))
+    assert job["min_cost"] == min(row["cost"] for row in finished.values())
+    # All observations of the arm that was told of last are in its belief.
+    last = max(finished.values(), key=lambda row: row["observation"])
+    if last["type"] == "MAB":
+        own = [row["cost"] for row in finished.values() if row["batch_size"] == last["batch_size"]]
+        (arm,) = [arm for arm in job["arms"] if arm["batch_size"] == last["batch_size"]]
+        assert (arm["observations"], arm["mean"]) == (len(own), pytest.approx(-sum(own) / len(own), rel=1e-9))
+    return trials
+
+
+def test_eight_clients_on_four_workers(shared_url, tmp_path):
+    """1,000 cycles each on one job: all are answered, and all of them count once."""
+    with server(tmp_path, shared_url, "--workers", "4", "--log-level", "warning") as running:
+        register(running.url, job_id=LOADED["job_id"])
+        told = clients(running.url, 8, 1_000)
+        assert [(each["broken"], each["refused"]) for each in told] == [(None, [])] * 8
+        assert len(check_books(running.url, told)) == 8_000
+        running.stop()
+        entries = running.entries()
+    assert [entry for entry in entries if entry["level"] in ("ERROR", "CRITICAL")] == []
+
+
+def wait_for_cycles(lives, cycles):
+    """Wait until clients have had so many cycles acknowledged between them."""
+    until(lambda: sum(len(life.acknowledged) for life in lives) >= cycles)
+
+
+def test_death_under_load(shared_url, tmp_path):
+    """Killed at any moment, three times over, the server has all that it ever acknowledged, and goes on."""
+    told = []
+    if shared_url.startswith("postgresql"):
+        # Of another test on the same server.
+        with server(tmp_path, shared_url) as running:
+            httpx.delete(f"{running.url}/jobs", params=JOB)
+    for cycles in (30, 70, 120):
+        running = Server(tmp_path, shared_url, "--log-level", "warning")
+        try:
+            register(running.url)
+            with ThreadPoolExecutor(4) as pool:
+                lives = [Told() for _ in range(4)]
+                ends = [pool.submit(load, running.url, 10**6, seed, life) for seed, life in enumerate(lives)]
+                wait_for_cycles(lives, cycles)
+                running.kill()
+            told += [vars(end.result()) for end in ends]
+        finally:
+            running.kill()
+    with server(tmp_path, shared_url) as running:
+        assert len(told) == 12
+        assert all(each["broken"] and not each["refused"] for each in told)
+        assert sum(len(each["acknowledged"]) for each in told) >= 220
+        before = check_books(running.url, told)
+        # Explorations that died with their client are handed out again once they are ended.
+        for row in before.values():
+            if row["status"] == "Dispatched":
+                trial = {name: row[name] for name in ("job_id", "batch_size", "trial_number")}
+                assert httpx.patch(f"{running.url}/trials", json=trial).status_code == 200
+        after = vars(load(running.url, 50, 99))
+        assert (after["broken"], after["refused"], len(after["acknowledged"])) == (None, [], 50)
+        check_books(running.url, [*told, after])
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of twelve megabytes: the log that SQLite writes ahead takes four."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("only who may mount a file system can fill one")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path):
+    """Write a file until there is no room left, page by page."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+
+
+def test_a_full_disk(small_disk, tmp_path):
+    """Reports that cannot be written are answered 503 and change nothing; with room again they are taken."""
+    with server(tmp_path, f"sqlite+aiosqlite:///{small_disk / 'bso.db'}") as running:
+        register(running.url)
+        ballast = small_disk / "ballast"
+        assert vars(load(running.url, 20, 0))["refused"] == []
+        fill(ballast)
+        full = vars(load(running.url, 30, 1))
+        assert set(full["refused"]) == {503}
+        answer = httpx.get(f"{running.url}/jobs/batch_size", params=JOB)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json() == {"message": "The database cannot be used at the moment; try again."}
+        assert httpx.get(f"{running.url}/healthz").status_code == 200
+        ballast.unlink()
+        after = vars(load(running.url, 20, 2))
+        assert (after["broken"], after["refused"], len(after["acknowledged"])) == (None, [], 20)
+        check_books(running.url, [after])
+
+
+def test_a_database_that_goes_away(tmp_path):
+    """While PostgreSQL is down requests are answered 503, and the server is not ready; then all goes on."""
+    with running_postgresql() as database, server(tmp_path, database.url) as running:
+        register(running.url)
+        assert vars(load(running.url, 20, 0))["refused"] == []
+        database.stop()
+        try:
+            assert vars(load(running.url, 3, 1))["refused"] == [503] * 3
+            assert httpx.get(f"{running.url}/readyz").status_code == 503
+            assert httpx.get(f"{running.url}/status").status_code == 503
+            assert httpx.get(f"{running.url}/healthz").status_code == 200
+            assert "bftrainer_bso_requests_total" in httpx.get(f"{running.url}/metrics").text
+        finally:
+            database.start()
+        assert httpx.get(f"{running.url}/readyz").status_code == 200
+        after = vars(load(running.url, 20, 2))
+        assert (after["broken"], after["refused"], len(after["acknowledged"])) == (None, [], 20)
+        check_books(running.url, [after])

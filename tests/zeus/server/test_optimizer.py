@@ -1,0 +1,341 @@
+"""The optimizer over each kind of database: what is handed out, what is learned, and what happens at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from itertools import chain
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from bftrainer.errors import (
+    JobMismatchError,
+    NothingConvergedError,
+    TrialEndedError,
+    UnknownJobError,
+    UnknownTrialError,
+    UnusableRequestError,
+)
+from bftrainer.zeus.server.opening import open_store
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.schemas import (
+    JobSpec,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    TrainingResult,
+    TrialId,
+)
+from tests.zeus.server.support import SPEC
+
+
+@asynccontextmanager
+async def optimizing(url, **options):
+    """An optimizer over a database."""
+    async with open_store(url) as store:
+        yield ZeusBatchSizeOptimizer(store, **options)
+
+
+async def register(optimizer, **changes):
+    """A new job; gives its name."""
+    name = f"t-{uuid4().hex}"
+    assert await optimizer.register_job(JobSpec(**SPEC | {"job_id": name} | changes))
+    return name
+
+
+async def report(optimizer, trial, cost=100.0, *, converged=True, epoch=100):
+    """Report that a trial has cost so much."""
+    metric = 0.6 if converged else 0.1
+    used = {"time": 0.0, "energy": cost / 0.5, "metric": metric, "current_epoch": epoch}
+    return await optimizer.report(TrainingResult(**trial.model_dump(), **used))
+
+
+def test_pruning_by_hand(database_url):
+    """Downwards from the default, upwards, then again from the cheapest; runs in between get the cheapest so far."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer, beta_knob=None)
+            first = await optimizer.predict(name)
+            beside = await optimizer.predict(name)
+            assert [(each.batch_size, each.trial_number) for each in (first, beside)] == [(16, 1), (16, 2)]
+            await report(optimizer, first, 100.0)
+            await report(optimizer, beside, 90.0, converged=False)
+            order = []
+            for cost in (50.0, 120.0, 40.0, 45.0):
+                trial = await optimizer.predict(name)
+                order.append(trial.batch_size)
+                await report(optimizer, trial, cost, converged=trial.batch_size != 32)
+            # 8 is cheapest of the first round; 32 never converges, and is not tried again.
+            assert order == [8, 32, 8, 16]
+            assert (await optimizer.predict(name)).batch_size in (8, 16)
+            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            assert (job.stage, job.remaining, job.min_cost, job.min_cost_batch_size) == ("MAB", [8, 16], 40.0, 8)
+
+    asyncio.run(story())
+
+
+def test_an_exploration_that_was_ended_is_handed_out_again(database_url):
+    """A trial that ends without a result leaves its place to the next one; ending it twice changes nothing."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer)
+            first = await optimizer.predict(name)
+            await optimizer.end_trial(first)
+            await optimizer.end_trial(first)
+            with pytest.raises(TrialEndedError, match=r"Trial\(1\) is already reported"):
+                await report(optimizer, first)
+            second = await optimizer.predict(name)
+            assert (second.batch_size, second.trial_number) == (16, 2)
+            assert (await report(optimizer, second)).converged
+            await optimizer.end_trial(second)
+            again = await report(optimizer, second, 1e9, converged=False)
+            assert (again.stop_train, again.converged) == (True, True)
+            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
+
+    asyncio.run(story())
+
+
+def test_trials_that_fall_silent_fail_by_themselves(database_url):
+    """After the time-out the exploration is handed out again; reports are signs of life."""
+    now = [1000.0]
+
+    async def story():
+        async with optimizing(database_url, trial_timeout_s=100.0, clock=lambda: now[0]) as optimizer:
+            name = await register(optimizer)
+            first = await optimizer.predict(name)
+            now[0] += 90
+            assert not (await report(optimizer, first, converged=False, epoch=1)).stop_train
+            now[0] += 90
+            beside = await optimizer.predict(name)
+            now[0] += 20
+            instead = await optimizer.predict(name)
+            kinds = {
+                row.trial_number: (row.type, row.status)
+                for row in await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 10))
+            }
+            assert kinds == {
+                1: ("Exploration", "Failed"),
+                2: ("Concurrent", "Dispatched"),
+                3: ("Exploration", "Dispatched"),
+            }
+            with pytest.raises(TrialEndedError):
+                await report(optimizer, first)
+            now[0] += 101
+            assert await optimizer.end_abandoned() >= 2
+            assert await optimizer.end_abandoned() == 0
+            for trial in (beside, instead):
+                with pytest.raises(TrialEndedError):
+                    await report(optimizer, trial)
+
+    asyncio.run(story())
+
+
+def test_one_request_gets_one_trial(database_url):
+    """A request that is repeated is answered by the trial that it was given."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer)
+            first, again, other = [await optimizer.predict(name, request) for request in ("a", "a", "b")]
+            assert first == again
+            assert other.trial_number == 2
+
+    asyncio.run(story())
+
+
+def test_what_is_unknown(database_url):
+    """Jobs and trials that nobody registered or handed out are named."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer)
+            trial = await optimizer.predict(name)
+            for job_id in ("nobody", "", name.upper(), f"{name}\0"):
+                with pytest.raises(UnknownJobError):
+                    await optimizer.predict(job_id)
+                with pytest.raises(UnknownJobError):
+                    await optimizer.delete_job(job_id)
+            for changes in ({"trial_number": 2}, {"batch_size": 8}):
+                with pytest.raises(UnknownTrialError):
+                    await report(optimizer, TrialId(**trial.model_dump() | changes))
+                with pytest.raises(UnknownTrialError):
+                    await optimizer.end_trial(TrialId(**trial.model_dump() | changes))
+
+    asyncio.run(story())
+
+
+def test_what_no_database_holds(database_url):
+    """Numbers beyond a database's are refused for good, where they were read as leniently as they were published."""
+
+    async def story():
+        async with optimizing(database_url, published=True) as optimizer:
+            name = await register(optimizer)
+            trial = LenientTrialId(job_id=name, batch_size=8, trial_number=10**30)
+            used = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
+            # MariaDB compares with what it cannot hold.
+            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+                await optimizer.end_trial(trial)
+            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+                await optimizer.report(LenientTrainingResult(**trial.model_dump(), **used))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("job_id", ["t\0", "t" * 401])
+def test_names_that_postgresql_does_not_hold(postgresql, job_id):
+    """They are refused, not tried again and again."""
+
+    async def story():
+        async with optimizing(postgresql, published=True) as optimizer:
+            with pytest.raises(UnusableRequestError, match="Expected names and numbers that the database can hold"):
+                await optimizer.register_job(LenientJobSpec(**SPEC | {"job_id": job_id}))
+
+    asyncio.run(story())
+
+
+def test_a_job_can_be_replaced(database_url):
+    """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer, num_pruning_rounds=0)
+            for _ in range(5):
+                await report(optimizer, await optimizer.predict(name), 7.0)
+            assert not await optimizer.register_job(JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0}))
+            with pytest.raises(JobMismatchError):
+                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
+            await optimizer.delete_job(name)
+            assert await optimizer.register_job(JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0}))
+            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
+            trial = await optimizer.predict(name)
+            assert trial.trial_number == 1
+            await report(optimizer, trial, 9.0)
+            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            (played,) = [arm for arm in job.arms if arm.observations]
+            assert (played.batch_size, played.mean) == (trial.batch_size, -9.0)
+
+    asyncio.run(story())
+
+
+def test_nothing_converges(database_url):
+    """A job none of whose batch sizes converges says so each time, and stays as it is."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            name = await register(optimizer)
+            for _ in range(2):
+                await report(optimizer, await optimizer.predict(name), converged=False)
+            for _ in range(2):
+                with pytest.raises(NothingConvergedError, match="No converged batch sizes has observed"):
+                    await optimizer.predict(name)
+
+    asyncio.run(story())
+
+
+def test_without_a_seed_jobs_differ(database_url):
+    """`mab_seed` null takes a seed once, and keeps it; two jobs draw different streams."""
+
+    async def story():
+        async with optimizing(database_url) as optimizer:
+            streams = []
+            for _ in range(2):
+                name = await register(optimizer, mab_seed=None, num_pruning_rounds=0, batch_sizes=list(range(1, 41)))
+                # Explorations are permutations of forty arms.
+                streams.append([(await optimizer.predict(name)).batch_size for _ in range(20)])
+            assert streams[0] != streams[1]
+            assert min(len(set(stream)) for stream in streams) > 1
+
+    asyncio.run(story())
+
+
+def test_many_at_once(database_url):
+    """Trials that are handed out and reported at once have numbers of their own, and each counts once."""
+    tasks, cycles = 6, 8
+
+    async def story():
+        async with optimizing(database_url) as optimizer, optimizing(database_url) as other:
+            pair = (optimizer, optimizer) if database_url == "sqlite+aiosqlite://" else (optimizer, other)
+            name = await register(optimizer, beta_knob=None)
+
+            async def run(number):
+                numbers = []
+                for cycle in range(cycles):
+                    asked = pair[(number + cycle) % 2]
+                    trial = await asked.predict(name)
+                    numbers.append(trial.trial_number)
+                    verdicts = await asyncio.gather(*(report(each, trial, 100.0 + number) for each in pair))
+                    assert all(verdict.stop_train and verdict.converged for verdict in verdicts)
+                return numbers
+
+            numbers = [*chain.from_iterable(await asyncio.gather(*map(run, range(tasks))))]
+            assert sorted(numbers) == list(range(1, tasks * cycles + 1))
+            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            rows = await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 1000))
+            assert (job.trials, job.observations) == (tasks * cycles,) * 2
+            assert sorted(row.observation for row in rows) == list(range(1, tasks * cycles + 1))
+            played = {arm.batch_size: arm for arm in job.arms}
+            # Each arm's belief is made of all results of its batch size, whichever server was told.
+            last = max(rows, key=lambda row: row.observation)
+            if last.type == "MAB":
+                own = [row.cost for row in rows if row.batch_size == last.batch_size]
+                assert played[last.batch_size].observations == len(own)
+                assert played[last.batch_size].mean == pytest.approx(-sum(own) / len(own))
+
+    asyncio.run(story())
+
+
+def test_jobs_do_not_wait_for_one_another(postgresql):
+    """While a transaction holds a job, others go on, however many requests there are for the one that is held."""
+
+    async def story():
+        async with optimizing(postgresql) as optimizer:
+            held, free = await register(optimizer), await register(optimizer)
+            lock = text("SELECT 1 FROM bso_job WHERE job_id = :job FOR UPDATE")
+            engine = create_async_engine(postgresql)
+            try:
+                async with engine.begin() as connection:
+                    await connection.execute(lock, {"job": held})
+                    # More than there are connections.
+                    waiting = [asyncio.create_task(optimizer.predict(held)) for _ in range(50)]
+                    for _ in range(5):
+                        assert (await report(optimizer, await optimizer.predict(free))).stop_train
+                    done, _ = await asyncio.wait(waiting, timeout=0.3)
+                    assert not done
+                numbers = [(await each).trial_number for each in waiting]
+                assert sorted(numbers) == list(range(1, 51))
+            finally:
+                await engine.dispose()
+
+    asyncio.run(story())
+
+
+def test_no_lock_is_held_when_a_request_is_given_up(tmp_path):
+    """Requests on SQLite that are cancelled at any moment leave the file free for other processes."""
+    path = tmp_path / "bso.db"
+
+    async def story():
+        async with optimizing(f"sqlite+aiosqlite:///{path}") as optimizer:
+            name = await register(optimizer)
+            for steps in range(12):
+                asked = asyncio.create_task(optimizer.predict(name))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                asked.cancel()
+                await asyncio.wait([asked])
+                # As another server would: at once, or not at all.
+                with closing(sqlite3.connect(path, timeout=60.0, isolation_level=None)) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    (trials,) = other.execute("SELECT trials FROM bso_job").fetchone()
+                    (rows,) = other.execute("SELECT count(*) FROM bso_trial").fetchone()
+                    assert trials == rows
+                    other.execute("ROLLBACK")
+
+    asyncio.run(story())

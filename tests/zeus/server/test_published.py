@@ -1,0 +1,116 @@
+"""Databases of the published server are moved over, and tuning goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from itertools import chain
+
+import pytest
+
+from bftrainer.errors import SettingsError
+from bftrainer.zeus.server.database import open_database
+from bftrainer.zeus.server.published import import_jobs, read_published
+from bftrainer.zeus.server.schema import make_ready
+from bftrainer.zeus.server.store import JobStore
+from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
+
+RECORDED, ROWS = transcripts()
+TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
+
+
+def write_published(path, change=None):
+    """A database in the published schema with the rows that were recorded; times follow the order of the reports."""
+    ended = {}
+    for exchange in chain.from_iterable(RECORDED.values()):
+        asked = exchange.get("json")
+        if exchange["path"] == "/report" and exchange["status"] == 200 and exchange["response"]["stop_train"]:
+            ended.setdefault((asked["job_id"], asked["trial_number"]), len(ended))
+    with sqlite3.connect(path) as connection:
+        connection.executescript((DATA / "bso_ddl.sql").read_text())
+        for table in TABLES:
+            for row in ROWS[table]:
+                values = {name: float("inf") if value == "inf" else value for name, value in row.items()}
+                if table == "Trial":
+                    place = ended.get((row["job_id"], row["trial_number"]))
+                    values["start_timestamp"] = f"2024-01-01 00:00:{row['trial_number'] % 60:02}.000000"
+                    if place is not None:
+                        values["end_timestamp"] = f"2024-01-02 {place // 3600:02}:{place // 60 % 60:02}:{place % 60:02}"
+                names, marks = ", ".join(values), ", ".join("?" * len(values))
+                connection.execute(f'INSERT INTO "{table}" ({names}) VALUES ({marks})', [*values.values()])
+        if change:
+            connection.execute(change)
+    connection.close()
+
+
+def moved(source, target):
+    """Move all jobs from file to file; tells how many."""
+
+    async def story():
+        old, new = (open_database(f"sqlite+aiosqlite:///{path}", read_only=path == source) for path in (source, target))
+        try:
+            jobs = await read_published(old)
+            await make_ready(new, migrate=True)
+            return await import_jobs(JobStore(new), jobs)
+        finally:
+            await old.close()
+            await new.close()
+
+    return asyncio.run(story())
+
+
+def job_of(exchange):
+    """Name of the job that an exchange is about."""
+    sent = exchange.get("json")
+    return (sent if isinstance(sent, dict) else exchange.get("params") or {}).get("job_id")
+
+
+def test_jobs_go_on_as_they_were(tmp_path):
+    """All that is known of a job is what the imitated server knows after the same exchanges, and so is what follows."""
+    write_published(tmp_path / "zeus.db")
+    before = (tmp_path / "zeus.db").read_bytes()
+    assert moved(tmp_path / "zeus.db", tmp_path / "bso.db") == len(ROWS["Job"])
+    assert (tmp_path / "zeus.db").read_bytes() == before
+    names = [row["job_id"] for row in ROWS["Job"] if row["job_id"].startswith(("t-mab", "t-rep", "t-late", "t-aband"))]
+    asking = [{"method": "GET", "path": "/state/job", "params": {"job_id": name}} for name in names]
+    asking += [{"method": "GET", "path": "/jobs/batch_size", "params": {"job_id": name}} for name in names * 3]
+    asking += [{"method": "GET", "path": "/state/trials", "params": {"job_id": name}} for name in names]
+    exchanges = [each for each in chain.from_iterable(RECORDED.values()) if job_of(each) in names]
+    wanted = replayed([*exchanges, *asking], compat="zeus")[-len(asking) :]
+    with serving(tmp_path, compat="zeus") as client:
+        got = called_in_turn(client, asking)
+    for (status, ours), (wanted_status, theirs) in zip(got, wanted, strict=True):
+        assert status == wanted_status
+        for body in (ours, theirs):
+            for each in body if isinstance(body, list) else [body]:
+                for moment in ("registered", "started", "ended"):
+                    each.pop(moment, None)
+        assert ours == approximately(theirs)
+
+
+def approximately(value):
+    """The same, numbers to the ninth digit."""
+    if isinstance(value, dict):
+        return {name: approximately(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [approximately(each) for each in value]
+    return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+
+
+def test_what_is_not_moved(tmp_path):
+    """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
+    write_published(tmp_path / "zeus.db")
+    moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+    with pytest.raises(SettingsError, match="Expected no job '' in the new database yet, found one"):
+        moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+    with pytest.raises(SettingsError, match="unable to open database file"):
+        moved(tmp_path / "none.db", tmp_path / "bso.db")
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(SettingsError, match=r"Expected a database of Zeus's server, found no table [A-Z]"):
+        moved(tmp_path / "bso.db", tmp_path / "other.db")
+    with pytest.raises(SettingsError, match=r"found one of Zeus's; `bftrainer bso import` moves its jobs"):
+        moved(tmp_path / "zeus.db", tmp_path / "zeus.db")
+    change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
+    write_published(tmp_path / "odd.db", change)
+    with pytest.raises(SettingsError, match=r"job 't-mab1': Expected trials that explain its state, got: trial 1 expl"):
+        moved(tmp_path / "odd.db", tmp_path / "third.db")

@@ -1,0 +1,144 @@
+"""The server chooses as the simulator does: one seed and the same results give the same batch sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from benchmarks.published import published_traces
+from bftrainer.errors import NotConvergedError
+from bftrainer.zeus import (
+    BatchSizeOptimizer,
+    Corrections,
+    JITPowerLimitOptimizer,
+    Job,
+    PruningGTSBatchSizeOptimizer,
+    Simulator,
+    TrainingTrace,
+)
+from bftrainer.zeus.server.database import open_database
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.schema import make_ready
+from bftrainer.zeus.server.schemas import JobSpec, TrainingResult
+from bftrainer.zeus.server.store import JobStore
+from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
+
+SEED, ETA = 31, 0.5
+
+
+class Served(BatchSizeOptimizer):
+    """Asks a server for each batch size, and reports to it what runs cost; its results cost what it is told."""
+
+    name = "served"
+
+    def __init__(self, loop, beta):
+        self.loop, self.beta, self.choices = loop, beta, []
+
+    def __deepcopy__(self, _):
+        return self
+
+    def register_job(self, job, batch_sizes):
+        async def started():
+            database = open_database("sqlite+aiosqlite://")
+            await make_ready(database, migrate=True)
+            self.optimizer = ZeusBatchSizeOptimizer(JobStore(database))
+            spec = JobSpec(
+                job_id="job",
+                job_id_prefix="job",
+                batch_sizes=list(batch_sizes),
+                default_batch_size=job.default_bs,
+                # Energy alone, so that a cost is reported to the last bit.
+                eta_knob=1.0,
+                beta_knob=None if math.isinf(self.beta) else self.beta,
+                mab_seed=SEED,
+                max_power=1.0,
+                number_of_gpus=1,
+                gpu_model="V100",
+            )
+            await self.optimizer.register_job(spec)
+
+        self.loop.run_until_complete(started())
+
+    def predict(self, _):
+        self.trial = self.loop.run_until_complete(self.optimizer.predict("job"))
+        self.choices.append(self.trial.batch_size)
+        return self.trial.batch_size
+
+    def observe(self, _, __, cost, converged=None):
+        metric = 1.0 if converged else 0.0
+        result = TrainingResult(**self.trial.model_dump(), time=0.0, energy=cost, metric=metric, current_epoch=100)
+        verdict = self.loop.run_until_complete(self.optimizer.report(result))
+        assert (verdict.stop_train, verdict.converged) == (True, converged)
+
+    def close(self):
+        self.loop.run_until_complete(self.optimizer.service.database.close())
+
+
+def sequences(trace, job, recurrences, beta, corrections):
+    """Batch sizes that the simulator's policy chooses, and the server's."""
+    loop = asyncio.new_event_loop()
+    served = Served(loop, beta)
+    found = []
+    try:
+        for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), served):
+            simulator = Simulator(
+                trace, None, policy, JITPowerLimitOptimizer(False), seed=7, verbose=False, corrections=corrections
+            )
+            try:
+                found.append([run.batch_size for run in simulator.job_runs(job, recurrences, beta, ETA)])
+            except NotConvergedError as error:
+                found.append([entry.bs for entry in error.history])
+        served.close()
+    finally:
+        loop.close()
+    return found
+
+
+def jobs_of(trace):
+    """Each job and target of a trace that some batch size always reaches; the smallest such is the default."""
+    for names in trace.jobs:
+        for target in trace.targets(*names):
+            traced = trace.of(Job(*names, target, 100))
+            sizes = [size for size in traced.batch_sizes if max(traced.at(size).target_epochs, default=math.inf) <= 100]
+            if sizes:
+                yield Job(*names, target, 100, sizes[0])
+
+
+@pytest.fixture(scope="module")
+def sample():
+    traces = zeus_sample()
+    return TrainingTrace(traces.train, traces.power)
+
+
+@pytest.mark.parametrize(
+    ("beta", "corrections"),
+    [
+        (math.inf, Corrections()),
+        (2.0, Corrections(server_costs=True)),
+        pytest.param(1.2, Corrections(server_costs=True), marks=pytest.mark.slow),
+    ],
+)
+def test_sample_jobs_get_the_simulators_batch_sizes(sample, beta, corrections):
+    """100 recurrences of each sample job: without early stopping as published, with it as the server counts costs."""
+    for job in SAMPLE_JOBS:
+        simulated, served = sequences(sample, job, 100, beta, corrections)
+        assert served == simulated
+        assert len(simulated) >= 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", [math.inf, 2.0])
+def test_published_jobs_get_the_simulators_batch_sizes(beta):
+    """The same for each job of the published traces."""
+    paths = published_traces()
+    if paths is None:
+        pytest.skip("no published traces (set BFTRAINER_SHARED_DATA)")
+    trace = TrainingTrace(*paths)
+    jobs = list(jobs_of(trace))
+    assert len(jobs) > 3
+    for job in jobs:
+        corrections = Corrections(server_costs=not math.isinf(beta))
+        simulated, served = sequences(trace, job, 100, beta, corrections)
+        assert served == simulated

@@ -1,0 +1,122 @@
+"""The published server's exchanges, replayed: what differs, and only that."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import chain
+
+import pytest
+
+from bftrainer.zeus.server.app import create_app
+from tests.zeus.server.support import DATA, replayed, transcripts
+
+RECORDED, ROWS = transcripts()
+EXCHANGES = list(chain.from_iterable(RECORDED.values()))
+PLACES = [(scenario, place) for scenario, exchanges in RECORDED.items() for place in range(len(exchanges))]
+# Where only the status has to agree: messages of the framework, of Python and of the database.
+STATUS_ONLY = {404, 405, 422, 500}
+# Names that the published server made up.
+MADE_UP = ("t-00739ab2", "t-5536f917")
+
+
+def differences(answers):
+    """Exchanges that were answered otherwise: what was recorded, and what came."""
+    found = {}
+    for place, exchange, (status, body) in zip(PLACES, EXCHANGES, answers, strict=True):
+        if "GENERATED_ID" in (exchange.get("note") or ""):
+            assert body["job_id"].startswith("t-")
+            assert len(body["job_id"]) == len("t-") + 8
+            body = exchange["response"]
+        recorded = exchange["status"]
+        if status != recorded or (status not in STATUS_ONLY and body != exchange["response"]):
+            found[place] = (recorded, exchange["response"], status, body)
+    return found
+
+
+def test_all_exchanges_are_there():
+    """1,685 exchanges were recorded."""
+    assert len(EXCHANGES) == 1685
+
+
+def state(job_id):
+    """A request for what is known of a job."""
+    return {"method": "GET", "path": "/state/job", "params": {"job_id": job_id}}
+
+
+def test_compatible_answers_are_the_published_ones():
+    """With `compat` zeus no status differs, no body but those of failures, and no cheapest run or arm at the end."""
+    # The last one was stored although its registration failed.
+    rows = [row for row in ROWS["Job"] if row["job_id"] not in MADE_UP and row["beta_knob"] != "inf"]
+    answers = replayed([*EXCHANGES, *(state(row["job_id"]) for row in rows)], compat="zeus")
+    assert differences(answers[: len(EXCHANGES)]) == {}
+    for row, (_, job) in zip(rows, answers[len(EXCHANGES) :], strict=True):
+        ours = (job["stage"], job["min_cost"], job["min_cost_batch_size"])
+        assert ours == (row["stage"], row["min_cost"], row["min_cost_batch_size"])
+        wanted = [arm for arm in ROWS["GaussianTsArmState"] if arm["job_id"] == row["job_id"]]
+        for arm, other in zip(job["arms"], sorted(wanted, key=lambda arm: arm["batch_size"]), strict=True):
+            assert (arm["batch_size"], arm["observations"]) == (other["batch_size"], other["num_observations"])
+            for own, theirs in (("mean", "param_mean"), ("precision", "param_precision")):
+                value = math.inf if arm[own] is None else arm[own]
+                assert value == pytest.approx(float(other[theirs]), rel=1e-9)
+
+
+REFUSED = "numbers that mean nothing are refused when they come, with 422"
+CONVERGED = "only runs that converged lower the bound"
+LATE = "trials of the pruning that end after it count"
+NOTHING = "that no batch size converges is no failure of the server's"
+# Status of the corrected answer, and why it is another one; nothing else may differ.
+CORRECTED = {
+    ("sc_register", 25): (422, REFUSED),
+    ("sc_register", 26): (422, REFUSED),
+    ("sc_register", 27): (422, REFUSED),
+    ("sc_register", 60): (422, REFUSED),
+    ("sc_register", 61): (422, REFUSED),
+    ("sc_register", 63): (422, REFUSED),
+    ("sc_register", 67): (422, REFUSED),
+    ("sc_register", 68): (422, REFUSED),
+    ("sc_register", 71): (200, "the status page"),
+    ("sc_report", 5): (422, REFUSED),
+    ("sc_report", 6): (422, REFUSED),
+    ("sc_report", 10): (422, REFUSED),
+    ("sc_report", 11): (422, REFUSED),
+    ("sc_report", 22): (200, CONVERGED),
+    ("sc_report", 23): (200, CONVERGED),
+    ("sc_end", 4): (422, REFUSED),
+    ("sc_mab", 1025): (200, LATE),
+    ("sc_edge", 1): (200, "without rounds of pruning the bandit plays all batch sizes"),
+    ("sc_edge", 7): (409, NOTHING),
+    ("sc_edge", 8): (409, NOTHING),
+    ("sc_edge", 9): (409, NOTHING),
+    ("sc_edge", 22): (200, LATE),
+}
+
+
+@pytest.mark.slow
+def test_corrected_answers_differ_where_they_are_corrected():
+    """Without `compat` each answer that differs is one of the table's, has its status, and says why if it refuses."""
+    found = differences(replayed(EXCHANGES))
+    assert {place: (answer[2], CORRECTED[place][1]) for place, answer in found.items()} == CORRECTED
+    for _, _, status, body in found.values():
+        assert status < 500
+        if status == 422:
+            assert all(fault["msg"] and "sqlite" not in fault["msg"] for fault in body["detail"])
+
+
+def test_every_published_route_is_there():
+    """Paths, methods, parameters and fields of the published OpenAPI document are in ours."""
+    with (DATA / "bso_openapi.json").open() as file:
+        published = json.load(file)
+    ours = create_app().openapi()
+    for path, methods in published["paths"].items():
+        for method, operation in methods.items():
+            own = ours["paths"][path][method]
+            names = {parameter["name"] for parameter in operation.get("parameters", ())}
+            assert names <= {parameter["name"] for parameter in own.get("parameters", ())}
+            assert ("requestBody" in operation) == ("requestBody" in own)
+            assert {status for status in operation["responses"] if status != "422"} <= set(own["responses"])
+    renamed = {"JobSpecFromClient": "JobSpec", "HTTPValidationError": "Invalid", "ValidationError": "Fault"}
+    for name, schema in published["components"]["schemas"].items():
+        own = ours["components"]["schemas"][renamed.get(name, name)]
+        assert set(schema["properties"]) <= set(own["properties"])
+        assert set(schema.get("required", ())) == set(own.get("required", ())) or name == "HTTPValidationError"
