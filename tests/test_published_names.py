@@ -113,7 +113,7 @@ def test_what_the_page_names_is_there():
     """Each dotted name of ours on the page can be imported, calls and options left out."""
     page = (DOCS / "published.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`(bftrainer(?:\.\w+)+)", page))
-    assert {"bftrainer.zeus.server.store.JobStore", "bftrainer.zeus.server.opening.open_store"} <= names
+    assert {"bftrainer.zeus.server.store.JobStore", "bftrainer.zeus.server.store.open_store"} <= names
     assert all(found(name) is not None for name in names)
 
 

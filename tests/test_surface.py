@@ -130,7 +130,7 @@ def test_every_package_is_installed():
     ("former", "current", "name"),
     [
         ("bso", "zeus.server", "JobSpec"),
-        ("bso.tokens", "zeus.server.tokens", "read_tokens"),
+        ("bso.settings", "zeus.server.settings", "read_tokens"),
         ("master", "zeus.master", "ZeusMaster"),
         ("traces", "nodelogs", "read_node_log"),
         ("traces", "tasksets", "read_task_set"),
@@ -142,7 +142,7 @@ def test_former_names(former, current, name):
     run = [sys.executable, "-W", "always", "-c", code]
     said = subprocess.run(run, capture_output=True, text=True, check=True).stderr
     assert "DeprecationWarning: bftrainer." in said
-    assert f"bftrainer.{current.removesuffix('.tokens')}" in said
+    assert f"bftrainer.{current.removesuffix('.settings')}" in said
 
 
 def test_examples_in_docstrings():

@@ -14,7 +14,8 @@ from bftrainer.errors import BftrainerError, SweepError, suggestion
 from bftrainer.model import instant_ns
 from bftrainer.objectives.as_given import as_given
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.spot.generation import GenerationConfig, HoleOptions, MinuteOptions, ModelName
+from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
+from bftrainer.spot.minute_model import MinuteOptions
 
 __all__ = ["PATHS", "TRACE_SEED", "WINDOW", "OptionReader", "merged"]
 

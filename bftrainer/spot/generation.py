@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,87 +18,151 @@ from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.count_csv import write_changes
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
-from bftrainer.spot.generate import Generated, generate_holes, generate_minutes
 from bftrainer.spot.holes import DailyCycle
-from bftrainer.spot.minute_model import MinuteModel, SizeModel
+from bftrainer.spot.minute_model import Drawn, MinuteModel, MinuteOptions
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, SupercomputerModel
 
 __all__ = [
+    "Figure",
+    "Generated",
     "GenerationConfig",
     "HoleOptions",
-    "MinuteOptions",
+    "generate_holes",
+    "generate_minutes",
     "generate_trace",
     "minute_setup",
     "sibling",
     "write_pair",
 ]
 
-ModelName = Literal["minutes", "supercomputer"]
-MAX_DAYS = 36_525.0
-INITIAL_NODES, MAX_NODES = 32, 64
-
 
 @dataclass(frozen=True, slots=True)
-class MinuteOptions:
-    """Options of the minute model; None is its default, or what the trace that it is fitted to has.
+class Figure:
+    """One statistic of a generated trace; what has no meaning for it is None.
 
     Parameters
     ----------
-    preemption_scale, addition_scale : float, optional
-        Factors of the two chances.
-    initial_nodes, max_nodes : int, optional
-        Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
-    exact_mean : bool, optional
-        Whether sizes come out with the means asked for.
-    preemption_chance, addition_chance : float, optional
-        Of a minute that sees one, before the factors.
-    preemption_mean, preemption_std, addition_mean, addition_std : float, optional
-        Of the normal distributions that sizes of preemptions, and of regular additions, are drawn from.
-    big_addition_share : float, optional
-        Share of additions that are big ones.
+    name : str
+        A key of the trace's statistics.
+    asked : float
+        What the model was given.
+    expected : float or None
+        What the model gives on average, where that differs from `asked`.
+    drawn : float or None
+        What was drawn, before it met the bounds of the trace.
+    realised : float or None
+        What the trace has.
     """
 
-    preemption_chance: float | None = None
-    preemption_mean: float | None = None
-    preemption_std: float | None = None
-    addition_chance: float | None = None
-    addition_mean: float | None = None
-    addition_std: float | None = None
-    big_addition_share: float | None = None
-    preemption_scale: float | None = None
-    addition_scale: float | None = None
-    initial_nodes: int | None = None
-    max_nodes: int | None = None
-    exact_mean: bool | None = None
-
-    def changed(self, model: MinuteModel) -> MinuteModel:
-        """The model with the chances and sizes that were asked for, at the levels that were.
-
-        Raises
-        ------
-        SettingsError
-            If one of them is out of range.
-        """
-
-        def size(name: str, of_model: SizeModel) -> SizeModel:
-            """Mean and deviation as given, else those of the model."""
-            given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
-            return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
-
-        made = replace(
-            model,
-            preemption=size("preemption", model.preemption),
-            addition=size("addition", model.addition),
-            preemption_chance=_first(self.preemption_chance, model.preemption_chance),
-            addition_chance=_first(self.addition_chance, model.addition_chance),
-            big_addition_share=_first(self.big_addition_share, model.big_addition_share),
-        )
-        return made.scaled(_first(self.preemption_scale, 1.0), _first(self.addition_scale, 1.0))
+    name: str
+    asked: float
+    expected: float | None
+    drawn: float | None
+    realised: float | None
 
 
-def _first(given: float | None, default: float) -> float:
-    return default if given is None else given
+@dataclass(frozen=True, slots=True, eq=False)
+class Generated:
+    """A generated trace.
+
+    Parameters
+    ----------
+    log : NodeLog
+    figures : tuple of Figure
+    """
+
+    log: NodeLog
+    figures: tuple[Figure, ...]
+
+
+def generate_minutes(
+    model: MinuteModel,
+    rng: np.random.Generator,
+    minutes: int,
+    start_ns: int,
+    bounds: tuple[int, int],
+    provenance: Mapping[str, Any] | None = None,
+    exact_mean: bool = False,
+) -> Generated:
+    """Generate a spot trace minute by minute.
+
+    Parameters
+    ----------
+    model : MinuteModel
+    rng : numpy.random.Generator
+    minutes : int
+    start_ns : int
+        Nanoseconds since the Unix epoch.
+    bounds : tuple of int
+        Nodes at the start, and at any time at most.
+    provenance : mapping, optional
+    exact_mean : bool
+        Whether sizes shall come out with the means asked for, rather than the normal distribution have them.
+    """
+    used = model.exact() if exact_mean else model
+    drawn = used.draw(rng, minutes)
+    log = used.generate(rng, drawn, start_ns, *bounds)
+    log = replace(log, provenance={**log.provenance, **(provenance or {})})
+    realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
+    return Generated(log, tuple(_minute_figures(model, used, drawn, realised)))
+
+
+def _minute_figures(asked: MinuteModel, used: MinuteModel, drawn: Drawn, realised: Mapping[str, Any]) -> list[Figure]:
+    sizes = (
+        ("preemption_mean", asked.preemption.mean, used.preemption.expected, drawn.taken),
+        ("regular_addition_mean", asked.addition.mean, used.addition.expected, drawn.added[~drawn.is_big]),
+    )
+    chances = (
+        ("preemption_chance", asked.preemption_chance, drawn.taken_at.size, drawn.minutes),
+        ("addition_chance", asked.addition_chance, drawn.added_at.size, drawn.minutes),
+        ("big_addition_share", asked.big_addition_share, int(drawn.is_big.sum()), drawn.added.size),
+    )
+    figures = [
+        Figure(name, chance, None, count / whole if whole else None, realised[name])
+        for name, chance, count, whole in chances
+    ]
+    figures += [
+        Figure(name, mean, expected, float(size.mean()) if size.size else None, realised[name])
+        for name, mean, expected, size in sizes
+    ]
+    return figures
+
+
+def generate_holes(
+    model: SupercomputerModel,
+    rng: np.random.Generator,
+    window_ns: tuple[int, int],
+    provenance: Mapping[str, Any] | None = None,
+) -> Generated:
+    """Generate the idle nodes of a machine with a batch scheduler.
+
+    Parameters
+    ----------
+    model : SupercomputerModel
+    rng : numpy.random.Generator
+    window_ns : tuple of int
+        Start and end, nanoseconds since the Unix epoch.
+    provenance : mapping, optional
+    """
+    log = model.generate(rng, window_ns, provenance)
+    asked = {
+        "idle_share": model.idle_share,
+        "fragment_mean_s": model.fragment_s.mean,
+        "fragment_median_s": float(model.fragment_s.at(np.array(0.5))),
+    }
+    if isinstance(model.arrivals, EvenArrivals):
+        mean = model.arrivals.sizes.mean
+        asked["hole_mean_nodes"] = mean
+        asked["holes_per_hour"] = model.idle_share * model.nodes / model.fragment_s.mean / mean * 3600.0
+        asked["hole_daily_amplitude"] = model.arrivals.cycle.harmonic()[0]
+    realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
+    return Generated(log, tuple(Figure(name, value, None, None, realised[name]) for name, value in asked.items()))
+
+
+ModelName = Literal["minutes", "supercomputer"]
+MAX_DAYS = 36_525.0
+INITIAL_NODES, MAX_NODES = 32, 64
 
 
 @dataclass(frozen=True, slots=True)

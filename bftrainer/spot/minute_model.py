@@ -15,7 +15,7 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import FORM
 from bftrainer.model.churn import churned
 
-__all__ = ["Drawn", "MinuteModel", "SizeModel"]
+__all__ = ["Drawn", "MinuteModel", "MinuteOptions", "SizeModel"]
 
 BIG_SIZES = (11, 31)
 """Sizes of big additions: uniform, both ends included."""
@@ -252,3 +252,65 @@ class MinuteModel:
         shares = iter(rng.random(int(drawn.taken.sum())).tolist())
         changes = drawn.changes(start_ns, initial, most)
         return churned(window_ns, initial, changes, lambda live: int(next(shares) * live), {FORM: "spot"})
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteOptions:
+    """Options of the minute model; None is its default, or what the trace that it is fitted to has.
+
+    Parameters
+    ----------
+    preemption_scale, addition_scale : float, optional
+        Factors of the two chances.
+    initial_nodes, max_nodes : int, optional
+        Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
+    exact_mean : bool, optional
+        Whether sizes come out with the means asked for.
+    preemption_chance, addition_chance : float, optional
+        Of a minute that sees one, before the factors.
+    preemption_mean, preemption_std, addition_mean, addition_std : float, optional
+        Of the normal distributions that sizes of preemptions, and of regular additions, are drawn from.
+    big_addition_share : float, optional
+        Share of additions that are big ones.
+    """
+
+    preemption_chance: float | None = None
+    preemption_mean: float | None = None
+    preemption_std: float | None = None
+    addition_chance: float | None = None
+    addition_mean: float | None = None
+    addition_std: float | None = None
+    big_addition_share: float | None = None
+    preemption_scale: float | None = None
+    addition_scale: float | None = None
+    initial_nodes: int | None = None
+    max_nodes: int | None = None
+    exact_mean: bool | None = None
+
+    def changed(self, model: MinuteModel) -> MinuteModel:
+        """The model with the chances and sizes that were asked for, at the levels that were.
+
+        Raises
+        ------
+        SettingsError
+            If one of them is out of range.
+        """
+
+        def size(name: str, of_model: SizeModel) -> SizeModel:
+            """Mean and deviation as given, else those of the model."""
+            given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
+            return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
+
+        made = replace(
+            model,
+            preemption=size("preemption", model.preemption),
+            addition=size("addition", model.addition),
+            preemption_chance=_first(self.preemption_chance, model.preemption_chance),
+            addition_chance=_first(self.addition_chance, model.addition_chance),
+            big_addition_share=_first(self.big_addition_share, model.big_addition_share),
+        )
+        return made.scaled(_first(self.preemption_scale, 1.0), _first(self.addition_scale, 1.0))
+
+
+def _first(given: float | None, default: float) -> float:
+    return default if given is None else given

@@ -17,9 +17,8 @@ from bftrainer.model.availability import MOST_NODES
 from bftrainer.model.spot_records import SpotRun
 from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability, read_pair
-from bftrainer.spot.accounts import run_figures
+from bftrainer.spot.accounts import Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
-from bftrainer.spot.cost import Prices
 from bftrainer.tasksets.training_profile import read_training_profile
 
 __all__ = ["EVENT_COLUMNS", "SpotResult", "load_log", "load_profile", "settings_summary", "simulate_spot", "write_spot"]

@@ -16,8 +16,7 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES
 from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
 from bftrainer.spot.distributions import Distribution, Quantiles
-from bftrainer.spot.holes import DailyCycle, Holes
-from bftrainer.spot.lifetimes import fragments
+from bftrainer.spot.holes import DailyCycle, Holes, fragments
 
 __all__ = ["SUMMIT_FRAGMENTS", "SUMMIT_HOLES", "SupercomputerModel"]
 

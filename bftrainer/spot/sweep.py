@@ -14,9 +14,8 @@ import numpy as np
 from bftrainer.errors import SettingsError
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate
-from bftrainer.spot.accounts import TIME_ACCOUNTS, run_figures
+from bftrainer.spot.accounts import TIME_ACCOUNTS, Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
-from bftrainer.spot.cost import Prices
 from bftrainer.spot.minute_model import MinuteModel
 from bftrainer.spot.run import SCHEMA, settings_summary, write_summary
 

@@ -19,11 +19,11 @@ from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
 from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.policies import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
+from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
+from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
 from bftrainer.zeus.simulation.training import Outcome, Training
-from bftrainer.zeus.simulation.tuning import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
 
 __all__ = ["GroupTuner", "PowerOptions"]
 
@@ -34,12 +34,9 @@ PowerOptions = Literal["chosen", "pareto", "all"]
 class _Launch:
     """A run that was started and has not ended."""
 
-    recurrence: int
-    attempt: int
+    run: Run
     sized: BatchSizeTrace
     chosen: PowerPoint
-    profiled: bool
-    outcome: Outcome
 
 
 class _Group:
@@ -71,14 +68,14 @@ class _Group:
             batch_size = self.best_batch_size if self.in_flight else tuning.batch_sizes.predict(job)
             limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
             outcome = tuning.training.run(batch_size, limit, tuning.cost_bound, profile)
+            cost = tuning.training.cost(outcome) if outcome.started else NEVER_RAN_FACTOR * tuning.cost_bound
+            run = Run(recurrence, attempt, batch_size, int(limit), profile, outcome, cost)
             if outcome.started:
                 sized = tuning.training.trace.at(batch_size)
-                launch = _Launch(recurrence, attempt, sized, sized.point(limit), profile, outcome)
-                self.in_flight[task] = launch
+                launch = self.in_flight[task] = _Launch(run, sized, sized.point(limit))
                 return launch
-            cost = NEVER_RAN_FACTOR * tuning.cost_bound
             tuning.batch_sizes.observe(job, batch_size, cost, False)
-            tuning.ended(Run(recurrence, attempt, batch_size, int(limit), profile, outcome, cost))
+            tuning.ended(run)
         raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
 
     def end(self, task: str, outcome: Outcome) -> None:
@@ -90,18 +87,17 @@ class _Group:
             If the default batch size did not converge, which the first recurrence shows.
         """
         tuning, job = self.tuning, self.tuning.job
-        launch = self.in_flight.pop(task)
-        size = launch.sized.batch_size
         cost = tuning.training.cost(outcome)
+        run = self.in_flight.pop(task).run._replace(outcome=outcome, cost_j=cost)
+        size = run.batch_size
         tuning.batch_sizes.observe(job, size, cost, outcome.reached)
-        limit = int(launch.chosen.limit_w)
-        tuning.ended(Run(launch.recurrence, launch.attempt, size, limit, launch.profiled, outcome, cost))
+        tuning.ended(run)
         spent = self.spent_j[task] = self.spent_j.get(task, 0.0) + cost
         if outcome.reached:
             tuning.min_cost = min(tuning.min_cost, spent)
             if cost < self.best_cost:
                 self.best_cost, self.best_batch_size = cost, size
-        elif launch.recurrence == 0:
+        elif run.recurrence == 0:
             raise NotConvergedError(f"{job}: The default batch size {job.default_bs} did not converge.")
 
 
@@ -181,7 +177,7 @@ class GroupTuner:
         return group
 
     def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
-        """As `bftrainer.model.Tuner` says."""
+        """See `bftrainer.model.Tuner`."""
         key, section = task.tuning_group, task.tuning
         if section is None or key in self.failures:
             return ()
@@ -193,31 +189,20 @@ class GroupTuner:
         return tuple(_running(task, launch, point) for point in self._limits(launch))
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
-        """As `bftrainer.model.Tuner` says."""
+        """See `bftrainer.model.Tuner`."""
         key = running.tuning_group
         _, group = self._groups[key]
         launch = group.in_flight[running.name]
         outcome = _booked(launch, work_at)
-        self.attempts.append(
-            Attempt(
-                key,
-                running.name,
-                launch.recurrence,
-                launch.attempt,
-                launch.sized.batch_size,
-                int(launch.chosen.limit_w),
-                outcome.energy_j,
-                outcome.time_s,
-                outcome.reached,
-            )
-        )
+        # Of the run: recurrence, attempt, batch size and power limit.
+        self.attempts.append(Attempt(key, running.name, *launch.run[:4], *outcome[:3]))
         try:
             group.end(running.name, outcome)
         except TuningError as error:
             self.failures[key] = str(error)
 
     def checkpoint(self, group: str) -> Callable[[], None]:
-        """As `bftrainer.model.Tuner` says."""
+        """See `bftrainer.model.Tuner`."""
         kept = copy.deepcopy(self._groups.get(group))
         attempts, failures = len(self.attempts), dict(self.failures)
 
@@ -274,18 +259,18 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     gpus = (counts * task.gpus_per_node).astype(np.float64)
     energy_j, time_s = launch.sized.profiling_epoch
     # The profiling epoch takes as much work as the chosen limit would do in its time.
-    profiling = time_s / launch.chosen.time_per_epoch_s if launch.profiled else 0.0
-    work = launch.outcome.epochs - 1 + profiling if launch.profiled else launch.outcome.epochs
+    profiling = time_s / launch.chosen.time_per_epoch_s if launch.run.profiled else 0.0
+    work = launch.run.outcome.epochs - 1 + profiling if launch.run.profiled else launch.run.outcome.epochs
     power_w = gpus * point.average_power_w
     run = TunedRun(
-        attempt=launch.attempt,
+        attempt=launch.run.attempt,
         batch_size=launch.sized.batch_size,
         power_limit_w=int(point.limit_w),
-        reaches=launch.outcome.reached,
+        reaches=launch.run.outcome.reached,
         power_w=power_w,
         profiling_work=profiling,
         # Costs may take progress below 0, where no work is profiling either: it draws what training does there.
-        profiling_power_w=gpus * (energy_j / time_s) if launch.profiled else power_w,
+        profiling_power_w=gpus * (energy_j / time_s) if launch.run.profiled else power_w,
     )
     speedups = task.rates / task.scaling.at(1)
     # A credit that the file gives stays what it is; else work is worth itself, in epochs.
@@ -297,13 +282,13 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
 def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Outcome:
     """Energy and time of a run on one node, from where its work was done."""
     if set(work_at) <= {int(launch.chosen.limit_w)}:
-        return launch.outcome
+        return launch.run.outcome
     # Profiling was done by the chosen limit's measure, whatever limit then held.
-    energy_j, time_s = launch.sized.profiling_epoch if launch.profiled else (0.0, 0.0)
+    energy_j, time_s = launch.sized.profiling_epoch if launch.run.profiled else (0.0, 0.0)
     total = sum(work_at.values())
-    share = (launch.outcome.epochs - launch.profiled) / total if total else 0.0
+    share = (launch.run.outcome.epochs - launch.run.profiled) / total if total else 0.0
     for limit, work in work_at.items():
         point = launch.sized.point(limit)
         energy_j += share * work * point.energy_per_epoch_j
         time_s += share * work * point.time_per_epoch_s
-    return Outcome(energy_j, time_s, launch.outcome.reached, launch.outcome.epochs)
+    return Outcome(energy_j, time_s, launch.run.outcome.reached, launch.run.outcome.epochs)

@@ -161,7 +161,7 @@ def test_every_file_of_recurring_jobs_is_described():
     from bftrainer.zeus.policies import trace
     from bftrainer.zeus.simulation import files as zeus_files
     from bftrainer.zeus.simulation import groups
-    from bftrainer.zeus.simulation import schema as zeus_schema
+    from bftrainer.zeus.simulation import result_schema as zeus_schema
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     models = (zeus_schema.KeptJob, zeus_schema.SimulationTable)

@@ -7,12 +7,11 @@ import inspect
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.zeus.master_resume import resume, status
-from bftrainer.cli.zeus.master_run import run
+from bftrainer.cli.zeus.master import resume, run, status
 from bftrainer.zeus.master import ZeusMaster
-from bftrainer.zeus.master.environment import MEASURES, RunEnvironment
-from bftrainer.zeus.master.policies import POLICIES
-from bftrainer.zeus.master.schema import JobFile, LaunchedJob
+from bftrainer.zeus.master.journal import POLICIES
+from bftrainer.zeus.master.journal_schema import JobFile, LaunchedJob
+from bftrainer.zeus.master.script import MEASURES, RunEnvironment
 
 PAGE = (ROOT / "docs" / "master.md").read_text(encoding="utf-8")
 

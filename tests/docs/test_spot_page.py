@@ -7,8 +7,7 @@ import pytest
 from benchmarks.published import ROOT
 from bftrainer.cli.logs.trace_generate import generate
 from bftrainer.cli.logs.trace_stats import stats
-from bftrainer.cli.spot.simulate import simulate
-from bftrainer.cli.spot.sweep import sweep
+from bftrainer.cli.spot.spot import simulate, sweep
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.churn import churned
 from bftrainer.spot import CheckpointedTraining, trace_statistics

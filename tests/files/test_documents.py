@@ -13,11 +13,11 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.finished import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.training_profile import read_training_profile
-from bftrainer.zeus.master.job_file import read_job_file
 from bftrainer.zeus.master.journal import JOURNAL, read_journal
-from bftrainer.zeus.master.report import read_report
+from bftrainer.zeus.master.plan import read_job_file
+from bftrainer.zeus.master.script import read_report
 from bftrainer.zeus.simulation.files import read_history, read_results
-from bftrainer.zeus.simulation.jobs import read_jobs
+from bftrainer.zeus.simulation.inputs import read_jobs
 
 
 def beside(path: Path) -> None:

@@ -15,7 +15,7 @@ from bftrainer.model import NodeLog
 from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.spot.lifetimes import fragments, survival
+from bftrainer.spot.holes import fragments, survival
 from bftrainer.spot.statistics import trace_statistics
 from tests.strategies import node_logs
 

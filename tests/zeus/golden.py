@@ -24,7 +24,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.simulation.tuning import Tuning
+from bftrainer.zeus.simulation.recurring import Tuning
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = 1e-9

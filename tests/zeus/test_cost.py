@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import zeus_cost
-from bftrainer.zeus.policies.cost import check_knobs
+from bftrainer.zeus.policies.job import check_knobs
 from tests.zeus.golden import units
 
 

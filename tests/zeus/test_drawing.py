@@ -10,7 +10,7 @@ from bftrainer.errors import OutputError, SettingsError
 from bftrainer.report.drawing import FORMS
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all, with_seeds
-from bftrainer.zeus.simulation.drawing import plan_figures
+from bftrainer.zeus.simulation.figures import plan_figures
 from tests.recurring import PAGES, WORDS, write_world
 from tests.tiny import contents
 
@@ -70,7 +70,7 @@ def test_jobs_of_one_name(trace, tmp_path):
     assert names == ["regret-pages-net-sgd-0.5.svg", "regret-pages-net-sgd-0.5-2.svg"]
     odd = Simulation(Job("a/../b", "n w", "ü", 0.5, 9, 8), 1)
     plan = plan_figures(tmp_path, "svg", [odd], fronts=False, force=False)
-    assert plan.path("regret", odd.job) == tmp_path / "regret-a-..-b-n-w-ü-0.5.svg"
+    assert plan.paths[odd.job]["regret"] == tmp_path / "regret-a-..-b-n-w-ü-0.5.svg"
 
 
 def test_failures_leave_out_what_they_lack(trace, tmp_path):

@@ -13,7 +13,6 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.report.drawing import rendered
 from bftrainer.zeus import HistoryEntry
-from bftrainer.zeus.simulation import figures as zeus_figures
 from bftrainer.zeus.simulation.figures import (
     pareto_figure,
     regret_curve,
@@ -180,4 +179,3 @@ def test_any_object_with_the_fields_will_do():
     place = SimpleNamespace(batch_size=8, power_limit_w=200, energy_j=1.0, time_s=2.0)
     path = tuning_path([place], [SimpleNamespace(bs=8, pl=200), SimpleNamespace(bs=np.int64(8), pl=np.int64(200))])
     assert [(step.first_run, step.runs) for step in path.steps] == [(1, 2)]
-    assert zeus_figures.Setting.__doc__

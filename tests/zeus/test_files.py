@@ -18,8 +18,8 @@ from bftrainer.errors import InputError, OutputError
 from bftrainer.zeus import Corrections, Group, GroupJob, HistoryEntry, Job, read_groups
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
 from bftrainer.zeus.simulation.files import read_history, read_results, write_history, write_results
+from bftrainer.zeus.simulation.recurring import Run
 from bftrainer.zeus.simulation.training import Outcome
-from bftrainer.zeus.simulation.tuning import Run
 from tests.recurring import PAGES, WORDS, write_world
 
 FORMS = pytest.mark.parametrize("form", ["json", "parquet"])

@@ -6,9 +6,9 @@ import pytest
 
 from bftrainer.zeus import Group, GroupJob
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.group_totals import group_totals
+from bftrainer.zeus.simulation.compare import group_totals
+from bftrainer.zeus.simulation.recurring import Run
 from bftrainer.zeus.simulation.training import Outcome
-from bftrainer.zeus.simulation.tuning import Run
 from tests.recurring import PAGES, WORDS
 
 

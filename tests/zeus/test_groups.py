@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.errors import TrainingTraceError
 from bftrainer.zeus import Group, GroupJob, read_groups
-from bftrainer.zeus.simulation.groups import group_jobs, select
+from bftrainer.zeus.simulation.groups import group_jobs
 from tests.zeus.golden import DATA
 
 HEADER = "group,tag,start_time,end_time,dataset,runtime_ratio\n"
@@ -80,11 +80,3 @@ def test_jobs_of_a_list_are_three_numbers(job):
     """Too few or too many, or no sequence at all: the row and what it should hold are named."""
     with pytest.raises(TrainingTraceError, match=r"group, row 1: Expected start_time, end_time, runtime_ratio, got"):
         group_jobs([(0.0, 1.0, 1.0), job])
-
-
-def test_an_unknown_group():
-    """The closest name is offered."""
-    found = read_groups(DATA / "tiny_groups.csv")
-    assert select(found, "tiny-0.3-12").name == "tiny-0.3-12"
-    with pytest.raises(TrainingTraceError, match=r"Did you mean 'tiny-0\.2-40'"):
-        select(found, "tiny-0.2-4")

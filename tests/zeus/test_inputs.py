@@ -8,8 +8,15 @@ import pytest
 
 from bftrainer.errors import SettingsError, TuningInputError
 from bftrainer.zeus import Job
-from bftrainer.zeus.simulation.catalogue import described_jobs, target_facts, traced_jobs
-from bftrainer.zeus.simulation.inputs import JobChoice, choose_groups, choose_jobs, load_groups, load_traces
+from bftrainer.zeus.simulation.inputs import (
+    JobChoice,
+    choose_groups,
+    choose_jobs,
+    described_jobs,
+    load_groups,
+    load_traces,
+)
+from bftrainer.zeus.simulation.optimum import target_facts, traced_jobs
 from bftrainer.zeus.simulation.sample import SAMPLE_JOBS
 from tests.recurring import PAGES, WORDS, write_world
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.simulation.jobs import read_jobs
+from bftrainer.zeus.simulation.inputs import read_jobs
 from tests.recurring import JOBS, PAGES, WORDS
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
 from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
+from bftrainer.zeus.simulation.recurring import Tuning
 from bftrainer.zeus.simulation.training import Outcome, Training
-from bftrainer.zeus.simulation.tuning import Tuning
 from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
 
 ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))

@@ -6,9 +6,9 @@ import pytest
 
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.optimum import Configuration
+from bftrainer.zeus.simulation.recurring import Run
 from bftrainer.zeus.simulation.summary import converged, latest_recurrences, summarise, usage
 from bftrainer.zeus.simulation.training import Outcome
-from bftrainer.zeus.simulation.tuning import Run
 from tests.recurring import PAGES, write_world
 
 

@@ -11,10 +11,10 @@ import click
 from bftrainer.cli._shared.places import refuse_inputs
 from bftrainer.cli._shared.sizes import LARGE_DAYS, large_option, size_option
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli.spot.minute_options import minute_options
+from bftrainer.cli.spot.options import minute_options
 
 if TYPE_CHECKING:
-    from bftrainer.spot.generate import Figure
+    from bftrainer.spot.generation import Figure
 
 __all__ = ["generate"]
 
@@ -75,14 +75,8 @@ def generate(
     from bftrainer.model import instant_ns
     from bftrainer.nodelogs.spot_trace import write_spot_trace
     from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
-    from bftrainer.spot.generation import (
-        GenerationConfig,
-        HoleOptions,
-        MinuteOptions,
-        generate_trace,
-        sibling,
-        write_pair,
-    )
+    from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace, sibling, write_pair
+    from bftrainer.spot.minute_model import MinuteOptions
 
     if not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.places import refuse_inputs
+from bftrainer.cli._shared.sizes import size_option
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.unused import refuse_unused
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from bftrainer.spot.accounts import Prices
     from bftrainer.spot.checkpointing import CheckpointedTraining
-    from bftrainer.spot.cost import Prices
 
-__all__ = ["FILE", "Places", "prices_of", "settings_of", "spot_options"]
+__all__ = ["FILE", "Places", "minute_options", "prices_of", "settings_of", "spot_options"]
 
 FILE = click.Path(path_type=Path)
 
@@ -88,7 +89,7 @@ def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str
 
 def prices_of(options: dict[str, Any]) -> Prices | None:
     """Prices that the options tell, if any; takes them out of `options`."""
-    from bftrainer.spot.cost import Prices
+    from bftrainer.spot.accounts import Prices
 
     price, on_demand, nodes = (options.pop(name) for name in ("price", "on_demand_price", "on_demand_nodes"))
     refuse_unused(
@@ -139,3 +140,29 @@ class Places:
         if self._figure is not None:
             write_figure(self._figure, draw())
             tell(f"Figure: {self._figure}")
+
+
+def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
+    """Options with the names of `MinuteOptions`, but for the levels.
+
+    Parameters
+    ----------
+    before : str
+        What each line of help begins with.
+    """
+    like = "or that of the trace it is like]"
+    figures = (
+        ("preemption-chance", f"Chance that a minute sees a preemption.  [default: 0.16338, {like}"),
+        ("preemption-mean", f"Mean number of nodes of a preemption.  [default: 2.4138, {like}"),
+        ("preemption-std", f"Its standard deviation.  [default: 2.0862, {like}"),
+        ("addition-chance", f"Chance that a minute sees an addition.  [default: 0.14366, {like}"),
+        ("addition-mean", f"Mean number of nodes of a regular addition.  [default: 2.5417, {like}"),
+        ("addition-std", f"Its standard deviation.  [default: 1.9456, {like}"),
+        ("big-addition-share", f"Share of additions of 11 to 31 nodes.  [default: 0.0588, {like}"),
+    )
+    return (
+        *(click.option(f"--{name}", type=float, help=before + text) for name, text in figures),
+        size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
+        size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
+        click.option("--exact-mean", is_flag=True, default=None, help=f"{before}Let sizes have the means asked for."),
+    )

@@ -2,18 +2,198 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from bftrainer.cli._shared.lazy import LateGroup
+from bftrainer.cli._shared.sizes import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
+from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli.spot.options import FILE, Places, minute_options, prices_of, settings_of, spot_options
+from bftrainer.cli.zeus.options import with_options
 
-__all__ = ["spot"]
+__all__ = ["simulate", "spot", "sweep"]
 
 _COMMANDS = {
-    "simulate": ("bftrainer.cli.spot.simulate", "simulate", "Simulate a training run on a trace of nodes."),
-    "sweep": ("bftrainer.cli.spot.sweep", "sweep", "Simulate over levels of preemption and addition."),
+    "simulate": ("bftrainer.cli.spot.spot", "simulate", "Simulate a training run on a trace of nodes."),
+    "sweep": ("bftrainer.cli.spot.spot", "sweep", "Simulate over levels of preemption and addition."),
 }
 
 
 @click.group(cls=LateGroup, late=_COMMANDS)
 def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
+
+
+@click.command()
+@click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
+@click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
+@size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@spot_options
+@large_option
+def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
+    """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
+    from bftrainer.spot.run import load_log, simulate_spot, write_spot
+
+    places = Places(options)
+    settings, profile = settings_of(options)
+    log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
+    result = simulate_spot(log, settings, prices_of(options), sources | {"profile": profile})
+
+    def draw() -> Any:
+        """The figure, imported with what draws only if it is asked for."""
+        from bftrainer.model.availability import CountTrace
+        from bftrainer.spot.figures import run_figure
+
+        return run_figure(result.run, CountTrace.of(log), result.figures())
+
+    summary = result.summary()
+    click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
+    places.put(partial(write_spot, result), draw)
+
+
+_INDENT = 23
+
+
+def _table(summary: Mapping[str, Any]) -> list[str]:
+    """Headline figures, one a line."""
+    span_h = summary["span_s"] / 3600.0
+    rows = [
+        ("iterations", _iterations(summary)),
+        ("throughput", _throughput(summary)),
+        *((name, _time(summary, name)) for name in ("training", "redoing", "reconfiguring", "stalled")),
+        ("reconfigurations", f"{summary['reconfigurations']:,}, {summary['reconfiguration_restarts']:,} drawn out"),
+        ("checkpoints", f"{summary['checkpoints']:,}, {summary['checkpoints_lost']:,} lost on the way"),
+        ("preemptions", f"{summary['preemptions']:,} nodes, {summary['active_preemptions']:,} of them active"),
+        ("node-hours", f"{summary['node_hours_held']:,.1f} held, {summary['node_hours_used']:,.1f} used"),
+        ("world size", f"{summary['mean_world_size'] or 0:.1f} mean, {summary['largest_world_size']} largest"),
+        *_costs(summary),
+    ]
+    title = f"Checkpointed training on {summary['nodes']:,} nodes over {span_h:,.2f} h"
+    return [title, *(f"{label:{_INDENT}}{text}" for label, text in rows)]
+
+
+def _iterations(summary: Mapping[str, Any]) -> str:
+    lost = summary["iterations_lost"]
+    return f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, {lost:,} lost"
+
+
+def _throughput(summary: Mapping[str, Any]) -> str:
+    text = f"{summary['iterations_per_hour'] or 0:,.1f} iterations/h"
+    samples = summary["samples_per_s"]
+    return text if samples is None else f"{text}, {samples:,.2f} samples/s"
+
+
+def _time(summary: Mapping[str, Any], name: str) -> str:
+    time_s = summary[f"{name}_s"]
+    share = 100.0 * time_s / summary["span_s"] if summary["span_s"] else 0.0
+    return f"{time_s / 3600.0:,.2f} h, {share:.1f} %"
+
+
+def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if summary["cost"] is None:
+        return []
+    worth = summary["iterations_per_currency"]
+    rows = [("cost", f"{summary['cost']:,.2f}" + ("" if worth is None else f", {worth:,.2f} iterations per unit"))]
+    if summary["on_demand_cost"] is not None:
+        other = summary["on_demand_iterations_per_currency"] or 0.0
+        text = (
+            f"{summary['on_demand_cost']:,.2f}, {other:,.2f} iterations per unit on {summary['on_demand_nodes']} nodes"
+        )
+        ratio = summary["value_against_on_demand"]
+        rows.append(("on demand", text + ("" if ratio is None else f"; spot is worth {ratio:.2f} times that")))
+    return rows
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[tuple[float, ...]]
+else:
+    _ParamType = click.ParamType  # generic since click 8.2 only
+
+
+class _Levels(_ParamType):
+    """Numbers separated by commas."""
+
+    name = "LEVELS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Levels of a text with commas between them."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"Expected numbers separated by commas, got {value!r}.", param, ctx)
+
+
+@click.command()
+@click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
+@click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", show_default=True, help="Levels of preemption.")
+@click.option("--addition-scale", type=_Levels(), default="1", show_default=True, help="Levels of addition.")
+@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, show_default=True, help="Length of each trace.")
+@size_option("--repeats", default=10, show_default=True, help="Traces of each pair of levels.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same results.")
+@with_options(*minute_options())
+@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one a processor]")
+@spot_options
+@large_option
+def sweep(
+    like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
+    repeats: int, seed: int, jobs: int | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Simulate training over levels of preemption and addition, many times each."""
+    from bftrainer.nodelogs.availability import read_availability
+    from bftrainer.spot.generation import minute_setup
+    from bftrainer.spot.minute_model import MinuteOptions
+    from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
+
+    places = Places(options)
+    settings, _ = settings_of(options)
+    trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
+    minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__ if key in options})
+    model, bounds = minute_setup(minutes, trace, like)
+    model = model.exact() if minutes.exact_mean else model
+    made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, prices_of(options))
+    check_size("traces", len(made.levels) * repeats)
+    result = sweep_spot(made, jobs)
+
+    def draw() -> Any:
+        """The figure, imported with what draws only if it is asked for."""
+        from bftrainer.report.drawing import figure_of
+        from bftrainer.spot.figures import plot_sweep
+
+        return figure_of(plot_sweep(result.rows))
+
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
+    places.put(partial(write_sweep, result), draw)
+
+
+def _levels_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line per pair of levels: means, with half the width of their 95 % confidence intervals."""
+    columns = ("iterations_per_hour", "iterations_lost", "training_s", "redoing_s", "reconfiguring_s", "stalled_s")
+    shown = [*columns, *(["iterations_per_currency"] if rows[0]["iterations_per_currency"] is not None else [])]
+    titles = [name.removesuffix("_s").replace("_per_", "/").replace("iterations", "iter.") for name in shown]
+    lines = [
+        f"{'preempt.':>8} {'add.':>6}"
+        + "".join(
+            f"{title + (' h' if name.endswith('_s') else ''):>20}" for name, title in zip(shown, titles, strict=True)
+        )
+    ]
+    for row in rows:
+        cells = (_cell(row, name) for name in shown)
+        lines.append(
+            f"{row['preemption_scale']:>8g} {row['addition_scale']:>6g}" + "".join(f"{cell:>20}" for cell in cells)
+        )
+    return lines
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    unit = 3600.0 if name.endswith("_s") else 1.0
+    mean, width = row[name], row[f"{name}_ci95"]
+    if mean is None:
+        return "-"
+    return f"{mean / unit:,.2f}" + ("" if width is None else f" +- {width / unit:,.2f}")

@@ -2,22 +2,308 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from bftrainer.cli._shared.lazy import LateGroup
+from bftrainer.cli._shared.places import refuse_inputs
+from bftrainer.cli._shared.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli.zeus.options import with_options
+from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 
-__all__ = ["bso"]
+if TYPE_CHECKING:
+    from bftrainer.zeus.server import BatchSizeClient, JobSummary
+
+__all__ = ["bso", "delete", "export", "import_zeus", "jobs", "serve", "show"]
 
 _COMMANDS = {
-    "delete": ("bftrainer.cli.zeus.bso_jobs", "delete", "Have a server forget a job."),
-    "export": ("bftrainer.cli.zeus.bso_move", "export", "Write a job's trials to a file."),
-    "import": ("bftrainer.cli.zeus.bso_move", "import_zeus", "Move the jobs of a Zeus database over."),
-    "jobs": ("bftrainer.cli.zeus.bso_jobs", "jobs", "List a server's jobs."),
-    "serve": ("bftrainer.cli.zeus.bso_serve", "serve", "Serve batch sizes to recurring training jobs."),
-    "show": ("bftrainer.cli.zeus.bso_jobs", "show", "Show a job of a server."),
+    "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
+    "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
+    "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
+    "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
+    "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
+    "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
 }
 
 
 @click.group(cls=LateGroup, late=_COMMANDS)
 def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
+
+
+_server_options = with_options(
+    click.option(
+        "--server",
+        metavar="URL",
+        default="http://127.0.0.1:8000",
+        show_default=True,
+        envvar="BFTRAINER_BSO_SERVER",
+        show_envvar=True,
+        help="Where the server is.",
+    ),
+    click.option("--token-file", metavar="FILE", help="File whose first line that is no comment is the token to give."),
+)
+
+
+@contextmanager
+def _asking(server: str, token_file: str | None, **options: Any) -> Iterator[BatchSizeClient]:
+    """A client of the server that the options name."""
+    from bftrainer.zeus.server import BatchSizeClient
+    from bftrainer.zeus.server.settings import read_tokens
+
+    tokens = read_tokens(token_file)
+    with BatchSizeClient(server, tokens[0] if tokens else None, retries=1, **options) as client:
+        yield client
+
+
+def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
+    """A job by its name; if there is none, the closest is named."""
+    try:
+        return client.job(job_id)
+    except ServerRequestError as error:
+        if error.status != 404:
+            raise
+        known = [job.spec.job_id or "" for job in client.jobs()]
+        close = suggestion(job_id, known) if known else " None are registered."
+        raise SettingsError(f"Expected a registered job, got {job_id!r}.{close}") from None
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.command(context_settings=_SETTINGS)
+@_server_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def jobs(server: str, token_file: str | None, as_json: bool) -> None:
+    """List the jobs of a server: stage, trials, cheapest run."""
+    from bftrainer.cli._shared.tables import print_table
+
+    with _asking(server, token_file) as client:
+        found = client.jobs()
+    if as_json:
+        click.echo(json.dumps([job.model_dump() for job in found], indent=2, allow_nan=False))
+        return
+    headings = ("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)")
+    print_table(headings, map(_row, found), left=2)
+
+
+def _row(job: JobSummary) -> tuple[str, ...]:
+    cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
+    from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server.export import few
+
+    left = few(job.remaining, " ")
+    return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("job_id", metavar="JOB")
+@_server_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> None:
+    """Show a job of a server: its settings, and what is believed of each batch size."""
+    with _asking(server, token_file) as client:
+        job = _find_job(client, job_id)
+    if as_json:
+        click.echo(job.model_dump_json(indent=2))
+        return
+    _print_job(job)
+
+
+def _print_job(job: JobSummary) -> None:
+    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server.export import few
+
+    spec = job.spec
+    waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
+    beta = "never" if spec.beta_knob is None else f"{spec.beta_knob:g} times the cheapest run"
+    side = "at least" if spec.higher_is_better_metric else "at most"
+    facts = (
+        ("job", one_line(spec.job_id or "")),
+        ("stage", f"{job.stage}{waiting}"),
+        ("batch sizes", few(spec.batch_sizes, " ")),
+        ("left", few(job.remaining, " ") or "none"),
+        ("default", f"{spec.default_batch_size}"),
+        ("target", f"{side} {spec.target_metric:g} within {spec.max_epochs} epochs"),
+        ("stops at", beta),
+        ("trials", f"{job.trials:,}, {job.observations:,} with a result"),
+        ("cheapest", "-" if job.min_cost is None else f"{job.min_cost:,.6g} J, batch size {job.min_cost_batch_size}"),
+    )
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        click.echo(f"{name:<{width}}  {value}")
+    if job.arms:
+        click.echo()
+        rows = [
+            (
+                f"{arm.batch_size}",
+                "unknown" if arm.mean is None or arm.precision == 0 else f"{-arm.mean:,.6g}",
+                "0" if arm.precision is None else "-" if arm.precision == 0 else f"{arm.precision**-0.5:,.4g}",
+                f"{arm.observations:,}",
+            )
+            for arm in job.arms
+        ]
+        print_table(("batch size", "mean cost (J)", "give or take (J)", "results"), rows, left=0)
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("job_id", metavar="JOB")
+@_server_options
+@click.option("--yes", is_flag=True, help="Don't ask.")
+def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
+    """Have a server forget a job with all its trials."""
+    from bftrainer.files.opening import one_line
+
+    with _asking(server, token_file) as client:
+        job = _find_job(client, job_id)
+        if not yes:
+            click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
+        client.delete_job(job_id)
+    click.echo(f"Deleted {one_line(job_id)}.")
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("job_id", metavar="JOB")
+@click.argument("output", type=click.Path(path_type=Path))
+@_server_options
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def export(job_id: str, output: Path, server: str, token_file: str | None, force: bool) -> None:
+    """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
+    from bftrainer.files.writing import refuse_existing
+    from bftrainer.zeus.server.export import check_form, write_job
+
+    check_form(output)
+    refuse_inputs(output)
+    refuse_existing(output, force=force)
+    with _asking(server, token_file) as client:
+        number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+    click.echo(f"Wrote {number:,} trials to {output}.")
+
+
+@click.command("import", context_settings=_SETTINGS)
+@click.argument("source", metavar="URL")
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="BFTRAINER_BSO_DATABASE",
+    show_envvar=True,
+    help="Where jobs are kept from now on.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
+)
+def import_zeus(source: str, database: str | None) -> None:
+    """Move the jobs of a database of Zeus's server, with their trials and what was learned, into one of this server's.
+
+    URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there, and no server should be writing to it.
+    """
+    import asyncio
+
+    from bftrainer.zeus.server.serve import check_installed
+
+    check_installed()
+    from bftrainer.zeus.server.database import open_database
+    from bftrainer.zeus.server.settings import DEFAULT_URL
+    from bftrainer.zeus.server.store import open_store
+    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
+
+    async def move() -> int:
+        """Read all, then write all."""
+        old = open_database(source, read_only=True)
+        try:
+            jobs = await read_published(old)
+        finally:
+            await old.close()
+        async with open_store(database or DEFAULT_URL) as store:
+            return await import_jobs(store, jobs)
+
+    click.echo(f"Moved {asyncio.run(move()):,} jobs.")
+
+
+@click.command(context_settings=_SETTINGS)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at; 0: any free one."
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="BFTRAINER_BSO_DATABASE",
+    show_envvar=True,
+    help="Where jobs are kept.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
+)
+@click.option(
+    "--compat",
+    metavar="zeus|none",
+    default="none",
+    show_default=True,
+    help="zeus: answer as the published server does, defects included.",
+)
+@size_option(
+    "--workers",
+    usual=LARGE_PROCESSES,
+    kind=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that answer.",
+)
+@click.option("--token-file", metavar="FILE", help="Bearer tokens, one a line; requests must carry one of them.")
+@click.option("--insecure", is_flag=True, help="Serve others than this machine without a token.")
+@click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
+@click.option(
+    "--trial-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
+)
+@click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Longest request in bytes.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least level that is logged; info has a line for each request.",
+)
+@large_option
+def serve(
+    host: str,
+    port: int,
+    database: str | None,
+    compat: str,
+    workers: int,
+    token_file: str | None,
+    insecure: bool,
+    no_migrate: bool,
+    trial_timeout: float | None,
+    max_body: int,
+    log_level: str,
+) -> None:
+    """Serve batch sizes to recurring training jobs until a signal ends it.
+
+    Clients of Zeus need nothing but this server's address. Logs go to standard error, a JSON object a line.
+    """
+    from bftrainer.zeus.server.serve import check_exposure, check_installed
+
+    check_installed()
+    from bftrainer.zeus.server import serve as serving
+    from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
+
+    refuse_unused({"insecure": token_file is not None and "requests have to carry a token"})
+    host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
+    check_exposure(host, token_file, insecure=insecure)
+    default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
+    # Without a token a page of another site, by a name that leads here, could have a browser ask.
+    alone = is_loopback(host) and token_file is None and not insecure
+    settings = ServerSettings(
+        database_url=database or DEFAULT_URL,
+        compat=compat,
+        trial_timeout_s=default_s if trial_timeout is None else trial_timeout,
+        token_file=token_file,
+        max_body_bytes=max_body,
+        hosts=(*LOOPBACK_NAMES, host) if alone else (),
+    )
+    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, log_level=log_level)

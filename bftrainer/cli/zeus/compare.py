@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
 from bftrainer.cli.zeus.options import (
     figure_options,
     job_choice,
@@ -72,31 +71,19 @@ def compare(
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
     others take is also given relative to it, of several jobs as geometric mean.
     """
-    from bftrainer.cli._shared.counting import counting
-    from bftrainer.cli.zeus.output import check_output, finish, finite, write_output
-    from bftrainer.zeus.simulation.campaign import simulate_all
+    from bftrainer.cli.zeus.output import check_output, finish, finite, simulated
     from bftrainer.zeus.simulation.compare import PolicyPair, compared, comparison_of_all, simulations_of
-    from bftrainer.zeus.simulation.drawing import plan_figures
+    from bftrainer.zeus.simulation.figures import plan_figures
     from bftrainer.zeus.simulation.inputs import choose_jobs, load_traces
 
-    refuse_unused(
-        {
-            "figure_format": figures is None and "no --figures are drawn",
-            "force": output is figures is None and "nothing is written",
-        }
-    )
-    check_output(output, force=force)
+    check_output(output, figures, force=force)
     pairs = [PolicyPair.parsed(text) for text in policies]
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
     plan = plan_figures(figures, figure_format, simulations, fronts=False, force=force)
     check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
-    with counting("Comparing", len(simulations)) as count:
-        results = simulate_all(inputs.trace, simulations, workers, count)
-    write_output(output, results, inputs)
-    if plan is not None:
-        plan.draw(inputs.trace, results)
+    results = simulated("Comparing", simulations, inputs, workers, output, plan)
     rows = compared(inputs.trace, results)
     if len(jobs) > 1:
         rows += comparison_of_all(results)
@@ -125,7 +112,7 @@ def _print(rows: Sequence[Comparison], seeds: int) -> None:
 
 
 def _cells(row: Comparison) -> tuple[str, ...]:
-    from bftrainer.cli.zeus.text import amount
+    from bftrainer.cli.zeus.output import amount
 
     relative = row.relative
     changes = tuple(_change(each) for each in (relative.cost, relative.energy, relative.time))

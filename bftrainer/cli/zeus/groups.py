@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
 from bftrainer.cli.zeus.options import (
     FILE,
     job_choice,
@@ -28,7 +27,7 @@ from bftrainer.cli.zeus.options import (
 if TYPE_CHECKING:
     from bftrainer.zeus import Group, Job
     from bftrainer.zeus.simulation.campaign import Simulation
-    from bftrainer.zeus.simulation.group_totals import GroupTotals
+    from bftrainer.zeus.simulation.compare import GroupTotals
 
 __all__ = ["groups"]
 
@@ -91,22 +90,17 @@ def groups(
     Energy, time and cost are those of the traced jobs times each job's runtime_ratio. Every group draws from a seed of
     its own, made of --seed and its name.
     """
-    from bftrainer.cli._shared.counting import counting
-    from bftrainer.cli.zeus.output import check_output, finish, finite, write_output
-    from bftrainer.zeus.simulation.campaign import simulate_all
-    from bftrainer.zeus.simulation.group_totals import group_totals
+    from bftrainer.cli.zeus.output import check_output, finish, finite, simulated
+    from bftrainer.zeus.simulation.compare import group_totals
     from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups, load_traces
 
-    refuse_unused({"force": output is None and "nothing is written"})
     check_output(output, force=force)
     inputs = load_traces(train, power)
     known, source = load_groups(groups_file)
     chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
     simulations = _simulations(chosen, seeds, options)
     check_size("groups of all seeds", len(simulations), LARGE_TOTAL)
-    with counting("Simulating", len(simulations)) as count:
-        results = simulate_all(inputs.trace, simulations, workers, count)
-    write_output(output, results, inputs, groups=source)
+    results = simulated("Simulating", simulations, inputs, workers, output, groups=source)
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
     if as_json:
@@ -121,7 +115,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
     """All groups with the first seed, then all with the next."""
     from bftrainer.zeus import Corrections
     from bftrainer.zeus.simulation.campaign import Simulation, group_seed
-    from bftrainer.zeus.simulation.tuning import MAX_GROUP_RETRIES
+    from bftrainer.zeus.simulation.recurring import MAX_GROUP_RETRIES
 
     corrections = Corrections(
         group_never_ran_cost=options["group_never_ran_cost"],
@@ -145,7 +139,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
 
 def _print(rows: Sequence[GroupTotals]) -> None:
     from bftrainer.cli._shared.tables import print_table
-    from bftrainer.cli.zeus.text import amount
+    from bftrainer.cli.zeus.output import amount
 
     headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)")
     failures = any(row.failed for row in rows)

@@ -2,19 +2,226 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from bftrainer.cli._shared.lazy import LateGroup
+from bftrainer.cli._shared.sizes import LARGE_PROCESSES, large_option, size_option
+from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli.zeus.options import with_options
 
-__all__ = ["master"]
+if TYPE_CHECKING:
+    from bftrainer.zeus.master.driver import Driver
+    from bftrainer.zeus.master.journal import Journal
+    from bftrainer.zeus.master.recurrences import Booked
+
+__all__ = ["master", "resume", "run", "status"]
 
 _COMMANDS = {
-    "resume": ("bftrainer.cli.zeus.master_resume", "resume", "Go on with a job that was interrupted."),
-    "run": ("bftrainer.cli.zeus.master_run", "run", "Run the recurrences of a job."),
-    "status": ("bftrainer.cli.zeus.master_resume", "status", "Tell where a job stands."),
+    "resume": ("bftrainer.cli.zeus.master", "resume", "Go on with a job that was interrupted."),
+    "run": ("bftrainer.cli.zeus.master", "run", "Run the recurrences of a job."),
+    "status": ("bftrainer.cli.zeus.master", "status", "Tell where a job stands."),
 }
 
 
 @click.group(cls=LateGroup, late=_COMMANDS)
 def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_LOGDIR = click.argument("logdir", type=click.Path(path_type=Path))
+_token_option = click.option(
+    "--token-file", metavar="FILE", help="File whose first line that is no comment is the server's token."
+)
+_output_options = with_options(
+    click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences."),
+    click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+)
+
+
+def _read_token(path: str | None) -> str | None:
+    if path is None:
+        return None
+    from bftrainer.zeus.server.settings import read_tokens
+
+    return read_tokens(path)[0]
+
+
+def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
+    """Make the runs that are left, showing them on stderr, then print what they did."""
+    from bftrainer.cli.zeus.master_display import LiveDisplay, PlainDisplay
+
+    shown = LiveDisplay(quiet=quiet) if sys.stderr.isatty() else PlainDisplay(quiet=quiet)
+    driver.observers = [*driver.observers, shown]
+    with _resumable(driver.logdir), shown if isinstance(shown, LiveDisplay) else nullcontext():
+        driver.drive(pause_after)
+    if as_json:
+        click.echo(json.dumps(_as_document(driver.logdir, driver.journal), indent=2, allow_nan=False))
+    else:
+        _print_status(driver.logdir, driver.journal)
+
+
+@contextmanager
+def _resumable(logdir: Path) -> Iterator[None]:
+    """End by SIGTERM and SIGHUP as by Ctrl-C; whoever interrupts a job hears how it goes on."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Do what Ctrl-C does."""
+        raise KeyboardInterrupt
+
+    # Under nohup, the terminal's end is to be ignored.
+    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN]
+    before = {signum: signal.signal(signum, interrupt) for signum in heard}
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Go on with: bftrainer master resume {shlex.quote(str(logdir))}", err=True)
+        raise
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _as_document(logdir: Path, journal: Journal) -> dict[str, Any]:
+    """Where a job stands, fit for JSON."""
+    from bftrainer.zeus.master.journal import is_running, journal_document
+
+    document = journal_document(journal)
+    # What a policy believes is its own affair.
+    rest = {name: value for name, value in document.items() if name != "policy"}
+    return {"logdir": str(logdir), "running": is_running(logdir), **rest}
+
+
+def _print_status(logdir: Path, journal: Journal) -> None:
+    """Where a job stands: its runs, and what comes next."""
+    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli.zeus.output import number
+    from bftrainer.zeus.master.journal import is_running
+
+    plan, progress = journal.plan, journal.progress
+    click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
+    headings = ("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached")
+    print_table(headings, [_row(each) for each in progress.booked], left=0)
+    reached = sum(each.reached for each in progress.booked)
+    click.echo(f"{reached:,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs")
+    if progress.booked:
+        cheapest = min(progress.booked, key=lambda each: (not each.reached, each.cost_j))
+        if cheapest.reached:
+            click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
+    if progress.failure is not None:
+        click.echo(f"failed: {progress.failure}")
+    elif progress.pending is not None:
+        pending = progress.pending
+        state = "under way" if is_running(logdir) else "interrupted"
+        click.echo(f"{state}: {pending.job_id}, batch size {pending.batch_size}")
+    click.echo(f"Logs: {logdir}")
+
+
+def _row(booked: Booked) -> tuple[str, ...]:
+    from bftrainer.cli.zeus.output import number
+
+    launch = booked.launch
+    verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
+    amounts = (number(booked.energy_j), number(booked.time_s), number(booked.cost_j))
+    return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)
+
+
+@click.command(context_settings=_SETTINGS)
+@_LOGDIR
+@_token_option
+@_output_options
+def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet: bool, as_json: bool) -> None:
+    """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
+    from bftrainer.zeus.master.driver import Driver
+
+    _drive(Driver.resumed(logdir, token=_read_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+
+
+@click.command(context_settings=_SETTINGS)
+@_LOGDIR
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def status(logdir: Path, as_json: bool) -> None:
+    """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
+    from bftrainer.zeus.master.journal import read_journal
+
+    journal = read_journal(logdir)
+    if as_json:
+        click.echo(json.dumps(_as_document(logdir, journal), indent=2, allow_nan=False))
+    else:
+        _print_status(logdir, journal)
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("job_file", type=click.Path(path_type=Path))
+@size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
+@click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")
+@click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
+@click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
+@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or ucb.")
+@click.option("--log-base", help="Directory for the job's directory of logs.")
+@click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
+@size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
+@click.option("--allow-mixed", is_flag=True, default=None, help="GPUs may be of several models.")
+@click.option("--observer", "observer_mode", is_flag=True, default=None, help="Train at the highest power.")
+@click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
+@click.option("--measure", help="Measure energy by nvml, rapl, zeus or model; auto: the first that is there.")
+@click.option("--timeout", "timeout_s", type=float, metavar="S", help="End a run after so many seconds.")
+@click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
+@_token_option
+@_output_options
+@large_option
+def run(
+    job_file: Path,
+    server: str | None,
+    token_file: str | None,
+    pause_after: int | None,
+    quiet: bool,
+    as_json: bool,
+    **changes: Any,
+) -> None:
+    """Run the recurrences of the job in JOB_FILE (TOML), whose values the options replace.
+
+    Each run's script reports energy, time and verdict; the policy learns from its cost and chooses the next batch size.
+    Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
+    resume`.
+    """
+    from bftrainer.zeus.master.journal import named_policy
+    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.zeus_master import ZeusMaster
+
+    refuse_unused(
+        {
+            "token_file": server is None and "there is no --server that asks for it",
+            "policy": server is not None and "the server decides",
+        }
+    )
+    given = {name: value for name, value in changes.items() if value is not None}
+    job, file = read_job_file(job_file, given)
+    passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")
+    more = ("set_power_limits", "measure", "timeout_s", "grace_s")
+    zeus_master = ZeusMaster(
+        named_policy(file.policy, file.seed, file.window_size),
+        file.log_base,
+        file.monitor_path,
+        file.seed,
+        **{name: getattr(file, name) for name in (*passed, *more)},
+    )
+    with ExitStack() as stack:
+        client = None
+        if server is not None:
+            from bftrainer.zeus.server.client import BatchSizeClient
+
+            client = stack.enter_context(BatchSizeClient(server, _read_token(token_file)))
+        driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
+        _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

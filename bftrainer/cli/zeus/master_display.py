@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from bftrainer.cli.zeus.text import number
-from bftrainer.zeus.master.observers import MasterObserver
-from bftrainer.zeus.master.recurrences import Booked, Launch, Recurrences
+from bftrainer.cli.zeus.output import number
+from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver, Recurrences
 
 __all__ = ["LiveDisplay", "PlainDisplay"]
 

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 FILE = click.Path(path_type=Path)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _Option = Callable[[F], F]
@@ -49,16 +50,11 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Registered batch-size policies that begin like this, for a shell to complete."""
-    from bftrainer.zeus.policies.registry import batch_size_optimizer_names
+    """Registered policies that begin like this, of the kind that the option is about, for a shell to complete."""
+    from bftrainer.zeus.policies.registry import batch_size_optimizer_names, power_limit_optimizer_names
 
-    return [name for name in batch_size_optimizer_names() if name.startswith(incomplete)]
-
-
-def _power_policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from bftrainer.zeus.policies.registry import power_limit_optimizer_names
-
-    return [name for name in power_limit_optimizer_names() if name.startswith(incomplete)]
+    names = power_limit_optimizer_names if param.name == "power_policy" else batch_size_optimizer_names
+    return [name for name in names() if name.startswith(incomplete)]
 
 
 trace_options = with_options(
@@ -112,7 +108,7 @@ policy_options = with_options(
         metavar="NAME",
         default="jit",
         show_default=True,
-        shell_complete=_power_policies,
+        shell_complete=policy_names,
         help="Chooses power limits: jit, max-power, oracle or module:callable.",
     ),
 )

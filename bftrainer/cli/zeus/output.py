@@ -1,4 +1,4 @@
-"""What the commands about recurring jobs write, and how they end."""
+"""What the commands about recurring jobs print and write, and how they end."""
 
 from __future__ import annotations
 
@@ -7,35 +7,77 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from bftrainer.cli._shared.counting import counting
 from bftrainer.cli._shared.places import refuse_inputs
+from bftrainer.cli._shared.tables import print_table
+from bftrainer.cli._shared.unused import refuse_unused
 from bftrainer.errors import TuningError
-from bftrainer.zeus.simulation.campaign import SimulationResult
+from bftrainer.report.intervals import Estimate
+from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
+from bftrainer.zeus.simulation.figures import FigurePlan
 from bftrainer.zeus.simulation.files import check_suffix, write_results
 from bftrainer.zeus.simulation.inputs import ZeusInputs
+from bftrainer.zeus.simulation.optimum import Configuration
+from bftrainer.zeus.simulation.summary import Converged, ZeusSummary
 
-__all__ = ["check_output", "finish", "finite", "write_output"]
+__all__ = [
+    "amount",
+    "check_output",
+    "finish",
+    "finite",
+    "number",
+    "percent",
+    "print_runs",
+    "print_simulations",
+    "print_summary",
+    "setting",
+    "simulated",
+]
 
 
-def check_output(output: Path | None, *, force: bool) -> None:
-    """Refuse a file that cannot be written, before anything is simulated.
+def check_output(output: Path | None, figures: Path | None = None, *, force: bool) -> None:
+    """Refuse a file that cannot be written, before anything is simulated, and options on what is not wanted.
 
     Raises
     ------
     OutputError
         If its name does not say what to write, or it exists and is not to be replaced.
+    UnusedOptionsError
+        If nothing is drawn or written, but options say how.
     """
     from bftrainer.files.writing import refuse_existing
 
+    refuse_unused(
+        {
+            "figure_format": figures is None and "no --figures are drawn",
+            "force": output is figures is None and "nothing is written",
+        }
+    )
     if output is not None:
         check_suffix(output)
         refuse_inputs(output)
         refuse_existing(output, force=force)
 
 
-def write_output(output: Path | None, results: Sequence[SimulationResult], inputs: ZeusInputs, **sources: Any) -> None:
-    """Write all runs, if that is wanted; `sources` are inputs besides the traces."""
+def simulated(
+    doing: str,
+    simulations: Sequence[Simulation],
+    inputs: ZeusInputs,
+    workers: int | None,
+    output: Path | None,
+    plan: FigurePlan | None = None,
+    **sources: Any,
+) -> list[SimulationResult]:
+    """Simulate, showing how far that is, write and draw what is wanted; `sources` are inputs besides the traces."""
+    with counting(doing, len(simulations)) as count:
+        results = simulate_all(inputs.trace, simulations, workers, count)
     if output is not None:
         write_results(output, results, inputs.about(**sources))
+    if plan is not None:
+        plan.draw(inputs.trace, results)
+    return results
 
 
 def finish(results: Sequence[SimulationResult]) -> None:
@@ -56,3 +98,113 @@ def finish(results: Sequence[SimulationResult]) -> None:
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as JSON can hold them: infinity, a beta that never stops a run, is null."""
     return {name: None if value == math.inf else value for name, value in values.items()}
+
+
+_INDENT = 20
+
+
+def number(value: float | None) -> str:
+    """A number of joules or seconds, to the last one where there are thousands; a dash for none."""
+    if value is None:
+        return "-"
+    # Differences of large amounts leave rounding noise, which is nothing.
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
+
+
+def amount(found: Estimate | None) -> str:
+    """A mean of energies, costs, times or counts, and its interval."""
+    if found is None:
+        return "-"
+    return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
+
+
+def percent(value: float | None) -> str:
+    """A ratio's excess over 1, with its sign."""
+    return "-" if value is None else f"{100 * value:+.2f} %"
+
+
+def setting(batch_size: int, power_limit_w: float) -> str:
+    """A batch size and power limit."""
+    return f"{batch_size} at {power_limit_w:g} W"
+
+
+def print_runs(result: SimulationResult) -> None:
+    """Run by run: what was chosen and what came of it."""
+    simulation = result.simulation
+    click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
+    click.echo("recurrence  try  batch size  power limit (W)     epochs       energy (J)        time (s)  reached")
+    for run in result.runs:
+        entry, outcome = run.entry(), run.outcome
+        # A star for the runs whose first epoch tried all limits.
+        limit = f"{run.power_limit_w}{'*' if run.profiled else ' '}"
+        reached = ("yes" if outcome.reached else "no") if outcome.started else "never ran"
+        click.echo(
+            f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {outcome.epochs:9g}"
+            f"  {number(entry.energy):>15} {number(entry.time):>15}  {reached}"
+        )
+    if any(run.profiled for run in result.runs):
+        click.echo("* after profiling all power limits in its first epoch")
+    click.echo()
+
+
+def print_summary(summary: ZeusSummary) -> None:
+    """Totals, the setting converged to, and how far it is from the optimum."""
+    used = summary.used
+    lines = [
+        ("runs", f"{used.runs:,}, {used.recurrences:,} reached the target"),
+        ("energy", f"{number(used.energy_j)} J"),
+        ("time", f"{number(used.time_s)} s"),
+        ("cost", f"{number(used.cost_j)} J"),
+        ("converged to", _converged(summary.converged)),
+        ("optimum", _configuration(summary.optimum)),
+        ("regret, cumulative", "-" if summary.optimum is None else f"{number(summary.cumulative_regret_j)} J"),
+        ("regret, final", _final(summary)),
+    ]
+    for label, text in lines:
+        click.echo(f"{label:{_INDENT}}{text}")
+
+
+def _converged(found: Converged | None) -> str:
+    if found is None:
+        return "-"
+    cost = "" if found.expected is None else f", {number(found.expected.cost_j)} J a recurrence"
+    return f"batch size {setting(found.batch_size, found.power_limit_w)} ({found.share:.0%} of the last runs){cost}"
+
+
+def _configuration(best: Configuration | None) -> str:
+    if best is None:
+        return "none: nothing in the traces reaches the target"
+    return f"batch size {setting(best.batch_size, best.power_limit_w)}, {number(best.cost_j)} J a recurrence"
+
+
+def _final(summary: ZeusSummary) -> str:
+    final, best = summary.final_regret_j, summary.optimum
+    if final is None or best is None:
+        return "-"
+    share = f" ({percent(final / best.cost_j)})" if best.cost_j else ""
+    return f"{number(final)} J a recurrence{share}"
+
+
+def print_simulations(results: Sequence[SimulationResult], summaries: Sequence[ZeusSummary]) -> None:
+    """A line for each simulation."""
+    headings = ("job", "seed", "runs", "energy (J)", "time (s)", "cost (J)", "converged to", "its cost over optimum")
+    print_table(
+        (*headings, "cumulative regret (J)", "final regret (J)"),
+        [_line(*pair) for pair in zip(results, summaries, strict=True)],
+    )
+
+
+def _line(result: SimulationResult, summary: ZeusSummary) -> tuple[str, ...]:
+    used, found = summary.used, summary.converged
+    return (
+        str(result.simulation.job),
+        f"{result.simulation.seed}{' (failed)' if result.is_partial else ''}",
+        f"{used.runs:,}",
+        number(used.energy_j),
+        number(used.time_s),
+        number(used.cost_j),
+        "-" if found is None else setting(found.batch_size, found.power_limit_w),
+        percent(summary.excess),
+        number(summary.cumulative_regret_j),
+        number(summary.final_regret_j),
+    )

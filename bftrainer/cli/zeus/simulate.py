@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
 from bftrainer.cli.zeus.options import (
     figure_options,
     job_choice,
@@ -64,22 +63,21 @@ def simulate(
     frequent one of the last tenth of its recurrences (at least five). Regret is what recurrences cost beyond the mean
     cost of the traces' cheapest setting; the final one is the mean of those last recurrences.
     """
-    from bftrainer.cli._shared.counting import counting
-    from bftrainer.cli.zeus.output import check_output, finish, write_output
-    from bftrainer.cli.zeus.text import print_runs, print_simulations, print_summary
+    from bftrainer.cli.zeus.output import (
+        check_output,
+        finish,
+        print_runs,
+        print_simulations,
+        print_summary,
+        simulated,
+    )
     from bftrainer.zeus import Corrections
-    from bftrainer.zeus.simulation.campaign import Simulation, simulate_all, with_seeds
-    from bftrainer.zeus.simulation.drawing import plan_figures
+    from bftrainer.zeus.simulation.campaign import Simulation, with_seeds
+    from bftrainer.zeus.simulation.figures import plan_figures
     from bftrainer.zeus.simulation.inputs import choose_jobs, load_traces
     from bftrainer.zeus.simulation.summary import summarise
 
-    refuse_unused(
-        {
-            "figure_format": figures is None and "no --figures are drawn",
-            "force": output is figures is None and "nothing is written",
-        }
-    )
-    check_output(output, force=force)
+    check_output(output, figures, force=force)
     inputs = load_traces(train, power)
     jobs = choose_jobs(inputs, job_choice(options), one=True)
     settings = {name: options[name] for name in ("policy", "power_policy")} | knobs(options)
@@ -88,11 +86,7 @@ def simulate(
     simulations = [each for simulation in first for each in with_seeds(simulation, seeds)]
     plan = plan_figures(figures, figure_format, simulations, fronts=True, force=force)
     check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
-    with counting("Simulating", len(simulations)) as count:
-        results = simulate_all(inputs.trace, simulations, workers, count)
-    write_output(output, results, inputs)
-    if plan is not None:
-        plan.draw(inputs.trace, results)
+    results = simulated("Simulating", simulations, inputs, workers, output, plan)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         _print_json(results, summaries, inputs)

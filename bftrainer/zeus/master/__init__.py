@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
-    from bftrainer.zeus.master.observers import MasterObserver
-    from bftrainer.zeus.master.recurrences import Booked, Launch
+    from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver
     from bftrainer.zeus.master.training import TrainingRun, training_run
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
@@ -17,7 +16,7 @@ _HOMES = {
     "Booked": "bftrainer.zeus.master.recurrences",
     "Driver": "bftrainer.zeus.master.driver",
     "Launch": "bftrainer.zeus.master.recurrences",
-    "MasterObserver": "bftrainer.zeus.master.observers",
+    "MasterObserver": "bftrainer.zeus.master.recurrences",
     "TrainingRun": "bftrainer.zeus.master.training",
     "ZeusMaster": "bftrainer.zeus.master.zeus_master",
     "training_run": "bftrainer.zeus.master.training",

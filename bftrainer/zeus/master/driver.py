@@ -7,8 +7,8 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bftrainer.errors import (
@@ -16,20 +16,17 @@ from bftrainer.errors import (
     NotConvergedError,
     OutputError,
     TrainingReportError,
-    TuningError,
-    TuningInputError,
 )
 from bftrainer.files.writing import leftovers
-from bftrainer.zeus.master.hardware import LIMITS, restoring_limits
+from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.nvml import Gpus, found_gpus
-from bftrainer.zeus.master.observers import MasterObserver
 from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Launch, Recurrences
-from bftrainer.zeus.master.report import TrainingReport, read_report
-from bftrainer.zeus.policies.history import HistoryEntry
+from bftrainer.zeus.master.recurrences import Launch, MasterObserver
+from bftrainer.zeus.master.script import TrainingReport, read_report
+from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
+from bftrainer.zeus.simulation.recurring import keeping_history
 
 __all__ = ["HISTORY", "Driver", "make_run"]
 
@@ -117,7 +114,7 @@ class Driver:
             self._catch_up()
             plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
-            stack.enter_context(_keeping_history(progress))
+            stack.enter_context(keeping_history(lambda: progress.history))
             restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
             if self._resumed:
                 self._tidy()
@@ -249,13 +246,3 @@ def _of_failed(ended: Ended, path: Path, settings: RunSettings) -> TrainingRepor
         report = read_report(path)
         return TrainingReport(report.energy_j, report.time_s, False)
     return TrainingReport(settings.total_power_w * ended.time_s, ended.time_s, False)
-
-
-@contextmanager
-def _keeping_history(progress: Recurrences) -> Iterator[None]:
-    """Leave the runs so far with an error that ends the recurrences."""
-    try:
-        yield
-    except (TuningError, TuningInputError) as error:
-        error.history = [*progress.history]
-        raise

@@ -1,21 +1,169 @@
-"""What trains, and how much power it may draw."""
+"""What trains: NVIDIA GPUs through NVML or the whole machine, and how much power it may draw."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.master.nvml import Gpus, found_gpus
 
-__all__ = ["LIMITS", "Hardware", "find_hardware", "restoring_limits"]
+__all__ = ["LIMITS", "Gpus", "Hardware", "find_hardware", "found_gpus", "restoring_limits"]
+
+# Power limits that are tried lie this far apart, from the highest down.
+STEP_W = 25
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Gpus:
+    """Some GPUs of this machine.
+
+    Parameters
+    ----------
+    library : module
+        ``pynvml`` of nvidia-ml-py, initialised.
+    handles : sequence
+        NVML's handles of the GPUs, at least one.
+
+    References
+    ----------
+    NVIDIA, "NVML API Reference", https://docs.nvidia.com/deploy/nvml-api/, device queries and commands.
+    """
+
+    def __init__(self, library: Any, handles: Sequence[Any]) -> None:
+        self._library, self._handles = library, list(handles)
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def first(self, count: int) -> Gpus:
+        """The first `count` of them.
+
+        Raises
+        ------
+        MeasurementError
+            If there are fewer.
+        """
+        if count > len(self):
+            raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
+        return Gpus(self._library, self._handles[:count])
+
+    @property
+    def models(self) -> list[str]:
+        """Names of their models, each once."""
+        names = (self._asked("nvmlDeviceGetName", handle) for handle in self._handles)
+        return sorted({name.decode() if isinstance(name, bytes) else name for name in names})
+
+    @property
+    def max_power_w(self) -> float:
+        """Highest power limit that one of them can have."""
+        return float(max(most for _, most in self._ranges()))
+
+    def energy_j(self) -> float:
+        """Energy that all of them used since their driver was loaded.
+
+        Raises
+        ------
+        MeasurementError
+            If one does not count it; those before Volta do not.
+        """
+        counted_mj = [self._asked("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
+        return float(sum(counted_mj) / 1000.0)
+
+    def candidate_limits_w(self) -> list[int]:
+        """Power limits that all of them can have, from the highest down, 25 W apart."""
+        ranges = self._ranges()
+        least, most = max(low for low, _ in ranges), min(high for _, high in ranges)
+        return list(range(most, least - 1, -STEP_W))
+
+    def limits_w(self) -> list[float]:
+        """Their power limits."""
+        return [self._asked("nvmlDeviceGetPowerManagementLimit", handle) / 1000.0 for handle in self._handles]
+
+    def set_limits_w(self, limits_w: Sequence[float]) -> None:
+        """Give each its power limit.
+
+        Raises
+        ------
+        MeasurementError
+            If that is not allowed, as it is to root alone, or not possible.
+        """
+        for handle, limit in zip(self._handles, limits_w, strict=True):
+            self._asked("nvmlDeviceSetPowerManagementLimit", handle, round(limit * 1000))
+
+    def set_limit_w(self, limit_w: float) -> None:
+        """Give all of them the same power limit."""
+        self.set_limits_w([limit_w] * len(self))
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Lowest and highest power limit of each, in whole watts."""
+        asked = (self._asked("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles)
+        return [(-(-least // 1000), most // 1000) for least, most in asked]
+
+    def _asked(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._library, function)(*arguments)
+        except self._library.NVMLError as error:
+            raise MeasurementError(f"{function}: Expected an answer of NVML, got {error}.") from None
+
+
+def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
+    """The GPUs of this machine that NVML finds and CUDA_VISIBLE_DEVICES allows; None if there are none.
+
+    Parameters
+    ----------
+    environ : mapping of str to str, optional
+        Where to look for that variable; by default the environment.
+    library : module, optional
+        By default ``pynvml`` of nvidia-ml-py, if it is installed.
+
+    Raises
+    ------
+    MeasurementError
+        If CUDA_VISIBLE_DEVICES names what is not there, or parts of GPUs.
+    """
+    if library is None:
+        if find_spec("pynvml") is None:
+            return None
+        library = import_module("pynvml")
+    try:
+        library.nvmlInit()
+        handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
+        names = [library.nvmlDeviceGetUUID(handle) for handle in handles]
+    except library.NVMLError:  # no driver, or no permission to use it: no GPU for us
+        return None
+    uuids = [name.decode() if isinstance(name, bytes) else name for name in names]
+    allowed = (os.environ if environ is None else environ).get(_VISIBLE)
+    if allowed is not None:
+        handles = [handles[index] for index in _visible(allowed, uuids)]
+    return Gpus(library, handles) if handles else None
+
+
+def _visible(allowed: str, uuids: Sequence[str]) -> list[int]:
+    """Indices of the GPUs that the variable allows, in its order; as in CUDA, what follows -1 counts no more."""
+    found: list[int] = []
+    for name in filter(None, map(str.strip, allowed.split(","))):
+        if name == "-1":
+            break
+        index = int(name) if name.isdecimal() else None
+        starting = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
+        if index is None and len(starting) == 1:
+            index = starting[0]
+        if index is None or index >= len(uuids):
+            raise MeasurementError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
+        found.append(index)
+    return found
+
 
 LIMITS = "power-limits.json"
 

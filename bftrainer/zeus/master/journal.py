@@ -11,37 +11,84 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError
+from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
 from bftrainer.files.documents import json_file
-from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.policies import kept_policy, restored_policy
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.zeus.master.server_decisions import ServerDecisions
+from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.thompson_sampling import (
+    NUM_EXPLORATION,
+    GTSBatchSizeOptimizer,
+    PruningGTSBatchSizeOptimizer,
+)
+from bftrainer.zeus.policies.ucb import UCB
 
 __all__ = [
     "JOURNAL",
+    "POLICIES",
     "Journal",
     "is_running",
     "journal_document",
     "locked",
+    "named_policy",
     "read_journal",
     "runs_booked",
     "write_journal",
 ]
 
+# Those that need no trace of measured runs, by the names that `bftrainer zeus` has for them.
+POLICIES: Mapping[str, Any] = {
+    "zeus": PruningGTSBatchSizeOptimizer,
+    "gts": GTSBatchSizeOptimizer,
+    "default": DefaultBatchSize,
+    "grid": GridSearch,
+    "ucb": UCB,
+}
+
+
+def named_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
+    """A new policy.
+
+    Parameters
+    ----------
+    name : str
+        One of `POLICIES`.
+    seed : int
+        For those that draw.
+    window_size : int
+        Latest runs of a batch size that count, 0 for all; `zeus` alone heeds it.
+
+    Raises
+    ------
+    TuningInputError
+        If there is none of that name, or a number is not usable.
+    """
+    if name not in POLICIES:
+        raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
+    if name == "zeus":
+        return PruningGTSBatchSizeOptimizer(window_size=window_size, seed=seed, verbose=False)
+    if name == "gts":
+        return GTSBatchSizeOptimizer(True, num_exploration=NUM_EXPLORATION, seed=seed, verbose=False)
+    policy: BatchSizeOptimizer = POLICIES[name]()
+    return policy
+
+
 JOURNAL = "master.json"
 LOCK = "lock"
+
 # In place of a policy's name.
 SERVER = "server"
+
 SCHEMA = 1
 POLL_S = 0.05
 
@@ -184,15 +231,25 @@ def is_running(logdir: Path) -> bool:
 
 
 def _kept(decisions: Decisions) -> dict[str, Any] | None:
+    """Who decides, in plain values; None for a policy that is not of ours, which only its maker could restore."""
     if isinstance(decisions, ServerDecisions):
         return {"name": SERVER, "state": decisions.to_dict()}
-    return kept_policy(decisions.policy) if isinstance(decisions, LocalDecisions) else None
+    policy: Any = decisions.policy if isinstance(decisions, LocalDecisions) else None
+    name = next((name for name, kind in POLICIES.items() if type(policy) is kind), None)
+    return None if name is None else {"name": name, "state": policy.to_dict()}
 
 
 def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
-    if kept.get("name") == SERVER:
+    name = kept.get("name")
+    if name == SERVER:
         return ServerDecisions.from_dict(kept.get("state", {}), token)
-    return LocalDecisions(restored_policy(kept), plan.job)
+    # These two say each choice on standard output unless told not to.
+    quiet = {"verbose": False} if name in ("zeus", "gts") else {}
+    try:
+        policy = POLICIES[kept["name"]].from_dict(kept["state"], **quiet)
+    except (LookupError, TypeError, ValueError, AttributeError) as fault:
+        raise JournalError(f"Expected the state of a policy, got something else ({fault!r}).") from None
+    return LocalDecisions(policy, plan.job)
 
 
 def _document(path: Path) -> Any:
@@ -202,17 +259,10 @@ def _document(path: Path) -> Any:
 
 
 def _validated(path: Path, document: Any) -> dict[str, Any]:
-    from pydantic import ValidationError
+    from bftrainer.zeus.master.journal_schema import JournalDocument
+    from bftrainer.zeus.simulation.result_schema import validated
 
-    from bftrainer.files.toml_tables import telling_fault
-    from bftrainer.zeus.master.schema import JournalDocument
-
-    try:
-        return JournalDocument.model_validate(document).model_dump(by_alias=True)
-    except ValidationError as fault:
-        error = telling_fault(fault)
-        place = ".".join(map(str, error["loc"])) or "the journal"
-        raise JournalError(f"{path}: {place}: {error['msg']}, got {one_line(error['input'])}.") from None
+    return validated(JournalDocument, document, path, JournalError, "the journal")
 
 
 def _plan(kept: dict[str, Any]) -> Plan:

@@ -1,4 +1,4 @@
-"""What the master is told: which job recurs how often, and how each run of it is made."""
+"""What the master is told: which job recurs how often, how each run of it is made, and the job files that say so."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.environment import RunEnvironment
-from bftrainer.zeus.policies.checks import check_seed, default_first
-from bftrainer.zeus.policies.cost import check_knobs
-from bftrainer.zeus.policies.job import Job
+from bftrainer.files.documents import toml_file
+from bftrainer.files.toml_tables import fault_text, telling_fault
+from bftrainer.zeus.master.script import RunEnvironment
+from bftrainer.zeus.policies.interfaces import check_seed, default_first
+from bftrainer.zeus.policies.job import Job, check_knobs
 
-__all__ = ["Plan", "RunSettings"]
+if TYPE_CHECKING:
+    from bftrainer.zeus.master.journal_schema import JobFile
+
+__all__ = ["Plan", "RunSettings", "read_job_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +148,41 @@ class RunSettings:
         """All environment variables of one run: those of `environ`, and what it is told."""
         # Python keeps what it prints to a pipe; a user who watches wants it now.
         return {"PYTHONUNBUFFERED": "1"} | dict(environ) | run.variables()
+
+
+def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, JobFile]:
+    """A job, and how it is tuned.
+
+    Parameters
+    ----------
+    path : Path
+        The file; `workdir`, `log_base` and `monitor_path` in it are relative to its directory.
+    changes : mapping, optional
+        Values by key that go before those of the file; its paths are relative to the current directory.
+
+    Raises
+    ------
+    TuningInputError
+        Naming file and key, if it cannot be read, is no TOML, or a key is unknown, missing or of the wrong type.
+    """
+    from pydantic import ValidationError
+
+    from bftrainer.zeus.master.journal_schema import JobFile, LaunchedJob
+
+    content, _ = toml_file(path, TuningInputError)
+    keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
+    known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
+    try:
+        file = JobFile.model_validate(content | dict(changes or {}))
+        here = path.parent.resolve()
+        launched = file.job.model_dump()
+        job = Job(**launched | {"workdir": str(here / launched["workdir"])})
+    except ValidationError as fault:
+        raise TuningInputError(f"{path}: {fault_text(telling_fault(fault), lambda at: known.get(at, []))}") from None
+    except TuningInputError as fault:
+        raise TuningInputError(f"{path}: {fault}") from None
+    given = changes or {}
+    for name in ("log_base", "monitor_path"):
+        base = Path.cwd() if name in given else here
+        setattr(file, name, str(base / getattr(file, name)))
+    return job, file

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.report import TrainingReport
-from bftrainer.zeus.policies.cost import zeus_cost
-from bftrainer.zeus.policies.history import HistoryEntry
+from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.simulation.tuning import MAX_TRIES
+from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
+from bftrainer.zeus.simulation.recurring import MAX_TRIES
 
-__all__ = ["Booked", "Decisions", "Launch", "LocalDecisions", "Recurrences"]
+__all__ = ["Booked", "Decisions", "Launch", "LocalDecisions", "MasterObserver", "Recurrences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Booked:
         return HistoryEntry(self.launch.batch_size, None, self.energy_j, self.reached, self.time_s)
 
 
-class Decisions(Protocol):
+class Decisions(ABC):
     """Where batch sizes come from, and what runs did goes to.
 
     Attributes
@@ -87,22 +87,27 @@ class Decisions(Protocol):
     alone: bool
 
     def begin(self) -> None:
-        """Get ready to choose."""
+        """Get ready to choose; by default nothing is to be done."""
+        return
 
+    @abstractmethod
     def choose(self) -> tuple[int, int | None]:
         """Batch size of the next run, and the number of its trial if there is one."""
 
     def close(self) -> None:
-        """Let go of what it takes to choose."""
+        """Let go of what it takes to choose; by default nothing."""
+        return
 
+    @abstractmethod
     def lowest_cost_j(self) -> float:
         """Cost of the cheapest run that others made; infinity if there is none."""
 
+    @abstractmethod
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:
         """Hear what a run did; whether it counts as having reached its target."""
 
 
-class LocalDecisions:
+class LocalDecisions(Decisions):
     """Decisions of a policy in this process.
 
     Parameters
@@ -117,22 +122,16 @@ class LocalDecisions:
     def __init__(self, policy: BatchSizeOptimizer, job: Job) -> None:
         self.policy, self.job = policy, job
 
-    def begin(self) -> None:
-        """As `Decisions` says: the job is the policy's already."""
-
-    def close(self) -> None:
-        """As `Decisions` says: nothing."""
-
     def choose(self) -> tuple[int, int | None]:
-        """As `Decisions` says."""
+        """See `Decisions`."""
         return int(self.policy.predict(self.job)), None
 
     def lowest_cost_j(self) -> float:
-        """As `Decisions` says: there are no others."""
+        """Infinity: nobody else makes runs."""
         return math.inf
 
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
-        """As `Decisions` says."""
+        """See `Decisions`."""
         self.policy.observe(self.job, launch.batch_size, cost_j, report.reached)
         return report.reached
 
@@ -253,3 +252,19 @@ class Recurrences:
             report = TrainingReport(made["energy_j"], made["time_s"], made["reached"])
             self.made = report, made["failure"]
         self.booked = [Booked(**each | {"launch": Launch(**each["launch"])}) for each in state["booked"]]
+
+
+class MasterObserver:
+    """Told what a master does; override what you need."""
+
+    def started(self, logdir: Path, progress: Recurrences) -> None:
+        """Recurrences begin, or go on, with their logs in `logdir`."""
+
+    def launching(self, launch: Launch, progress: Recurrences) -> None:
+        """A run is about to be launched."""
+
+    def printed(self, piece: bytes) -> None:
+        """The training script printed something, on standard output or error."""
+
+    def booked(self, booked: Booked, progress: Recurrences) -> None:
+        """A run has ended and is booked."""

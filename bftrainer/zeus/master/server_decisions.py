@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
 from bftrainer.zeus.master.hardware import Hardware
 from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import Launch
-from bftrainer.zeus.master.report import TrainingReport
+from bftrainer.zeus.master.recurrences import Decisions, Launch
+from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.policies import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.thompson_sampling import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient
-    from bftrainer.zeus.server.schemas import JobSpec
+    from bftrainer.zeus.server.messages import JobSpec
 
 __all__ = ["ServerDecisions", "job_spec"]
 
@@ -48,7 +48,7 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
     from pydantic import ValidationError
 
     from bftrainer.files.toml_tables import fault_text, telling_fault
-    from bftrainer.zeus.server.schemas import JobSpec
+    from bftrainer.zeus.server.messages import JobSpec
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):
         raise TuningInputError(f"Expected the policy zeus, which is the server's, got {policy.name}.")
@@ -79,7 +79,7 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
         raise TuningInputError(f"{job}: The server's jobs are narrower: {told}") from None
 
 
-class ServerDecisions:
+class ServerDecisions(Decisions):
     """Decisions of a batch-size server.
 
     The server hears of a run when it has ended: its cost, and whether it reached its target. A run that failed is ended
@@ -100,7 +100,7 @@ class ServerDecisions:
         self.client, self.spec, self._owned = client, spec, owned
 
     def begin(self) -> None:
-        """As `Decisions` says: register the job, if it is not yet.
+        """Register the job, if it is not yet.
 
         Raises
         ------
@@ -110,23 +110,23 @@ class ServerDecisions:
         self.client.register_job(self.spec)
 
     def close(self) -> None:
-        """As `Decisions` says: close connections, unless they are another's."""
+        """Close connections, unless they are another's."""
         if self._owned:
             self.client.close()
 
     def choose(self) -> tuple[int, int | None]:
-        """As `Decisions` says."""
+        """See `Decisions`."""
         trial = self.client.predict(self._job_id)
         return trial.batch_size, trial.trial_number
 
     def lowest_cost_j(self) -> float:
-        """As `Decisions` says."""
+        """See `Decisions`."""
         lowest = self.client.job(self._job_id).min_cost
         return math.inf if lowest is None else lowest
 
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
-        """As `Decisions` says: a run counts if the server finds that it reached its target within its bound."""
-        from bftrainer.zeus.server.schemas import TrainingResult, TrialId
+        """See `Decisions`: a run counts if the server finds that it reached its target within its bound."""
+        from bftrainer.zeus.server.messages import TrainingResult, TrialId
 
         assert launch.trial is not None  # the server numbers them
         trial = TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
@@ -166,7 +166,7 @@ class ServerDecisions:
         from pydantic import ValidationError
 
         from bftrainer.zeus.server.client import BatchSizeClient
-        from bftrainer.zeus.server.schemas import JobSpec
+        from bftrainer.zeus.server.messages import JobSpec
 
         try:
             spec = JobSpec.model_validate(state["spec"])

@@ -21,20 +21,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from bftrainer.errors import OutputError, TuningInputError
-from bftrainer.zeus.master.environment import RunEnvironment
-from bftrainer.zeus.master.hardware import Hardware, find_hardware
-from bftrainer.zeus.master.meters import Meter, open_meter
-from bftrainer.zeus.master.nvml import Gpus, found_gpus
-from bftrainer.zeus.master.power_profile import (
+from bftrainer.zeus.master.hardware import Gpus, Hardware, find_hardware, found_gpus
+from bftrainer.zeus.master.meters import (
+    Meter,
     PowerControl,
     PowerProfiler,
     ProfiledLimit,
     best_limit,
+    open_meter,
     read_profile,
     write_profile,
 )
-from bftrainer.zeus.master.report import TrainingReport, write_report
-from bftrainer.zeus.policies.cost import zeus_cost
+from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, write_report
+from bftrainer.zeus.policies.job import zeus_cost
 
 __all__ = ["TrainingRun", "training_run"]
 

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master.driver import Driver, make_run
-from bftrainer.zeus.master.hardware import find_hardware
+from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.journal import Journal, write_journal
 from bftrainer.zeus.master.launch import check_command
-from bftrainer.zeus.master.nvml import Gpus, found_gpus
-from bftrainer.zeus.master.observers import MasterObserver
 from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
 from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
-from bftrainer.zeus.policies.history import HistoryEntry
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import HistoryEntry, Job
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient

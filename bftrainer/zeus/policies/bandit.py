@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.checks import check_seed
+from bftrainer.zeus.policies.interfaces import check_seed, say
 from bftrainer.zeus.policies.rewards import Statistics, statistics
-from bftrainer.zeus.policies.verbosity import say
 
 __all__ = [
     "Belief",

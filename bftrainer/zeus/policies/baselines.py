@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError
-from bftrainer.zeus.policies.checks import (
+from bftrainer.zeus.policies.interfaces import (
+    BatchSizeOptimizer,
+    PowerLimitOptimizer,
     check_batch_sizes,
     check_cost,
     check_known,
@@ -18,9 +20,7 @@ from bftrainer.zeus.policies.checks import (
     default_first,
     registered,
 )
-from bftrainer.zeus.policies.cost import zeus_cost
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
 

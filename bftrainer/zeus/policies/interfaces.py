@@ -1,29 +1,73 @@
-"""What a policy must offer: implement one of these to have your own simulated, replayed or served."""
+"""What a policy must offer, to have your own simulated, replayed or served; and what all of ours check and print."""
 
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral
+from typing import TypeVar
 
+from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.verbosity import say
 
-__all__ = ["BatchSizeOptimizer", "PowerLimitOptimizer"]
+__all__ = [
+    "BatchSizeOptimizer",
+    "PowerLimitOptimizer",
+    "check_batch_sizes",
+    "check_cost",
+    "check_known",
+    "check_seed",
+    "check_told",
+    "default_first",
+    "registered",
+    "say",
+]
+
+
+def say(logger: logging.Logger, verbose: bool, name: str, message: str, *values: object) -> None:
+    """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`.
+
+    Parameters
+    ----------
+    logger : Logger
+        The module's.
+    verbose : bool
+        Whether it is printed too: whoever sets `verbose` wants to see it, also where no logging is set up.
+    name : str
+        Who says it.
+    message : str
+        What is said; `values` are put in as logging does it.
+    """
+    # Choices are many, and mostly nobody listens.
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(message, *values, stacklevel=2)
+    if verbose:
+        print(f"[{name}] {message % values}")
+
 
 logger = logging.getLogger(__name__)
 
 
-class BatchSizeOptimizer(ABC):
-    """Chooses the batch size of each run of a recurring job, and learns from what the run cost.
-
-    A simulation works on a deep copy, so the object passed in stays as it was.
-    """
+class _Policy(ABC):
+    """A policy of either kind."""
 
     @property
     @abstractmethod
     def name(self) -> str:
         """Name of the policy, for tables and figures."""
+
+    def _log(self, message: str) -> None:
+        """Print what an own policy has to say, after its name."""
+        say(logger, True, self.name, "%s", message)
+
+
+class BatchSizeOptimizer(_Policy):
+    """Chooses the batch size of each run of a recurring job, and learns from what the run cost.
+
+    A simulation works on a deep copy, so the object passed in stays as it was.
+    """
 
     @abstractmethod
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
@@ -37,18 +81,9 @@ class BatchSizeOptimizer(ABC):
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         """Learn what a run with `batch_size` cost, and whether it reached its target (None: unknown)."""
 
-    def _log(self, message: str) -> None:
-        """Print what an own policy has to say, after its name."""
-        say(logger, True, self.name, "%s", message)
 
-
-class PowerLimitOptimizer(ABC):
+class PowerLimitOptimizer(_Policy):
     """Chooses the GPU power limit for a job and batch size, once it was told what each limit costs."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the policy, for tables and figures."""
 
     @abstractmethod
     def predict(self, job: Job, batch_size: int) -> int | None:
@@ -58,6 +93,97 @@ class PowerLimitOptimizer(ABC):
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
         """Learn what an epoch at `power_limit` cost; called for each limit, from the highest down."""
 
-    def _log(self, message: str) -> None:
-        """Print what an own policy has to say, after its name."""
-        say(logger, True, self.name, "%s", message)
+
+T = TypeVar("T")
+
+
+def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
+    """Refuse a job without batch sizes.
+
+    Raises
+    ------
+    TuningInputError
+        If there are none.
+    """
+    if not len(batch_sizes):
+        raise TuningInputError(f"Batch size list for {job} is empty.")
+
+
+def check_cost(job: Job, batch_size: int, cost: float) -> None:
+    """Refuse costs that nothing can be learned from.
+
+    Raises
+    ------
+    TuningInputError
+        If the cost is not finite.
+    """
+    if not math.isfinite(cost):
+        raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
+
+
+def check_seed(seed: int) -> int:
+    """A seed as a plain number.
+
+    Raises
+    ------
+    TuningInputError
+        If it is not a whole number of 0 or more: without a seed nothing could be repeated.
+    """
+    if not isinstance(seed, Integral) or seed < 0:
+        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
+    return int(seed)
+
+
+def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
+    """Refuse a batch size that is not one of the job's.
+
+    Raises
+    ------
+    TuningInputError
+        If it is none of the `known` ones.
+    """
+    if batch_size not in known:
+        close = nearest(batch_size, known)
+        raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
+
+
+def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
+    """The job's default batch size, then the others in increasing order.
+
+    Raises
+    ------
+    TuningInputError
+        If there are no batch sizes, or the default is missing or not one of them.
+    """
+    check_batch_sizes(job, batch_sizes)
+    if job.default_bs is None:
+        raise TuningInputError(f"{job}: Expected a default batch size, got none.{nearest(0, batch_sizes)}")
+    check_known(job, job.default_bs, batch_sizes)
+    return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
+
+
+def check_told(job: object, batch_size: int, converged: bool | None) -> bool:
+    """Whether a run converged, for a policy that has to know.
+
+    Raises
+    ------
+    TuningInputError
+        If that is unknown.
+    """
+    if converged is None:
+        raise TuningInputError(f"{job}: Expected to hear whether batch size {batch_size} converged, got None.")
+    return converged
+
+
+def registered(jobs: Mapping[Job, T], job: Job) -> T:
+    """What a policy keeps of a job.
+
+    Raises
+    ------
+    TuningProtocolError
+        If the job was not registered.
+    """
+    found = jobs.get(job)
+    if found is None:
+        raise TuningProtocolError(f"Expected a registered job, got {job}; call register_job first.")
+    return found

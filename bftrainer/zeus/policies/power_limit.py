@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bftrainer.zeus.policies.interfaces import PowerLimitOptimizer
+from bftrainer.zeus.policies.interfaces import PowerLimitOptimizer, say
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.verbosity import say
 
 __all__ = ["JITPowerLimitOptimizer"]
 

@@ -12,17 +12,32 @@ from typing import Any, TypeVar
 
 from bftrainer.errors import BftrainerError, TuningInputError
 from bftrainer.plugins import Plugins
-from bftrainer.zeus.policies.cost import check_knobs
+from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import Job, check_knobs
+from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
+from bftrainer.zeus.policies.thompson_sampling import (
+    NUM_EXPLORATION,
+    GTSBatchSizeOptimizer,
+    PruningGTSBatchSizeOptimizer,
+)
 from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.ucb import UCB
 
 __all__ = [
     "PolicyContext",
     "batch_size_optimizer",
     "batch_size_optimizer_names",
+    "default",
+    "grid",
+    "gts",
+    "jit",
+    "max_power",
+    "oracle",
     "power_limit_optimizer",
     "power_limit_optimizer_names",
+    "ucb",
+    "zeus",
 ]
 
 _BATCH_SIZE = Plugins("bftrainer.batch_size_optimizers", "batch-size policy", TuningInputError)
@@ -112,3 +127,48 @@ def _made(name: str, noun: str, factory: Callable[..., Any], context: PolicyCont
     if not isinstance(policy, kind):
         raise TuningInputError(f"{noun} {name}: Expected a {kind.__name__}, got {type(policy).__name__}.")
     return policy
+
+
+def zeus(context: PolicyContext) -> PruningGTSBatchSizeOptimizer:
+    """Pruning and Thompson sampling, as published."""
+    return PruningGTSBatchSizeOptimizer(concurrency=context.concurrency, seed=context.seed, verbose=context.verbose)
+
+
+def gts(context: PolicyContext) -> GTSBatchSizeOptimizer:
+    """Thompson sampling alone, variances learned from two runs of each batch size on.
+
+    It knows no default: a job whose first draw does not reach the target ends there.
+    """
+    return GTSBatchSizeOptimizer(
+        learn_reward_precision=True, num_exploration=NUM_EXPLORATION, seed=context.seed, verbose=context.verbose
+    )
+
+
+def default(context: PolicyContext) -> DefaultBatchSize:  # noqa: ARG001
+    """The job's default batch size."""
+    return DefaultBatchSize()
+
+
+def grid(context: PolicyContext) -> GridSearch:  # noqa: ARG001
+    """Grid search."""
+    return GridSearch()
+
+
+def ucb(context: PolicyContext) -> UCB:  # noqa: ARG001
+    """UCB1."""
+    return UCB()
+
+
+def oracle(context: PolicyContext) -> Oracle:
+    """The trace's optimum, of batch sizes as of power limits."""
+    return Oracle.of(context.trace, [context.job], context.eta_knob)
+
+
+def jit(context: PolicyContext) -> JITPowerLimitOptimizer:
+    """The cheapest of the limits that a batch size's first run profiles, as published."""
+    return JITPowerLimitOptimizer(verbose=context.verbose)
+
+
+def max_power(context: PolicyContext) -> MaxPowerLimit:
+    """The highest limit of the trace."""
+    return MaxPowerLimit.of(context.trace, [context.job])

@@ -12,8 +12,7 @@ import numpy as np
 
 from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.simulation.frames import joined_frame
-from bftrainer.zeus.simulation.tables import Table, read_table
+from bftrainer.zeus.simulation.tables import Table, joined_frame, read_table
 
 __all__ = ["BatchSizeTrace", "JobTrace", "PowerPoint", "TrainingTrace"]
 

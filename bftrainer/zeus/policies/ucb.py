@@ -8,8 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bftrainer.errors import AllPrunedError
-from bftrainer.zeus.policies.checks import check_cost, check_known, check_told, default_first, registered
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.policies.interfaces import (
+    BatchSizeOptimizer,
+    check_cost,
+    check_known,
+    check_told,
+    default_first,
+    registered,
+)
 from bftrainer.zeus.policies.job import Job
 
 __all__ = ["UCB"]

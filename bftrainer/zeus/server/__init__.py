@@ -12,39 +12,9 @@ from bftrainer.errors import (
     TuningProtocolError,
     UnusableValueError,
 )
+from bftrainer.zeus.server import published_models
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
-from bftrainer.zeus.server.optimizer import Registration, ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.published_models import (
-    DELETE_JOB_URL,
-    GET_NEXT_BATCH_SIZE_URL,
-    REGISTER_JOB_URL,
-    REPORT_END_URL,
-    REPORT_RESULT_URL,
-    BatchSizeBase,
-    CreateArms,
-    CreateConcurrentTrial,
-    CreatedJob,
-    CreateExplorationTrial,
-    CreateJob,
-    CreateMabTrial,
-    CreateTrial,
-    CreateTrialBase,
-    ExplorationsPerJob,
-    GaussianTsArmState,
-    GetNormal,
-    GetRandomChoices,
-    JobParams,
-    JobSpecFromClient,
-    JobState,
-    ReadTrial,
-    TrialResultsPerBs,
-    UpdateExpDefaultBs,
-    UpdateGeneratorState,
-    UpdateJobMinCost,
-    UpdateJobStage,
-    UpdateTrial,
-)
-from bftrainer.zeus.server.schemas import (
+from bftrainer.zeus.server.messages import (
     GpuConfig,
     JobSpec,
     JobSummary,
@@ -54,7 +24,8 @@ from bftrainer.zeus.server.schemas import (
     TrialRow,
     TuningParams,
 )
-from bftrainer.zeus.server.stages import BanditStage, PruningStage
+from bftrainer.zeus.server.optimizer import Registration, ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.published_models import *  # noqa: F403
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
 # Errors under the names that they were published with: the client's, then the server's.
@@ -70,38 +41,15 @@ ZeusBSOServiceBadOperationError = BadOperationError
 ZeusBSOServerRuntimeError = StoreUnavailableError
 
 __all__ = [
-    "DELETE_JOB_URL",
-    "GET_NEXT_BATCH_SIZE_URL",
-    "REGISTER_JOB_URL",
-    "REPORT_END_URL",
-    "REPORT_RESULT_URL",
+    *published_models.__all__,
     "BadOperationError",
-    "BanditStage",
-    "BatchSizeBase",
     "BatchSizeClient",
     "BatchSizeServerError",
-    "CreateArms",
-    "CreateConcurrentTrial",
-    "CreateExplorationTrial",
-    "CreateJob",
-    "CreateMabTrial",
-    "CreateTrial",
-    "CreateTrialBase",
-    "CreatedJob",
-    "ExplorationsPerJob",
-    "GaussianTsArmState",
-    "GetNormal",
-    "GetRandomChoices",
     "GpuConfig",
     "JobMismatchError",
-    "JobParams",
     "JobSpec",
-    "JobSpecFromClient",
-    "JobState",
     "JobSummary",
     "NotFoundError",
-    "PruningStage",
-    "ReadTrial",
     "Registration",
     "ReportResponse",
     "ServerRequestError",
@@ -112,18 +60,12 @@ __all__ = [
     "TrainingStoppedError",
     "Trial",
     "TrialId",
-    "TrialResultsPerBs",
     "TrialRow",
     "TrialStatus",
     "TrialType",
     "TuningParams",
     "TuningProtocolError",
     "UnusableValueError",
-    "UpdateExpDefaultBs",
-    "UpdateGeneratorState",
-    "UpdateJobMinCost",
-    "UpdateJobStage",
-    "UpdateTrial",
     "ZeusBSOConfigError",
     "ZeusBSOJobConfigMismatchError",
     "ZeusBSOOperationOrderError",

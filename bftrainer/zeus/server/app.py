@@ -33,14 +33,12 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
-from bftrainer.zeus.server.guard import OPEN, Guard
-from bftrainer.zeus.server.metrics import Metrics
-from bftrainer.zeus.server.opening import open_store
+from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, operations
-from bftrainer.zeus.server.settings import ServerSettings
-from bftrainer.zeus.server.tokens import read_tokens
+from bftrainer.zeus.server.settings import ServerSettings, read_tokens
+from bftrainer.zeus.server.store import open_store
 
 __all__ = ["ENVIRONMENT", "create_app", "from_environment"]
 
@@ -123,7 +121,7 @@ def _document_tokens(app: FastAPI) -> None:
 
 def from_environment() -> FastAPI:
     """The application of a worker, whose settings are in the environment and whose database is ready."""
-    from bftrainer.zeus.server.logs import configure
+    from bftrainer.zeus.server.serve import configure
 
     configure()
     # As after a signal: while a worker is left, the port stays taken.

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.server.schemas import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
 
 if TYPE_CHECKING:
     import httpx

@@ -1,17 +1,29 @@
-"""A job with all its trials, written to a file."""
+"""A job as the commands and the status page show it, and with all its trials as a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bftrainer.errors import OutputError
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.server.schemas import JobSummary, TrialRow
+from bftrainer.zeus.server.messages import JobSummary, TrialRow
 
-__all__ = ["FORMS", "check_form", "write_job"]
+__all__ = ["FEW", "FORMS", "check_form", "few", "write_job"]
+
+# Numbers that are shown in a row.
+FEW = 16
+
+
+def few(numbers: Sequence[int], between: str = ", ") -> str:
+    """Numbers in a row; of many, the first and the last, and how many there are."""
+    if len(numbers) <= FEW:
+        return between.join(map(str, numbers))
+    first, last = numbers[: FEW - 2], numbers[-1]
+    return f"{between.join(map(str, first))}{between}...{between}{last} ({len(numbers):,} in all)"
+
 
 FORMS = (".json", ".csv", ".parquet")
 
@@ -59,13 +71,6 @@ def _schema() -> Any:
     """Types of the columns, also where all rows lack a value."""
     import pyarrow
 
-    kinds = {
-        "job_id": pyarrow.string(),
-        "batch_size": pyarrow.int64(),
-        "trial_number": pyarrow.int64(),
-        "type": pyarrow.string(),
-        "status": pyarrow.string(),
-        "converged": pyarrow.bool_(),
-        "observation": pyarrow.int64(),
-    }
-    return pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in TrialRow.model_fields])
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
+    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
+    return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

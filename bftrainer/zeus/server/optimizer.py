@@ -17,7 +17,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
-from bftrainer.zeus.server.schemas import (
+from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
     LenientJobSpec,
@@ -26,7 +26,7 @@ from bftrainer.zeus.server.schemas import (
     ReportResponse,
     TrialId,
 )
-from bftrainer.zeus.server.stages import BanditStage, PruningStage
+from bftrainer.zeus.server.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bftrainer.errors import UnknownJobError
-from bftrainer.zeus.server.schemas import LARGEST, NAME_LENGTH, TrialRow
+from bftrainer.zeus.server.export import few
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow
 from bftrainer.zeus.server.store import Transaction
-from bftrainer.zeus.server.wording import few
 
 __all__ = ["Chart", "chart", "pages"]
 

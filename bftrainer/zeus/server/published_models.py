@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from numpy.random import default_rng
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bftrainer.zeus.server.schemas import (
+from bftrainer.zeus.server.messages import (
     Counted,
     JobSpec,
     LenientJobSpec,
@@ -25,12 +25,18 @@ from bftrainer.zeus.server.schemas import (
 )
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
+if TYPE_CHECKING:
+    from bftrainer.zeus.policies.bandit import GaussianTS
+    from bftrainer.zeus.policies.pruning import PruningExploreManager
+    from bftrainer.zeus.server.store import JobStore
+
 __all__ = [
     "DELETE_JOB_URL",
     "GET_NEXT_BATCH_SIZE_URL",
     "REGISTER_JOB_URL",
     "REPORT_END_URL",
     "REPORT_RESULT_URL",
+    "BanditStage",
     "BatchSizeBase",
     "CreateArms",
     "CreateConcurrentTrial",
@@ -47,6 +53,7 @@ __all__ = [
     "JobParams",
     "JobSpecFromClient",
     "JobState",
+    "PruningStage",
     "ReadTrial",
     "TrialResultsPerBs",
     "UpdateExpDefaultBs",
@@ -301,3 +308,89 @@ def _check_results(job_id: str, size: int, results: list[TrialRow]) -> None:
             )
         if trial.status != TrialStatus.SUCCEEDED:
             raise ValueError(f"Expected trials that have succeeded, got {trial.trial_number}, {trial.status}.")
+
+
+class PruningStage:
+    """What the pruning of jobs has found out.
+
+    Parameters
+    ----------
+    service : JobStore
+        Keeps jobs and trials.
+    """
+
+    def __init__(self, service: JobStore) -> None:
+        self.service = service
+
+    async def of(self, job_id: str) -> PruningExploreManager:
+        """What explores a job's batch sizes, a copy of it: asking and telling it changes nothing on the server.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        tuned = await self.service.look(lambda transaction: transaction.tuned(job_id))
+        return tuned.pruned.manager
+
+    async def explorations(self, job_id: str) -> ExplorationsPerJob:
+        """Results of a job's explorations.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        by_size: dict[int, list[TrialRow]] = {}
+        for trial in await self.service.look(lambda transaction: transaction.explorations(job_id)):
+            by_size.setdefault(trial.batch_size, []).append(trial)
+        return ExplorationsPerJob(job_id=job_id, explorations_per_bs=by_size)
+
+
+class BanditStage:
+    """What the bandits of jobs believe.
+
+    Parameters
+    ----------
+    service : JobStore
+        Keeps jobs and trials.
+    """
+
+    name = "GaussianTS"
+
+    def __init__(self, service: JobStore) -> None:
+        self.service = service
+
+    async def of(self, job_id: str) -> GaussianTS | None:
+        """A job's bandit, a copy of it, or None while its batch sizes are pruned.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        tuned = await self.service.look(lambda transaction: transaction.tuned(job_id))
+        return tuned.pruned.bandit
+
+    async def arms(self, job_id: str) -> list[GaussianTsArmState]:
+        """What the bandit believes of each batch size; nothing while batch sizes are pruned.
+
+        Raises
+        ------
+        UnknownJobError
+            If there is no such job.
+        """
+        bandit = await self.of(job_id)
+        if bandit is None:
+            return []
+        return [
+            GaussianTsArmState(
+                job_id=job_id,
+                batch_size=arm,
+                param_mean=bandit.arm_param_mean[arm],
+                param_precision=bandit.arm_param_prec[arm],
+                reward_precision=bandit.arm_reward_prec[arm],
+                num_observations=bandit.arm_num_observations[arm],
+            )
+            for arm in bandit.arms
+        ]

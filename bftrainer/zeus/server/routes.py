@@ -12,9 +12,8 @@ with requiring("The server needs", "server", "fastapi"):
 from pydantic import BaseModel, TypeAdapter
 
 from bftrainer.errors import StoreUnavailableError
-from bftrainer.zeus.server.metrics import CONTENT_TYPE
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.schemas import (
+from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
     Invalid,
@@ -29,6 +28,7 @@ from bftrainer.zeus.server.schemas import (
     TrialId,
     TrialRow,
 )
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 
 __all__ = ["api", "operations"]
 

@@ -1,20 +1,60 @@
-"""Runs the server until it is told to stop."""
+"""Runs the server until it is told to stop; its logs are one JSON object a line, on standard error."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.server.settings import ServerSettings, is_loopback
-from bftrainer.zeus.server.tokens import read_tokens
+from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
 
-__all__ = ["SHUTDOWN_S", "check_exposure", "check_installed", "serve"]
+__all__ = ["LEVEL_VARIABLE", "SHUTDOWN_S", "JsonFormatter", "check_exposure", "check_installed", "configure", "serve"]
+
+# Where workers find the level.
+LEVEL_VARIABLE = "BFTRAINER_BSO_LOG_LEVEL"
+
+
+class JsonFormatter(logging.Formatter):
+    """Records as JSON objects; fields of their own go beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        entry |= getattr(record, "fields", {})
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def configure(level: str | None = None) -> None:
+    """Have this process's server log to standard error.
+
+    Parameters
+    ----------
+    level : str, optional
+        Least level that is logged; that in the environment by default.
+    """
+    import os
+
+    chosen = (level or os.environ.get(LEVEL_VARIABLE, "info")).upper()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("bftrainer", "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler] if name != "uvicorn.error" else []
+        logger.propagate = name == "uvicorn.error"
+        logger.setLevel(chosen)
+
 
 # Requests that are being answered have so long to end.
 SHUTDOWN_S = 10
@@ -76,7 +116,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     import uvicorn
 
     from bftrainer.zeus.server.app import ENVIRONMENT
-    from bftrainer.zeus.server.logs import LEVEL_VARIABLE, configure
+    from bftrainer.zeus.server.serve import LEVEL_VARIABLE, configure
 
     os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
     configure()
@@ -105,7 +145,7 @@ def _counting_together() -> Iterator[None]:
 
 async def _prepare(settings: ServerSettings, *, migrate: bool) -> None:
     """Make sure of the database before anybody is told to come."""
-    from bftrainer.zeus.server.opening import open_store
+    from bftrainer.zeus.server.store import open_store
 
     async with open_store(settings.database_url, migrate=migrate) as store:
         if store.database.in_memory:

@@ -1,4 +1,4 @@
-"""How a batch-size server runs: given once, handed on to its workers."""
+"""How a batch-size server runs: settings that are handed on to its workers, and files of bearer tokens."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
 
-__all__ = ["COMPATIBILITY", "DEFAULT_URL", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback"]
+__all__ = [
+    "COMPATIBILITY",
+    "DEFAULT_URL",
+    "LOOPBACK_NAMES",
+    "SHORTEST_TOKEN",
+    "TRIAL_TIMEOUT_S",
+    "ServerSettings",
+    "is_loopback",
+    "read_tokens",
+]
 
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
+
 # What a server that only this machine reaches is called.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 TRIAL_TIMEOUT_S = 86_400.0
@@ -83,3 +94,37 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+SHORTEST_TOKEN = 16
+
+
+def read_tokens(path: str | None) -> tuple[str, ...]:
+    """Bearer tokens: the lines of a file that are neither empty nor comments (#).
+
+    Raises
+    ------
+    SettingsError
+        If it cannot be read, or has no token, or one that is too short or cannot be sent.
+    """
+    if path is None:
+        return ()
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SettingsError(f"{path}: Expected a file of tokens, got: {reason}.") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        token = line.strip()
+        if not token or token.startswith("#"):
+            continue
+        # What it was stays unsaid: messages end up in logs.
+        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+            raise SettingsError(
+                f"{path}:{number}: Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces."
+            )
+        found.append(token)
+    if not found:
+        raise SettingsError(f"{path}: Expected at least one token, found none.")
+    return tuple(found)

@@ -6,84 +6,31 @@ import asyncio
 import contextlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from bftrainer.extras import requiring
-
-with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
-
 from bftrainer.errors import UnknownJobError
+from bftrainer.extras import requiring
 from bftrainer.zeus.policies.rewards import RewardLog
-from bftrainer.zeus.server.database import Database
-from bftrainer.zeus.server.schemas import JobSummary, LenientJobSpec, TrialRow
-from bftrainer.zeus.server.tables import JOB, TRIAL
+from bftrainer.zeus.server import tables
+from bftrainer.zeus.server.database import Database, open_database
+from bftrainer.zeus.server.messages import JobSummary, LenientJobSpec, TrialRow
+from bftrainer.zeus.server.tables import make_ready
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
-__all__ = ["JobStore", "StoredJob", "Transaction"]
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Row, Select
+
+__all__ = ["JobStore", "StoredJob", "Transaction", "open_store"]
 
 T = TypeVar("T")
 
 # Jobs whose rewards are kept in memory between their reports; those of others are read from their trials again.
 KEPT_JOBS = 1_000
-
-_FIND_JOB = select(JOB).where(JOB.c.job_id == bindparam("job"))
-_LOCK_JOB = _FIND_JOB.with_for_update()
-_ADD_JOB = insert(JOB)
-_SAVE_JOB = update(JOB).where(JOB.c.job_id == bindparam("job"))
-_DELETE_JOB = delete(JOB).where(JOB.c.job_id == bindparam("job"))
-_DELETE_TRIALS = delete(TRIAL).where(TRIAL.c.job_id == bindparam("job"))
-_FIND_TRIAL = select(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number == bindparam("number"))
-_FIND_REQUEST = select(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.request_id == bindparam("request"))
-_ADD_TRIAL = insert(TRIAL)
-_SAVE_TRIAL = update(TRIAL).where(
-    TRIAL.c.job_id == bindparam("job"),
-    TRIAL.c.trial_number == bindparam("number"),
-    TRIAL.c.status == TrialStatus.DISPATCHED.value,
-)
-_HEARD = update(TRIAL).where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number == bindparam("number"))
-_ABANDONED = update(TRIAL).where(
-    TRIAL.c.status == TrialStatus.DISPATCHED.value, TRIAL.c.heard < bindparam("silent_since")
-)
-_COSTS_SINCE = (
-    select(TRIAL.c.batch_size, TRIAL.c.cost)
-    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.observation > bindparam("known"))
-    .order_by(TRIAL.c.observation)
-)
-_JOBS_AFTER = select(JOB).where(JOB.c.job_id > bindparam("after")).order_by(JOB.c.job_id).limit(bindparam("limit"))
-_JOBS = select(JOB).order_by(JOB.c.job_id).limit(bindparam("limit"))
-_STAGES = select(JOB.c.stage, func.count()).group_by(JOB.c.stage)
-_LATEST_TRIALS = (
-    select(TRIAL)
-    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number < bindparam("before"))
-    .order_by(TRIAL.c.trial_number.desc())
-    .limit(bindparam("limit"))
-)
-_LATEST_RESULTS = (
-    select(TRIAL)
-    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.observation.is_not(None))
-    .order_by(TRIAL.c.observation.desc())
-    .limit(bindparam("limit"))
-)
-_EXPLORATIONS = (
-    select(TRIAL)
-    .where(
-        TRIAL.c.job_id == bindparam("job"),
-        TRIAL.c.type == TrialType.EXPLORATION.value,
-        TRIAL.c.status == TrialStatus.SUCCEEDED.value,
-    )
-    .order_by(TRIAL.c.trial_number)
-)
-_TRIALS_AFTER = (
-    select(TRIAL)
-    .where(TRIAL.c.job_id == bindparam("job"), TRIAL.c.trial_number > bindparam("after"))
-    .order_by(TRIAL.c.trial_number)
-    .limit(bindparam("limit"))
-)
 
 
 @dataclass(slots=True)
@@ -130,7 +77,7 @@ class Transaction:
 
     def find_spec(self, job_id: str) -> LenientJobSpec | None:
         """The job of that name, if there is one; it is not locked."""
-        row = self._connection.execute(_FIND_JOB, {"job": _name(job_id)}).first()
+        row = self._connection.execute(tables.FIND_JOB, {"job": _name(job_id)}).first()
         return None if row is None else _spec(row.spec)
 
     def add_job(
@@ -138,7 +85,7 @@ class Transaction:
     ) -> None:
         """Insert a job; another one of its name ends the transaction."""
         values = {"job_id": job_id, "incarnation": incarnation, "spec": tuned.spec.model_dump_json(), "registered": now}
-        self._connection.execute(_ADD_JOB, values | _values(tuned, trials, observations))
+        self._connection.execute(tables.ADD_JOB, values | _values(tuned, trials, observations))
 
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job, and have other transactions that want it wait.
@@ -155,7 +102,7 @@ class Transaction:
         UnknownJobError
             If there is none.
         """
-        row = self._connection.execute(_LOCK_JOB, {"job": _name(job_id)}).first()
+        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
         if row is None:
             raise UnknownJobError(f"Unknown job {job_id}")
         # While batch sizes are pruned, what the explorations cost is part of the state.
@@ -167,55 +114,57 @@ class Transaction:
 
     def save_job(self, job: StoredJob) -> None:
         """Write what has changed of a locked job."""
-        self._connection.execute(_SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations))
+        self._connection.execute(
+            tables.SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
+        )
 
     def delete_job(self, job_id: str) -> bool:
         """Delete a job with its trials; tells whether there was one."""
-        if self._connection.execute(_LOCK_JOB, {"job": _name(job_id)}).first() is None:
+        if self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first() is None:
             return False
-        self._connection.execute(_DELETE_TRIALS, {"job": job_id})
-        self._connection.execute(_DELETE_JOB, {"job": job_id})
+        self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
+        self._connection.execute(tables.DELETE_JOB, {"job": job_id})
         return True
 
     def find_trial(self, job_id: str, number: int) -> Row[Any] | None:
         """A trial by its number: a row of the table."""
-        return self._connection.execute(_FIND_TRIAL, {"job": _name(job_id), "number": number}).first()
+        return self._connection.execute(tables.FIND_TRIAL, {"job": _name(job_id), "number": number}).first()
 
     def find_request(self, job_id: str, request_id: str) -> Row[Any] | None:
         """The trial that was handed out on a request: a row of the table."""
-        return self._connection.execute(_FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
+        return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
     def add_trial(self, job_id: str, number: int, size: int, kind: TrialType, now: float, request: str | None) -> None:
         """Insert a trial that was handed out."""
         values = {"job_id": job_id, "trial_number": number, "batch_size": size, "type": kind.value}
         times = {"started": now, "heard": now, "request_id": request}
-        self._connection.execute(_ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
+        self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:
         """Insert a trial as it was kept elsewhere."""
-        self._connection.execute(_ADD_TRIAL, dict(row))
+        self._connection.execute(tables.ADD_TRIAL, dict(row))
 
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial that runs; tells whether it still did."""
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
-        return self._connection.execute(_SAVE_TRIAL, values).rowcount == 1
+        return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
 
     def hear(self, job_id: str, number: int, now: float) -> None:
         """Note that a trial still runs."""
-        self._connection.execute(_HEARD, {"job": job_id, "number": number, "heard": now})
+        self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that nothing was heard of since; tells how many."""
         values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since}
-        return self._connection.execute(_ABANDONED, values).rowcount
+        return self._connection.execute(tables.ABANDONED, values).rowcount
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
         """Jobs in the order of their names, those beyond `after`."""
         rows: Sequence[Row[Any]]
         if after is None:
-            rows = self._connection.execute(_JOBS, {"limit": limit}).all()
+            rows = self._connection.execute(tables.JOBS, {"limit": limit}).all()
         else:
-            rows = self._connection.execute(_JOBS_AFTER, {"after": _name(after), "limit": limit}).all()
+            rows = self._connection.execute(tables.JOBS_AFTER, {"after": _name(after), "limit": limit}).all()
         return [_summary(row) for row in rows]
 
     def job(self, job_id: str) -> JobSummary:
@@ -239,7 +188,7 @@ class Transaction:
         return _tuned(self._job(job_id))
 
     def _job(self, job_id: str) -> Row[Any]:
-        row = self._connection.execute(_FIND_JOB, {"job": _name(job_id)}).first()
+        row = self._connection.execute(tables.FIND_JOB, {"job": _name(job_id)}).first()
         if row is None:
             raise UnknownJobError(f"Unknown job {job_id}")
         return row
@@ -252,27 +201,26 @@ class Transaction:
         UnknownJobError
             If there is no such job.
         """
-        rows = self._connection.execute(_EXPLORATIONS, {"job": self._job(job_id).job_id})
-        return [TrialRow.model_validate(row._mapping) for row in rows]
+        return self._rows(tables.EXPLORATIONS, {"job": self._job(job_id).job_id})
 
     def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
         """Trials of a job in the order of their numbers, those beyond `after`."""
-        rows = self._connection.execute(_TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
-        return [TrialRow.model_validate(row._mapping) for row in rows]
+        return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
 
     def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
         """Trials of a job, the latest first, those up to `before`."""
-        rows = self._connection.execute(_LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
-        return [TrialRow.model_validate(row._mapping) for row in rows]
+        return self._rows(tables.LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
 
     def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
         """Trials of a job that have a result, the latest result first."""
-        rows = self._connection.execute(_LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
-        return [TrialRow.model_validate(row._mapping) for row in rows]
+        return self._rows(tables.LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
+
+    def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
+        return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
 
     def stages(self) -> dict[str, int]:
         """Number of jobs by stage."""
-        return {row[0]: row[1] for row in self._connection.execute(_STAGES)}
+        return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
 
     def learn(self, job: StoredJob) -> None:
         """Note that a locked job's rewards will have one more; to be called before they are added to."""
@@ -297,7 +245,9 @@ class Transaction:
             self._kept.popitem(last=False)
         if kept.observations < row.observations:
             kept.changing = True
-            missing = self._connection.execute(_COSTS_SINCE, {"job": row.job_id, "known": kept.observations}).all()
+            missing = self._connection.execute(
+                tables.COSTS_SINCE, {"job": row.job_id, "known": kept.observations}
+            ).all()
             for size, cost in missing:
                 kept.rewards.setdefault(size, RewardLog()).append(-cost)
             kept.observations, kept.changing = row.observations, False
@@ -384,3 +334,27 @@ def _summary(row: Row[Any]) -> JobSummary:
         remaining=manager.batch_sizes,
         arms=tuned.arms(),
     )
+
+
+@asynccontextmanager
+async def open_store(url: str, *, migrate: bool = True) -> AsyncIterator[JobStore]:
+    """The store at a database URL, closed with the block.
+
+    Parameters
+    ----------
+    url : str
+        Where jobs are kept.
+    migrate : bool
+        Whether tables may be created and brought up to date.
+
+    Raises
+    ------
+    SettingsError
+        If the database cannot be used, or its tables are not up to date.
+    """
+    database = open_database(url)
+    try:
+        await make_ready(database, migrate=migrate)
+        yield JobStore(database)
+    finally:
+        await database.close()

@@ -1,58 +1,206 @@
-"""Tables of the server's database, as the latest migration leaves them."""
+"""Tables of the server's database, as the latest migration leaves them; brought up to date, or refused."""
 
 from __future__ import annotations
 
-from bftrainer.extras import requiring
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from bftrainer.errors import SettingsError, StoreUnavailableError
+from bftrainer.extras import requiring
+from bftrainer.zeus.server.database import Database, shown
+from bftrainer.zeus.server.messages import NAME_LENGTH
+from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType
+
+with requiring("The server needs", "server", "alembic", "sqlalchemy"):
+    import sqlalchemy as sa
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
     from sqlalchemy.dialects import mysql
 
-from bftrainer.zeus.server.schemas import NAME_LENGTH
+__all__ = ["JOB", "METADATA", "NAME", "TEXT", "TRIAL", "latest_revision", "make_ready"]
 
-__all__ = ["JOB", "METADATA", "NAME", "TEXT", "TRIAL"]
+METADATA = sa.MetaData()
 
-METADATA = MetaData()
 # MySQL and MariaDB compare names without regard to case, unless told otherwise, and keep 64 KiB of a plain text.
 _BINARY = mysql.VARCHAR(NAME_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
-NAME = String(NAME_LENGTH).with_variant(_BINARY, "mysql", "mariadb")
-TEXT = Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
-
-JOB = Table(
+NAME = sa.String(NAME_LENGTH).with_variant(_BINARY, "mysql", "mariadb")
+TEXT = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+JOB = sa.Table(
     "bso_job",
     METADATA,
-    Column("job_id", NAME, primary_key=True),
+    sa.Column("job_id", NAME, primary_key=True),
     # Tells a job from a deleted one of the same name.
-    Column("incarnation", String(32), nullable=False),
-    Column("spec", TEXT, nullable=False),
-    Column("state", TEXT, nullable=False),
-    Column("stage", String(7), nullable=False),
-    Column("trials", Integer, nullable=False),
-    Column("observations", Integer, nullable=False),
-    Column("min_cost", Double),
-    Column("min_cost_batch_size", Integer, nullable=False),
-    Column("registered", Double, nullable=False),
+    sa.Column("incarnation", sa.String(32), nullable=False),
+    sa.Column("spec", TEXT, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("stage", sa.String(7), nullable=False),
+    sa.Column("trials", sa.Integer, nullable=False),
+    sa.Column("observations", sa.Integer, nullable=False),
+    sa.Column("min_cost", sa.Double),
+    sa.Column("min_cost_batch_size", sa.Integer, nullable=False),
+    sa.Column("registered", sa.Double, nullable=False),
 )
-
-TRIAL = Table(
+TRIAL = sa.Table(
     "bso_trial",
     METADATA,
-    Column("job_id", NAME, ForeignKey("bso_job.job_id", ondelete="CASCADE"), primary_key=True),
-    Column("trial_number", Integer, primary_key=True, autoincrement=False),
-    Column("batch_size", Integer, nullable=False),
-    Column("type", String(11), nullable=False),
-    Column("status", String(10), nullable=False),
-    Column("started", Double, nullable=False),
-    Column("heard", Double, nullable=False),
-    Column("ended", Double),
-    Column("time", Double),
-    Column("energy", Double),
-    Column("cost", Double),
-    Column("converged", Boolean),
-    Column("observation", Integer),
-    Column("request_id", String(64)),
-    Index("bso_trial_observation", "job_id", "observation", unique=True),
-    Index("bso_trial_request", "job_id", "request_id", unique=True),
+    sa.Column("job_id", NAME, sa.ForeignKey("bso_job.job_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("trial_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("batch_size", sa.Integer, nullable=False),
+    sa.Column("type", sa.String(11), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False),
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("heard", sa.Double, nullable=False),
+    sa.Column("ended", sa.Double),
+    sa.Column("time", sa.Double),
+    sa.Column("energy", sa.Double),
+    sa.Column("cost", sa.Double),
+    sa.Column("converged", sa.Boolean),
+    sa.Column("observation", sa.Integer),
+    sa.Column("request_id", sa.String(64)),
+    sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
+    sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
 )
 _RUNS = TRIAL.c.status == "Dispatched"
-Index("bso_trial_silent", TRIAL.c.heard, sqlite_where=_RUNS, postgresql_where=_RUNS)
+sa.Index("bso_trial_silent", TRIAL.c.heard, sqlite_where=_RUNS, postgresql_where=_RUNS)
+
+# What transactions ask.
+_THE_JOB, _OF_JOB = JOB.c.job_id == sa.bindparam("job"), TRIAL.c.job_id == sa.bindparam("job")
+_NUMBERED, _RUNNING = TRIAL.c.trial_number == sa.bindparam("number"), TRIAL.c.status == TrialStatus.DISPATCHED.value
+_LIMIT: sa.BindParameter[int] = sa.bindparam("limit")
+FIND_JOB = sa.select(JOB).where(_THE_JOB)
+LOCK_JOB = FIND_JOB.with_for_update()
+ADD_JOB = sa.insert(JOB)
+SAVE_JOB = sa.update(JOB).where(_THE_JOB)
+DELETE_JOB = sa.delete(JOB).where(_THE_JOB)
+JOBS = sa.select(JOB).order_by(JOB.c.job_id).limit(_LIMIT)
+JOBS_AFTER = JOBS.where(JOB.c.job_id > sa.bindparam("after"))
+STAGES = sa.select(JOB.c.stage, sa.func.count()).group_by(JOB.c.stage)
+
+_TRIALS = sa.select(TRIAL).where(_OF_JOB)
+ADD_TRIAL = sa.insert(TRIAL)
+FIND_TRIAL = _TRIALS.where(_NUMBERED)
+FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
+SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
+HEARD = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
+ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
+TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
+LATEST_TRIALS = (
+    _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
+)
+LATEST_RESULTS = _TRIALS.where(TRIAL.c.observation.is_not(None)).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
+EXPLORATIONS = _TRIALS.where(
+    TRIAL.c.type == TrialType.EXPLORATION.value, TRIAL.c.status == TrialStatus.SUCCEEDED.value
+).order_by(TRIAL.c.trial_number)
+COSTS_SINCE = (
+    sa.select(TRIAL.c.batch_size, TRIAL.c.cost)
+    .where(_OF_JOB, TRIAL.c.observation > sa.bindparam("known"))
+    .order_by(TRIAL.c.observation)
+)
+
+# Of the lock under which tables are changed; any number that no other application takes.
+LOCK_KEY = 7_305_148_021
+
+# Not Alembic's default, so that other applications may have their tables in the same database.
+VERSION_TABLE = "bso_schema_version"
+
+# A table that only a database of the published server has.
+PUBLISHED_TABLE = "GaussianTsArmState"
+
+
+def latest_revision() -> str:
+    """Revision that this version of the server works with."""
+    revision = _scripts()[1].get_current_head()
+    assert revision is not None
+    return revision
+
+
+async def make_ready(database: Database, *, migrate: bool) -> None:
+    """Bring the schema up to date, or refuse it.
+
+    Parameters
+    ----------
+    database : Database
+        Where the tables are, or will be.
+    migrate : bool
+        Whether tables may be created and changed.
+
+    Raises
+    ------
+    SettingsError
+        If the database cannot be used, its schema is of a later version, or one of an earlier version is not to be
+        changed.
+    """
+    name = shown(database.url)
+    try:
+        await database.write(lambda connection: _upgrade(connection, name, migrate=migrate))
+    except StoreUnavailableError as error:
+        raise SettingsError(f"{name}: {error}") from None
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _scripts() -> tuple[Config, ScriptDirectory]:
+    config = Config()
+    folder = str(Path(__file__).parent / "migrations")
+    config.set_main_option("script_location", folder.replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config, ScriptDirectory(folder, version_locations=[folder])
+
+
+@contextmanager
+def _alone(connection: sa.Connection) -> Iterator[None]:
+    """Keep other servers from changing the schema too; SQLite's transactions do so by themselves."""
+    name = connection.dialect.name
+    if name == "postgresql":
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+    if name not in ("mysql", "mariadb"):
+        yield
+        return
+    # There, each change of a table ends the transaction, and the lock is the connection's.
+    key = {"key": f"bftrainer-{LOCK_KEY}"}
+    connection.execute(sa.text("SELECT GET_LOCK(:key, 600)"), key)
+    try:
+        yield
+    finally:
+        connection.execute(sa.text("SELECT RELEASE_LOCK(:key)"), key)
+
+
+def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
+    if _revision(connection) == latest_revision():
+        return
+    with _alone(connection):
+        _upgrade_alone(connection, name, migrate=migrate)
+
+
+def _upgrade_alone(connection: sa.Connection, name: str, *, migrate: bool) -> None:
+    config, scripts = _scripts()
+    current, head = _revision(connection), scripts.get_current_head()
+    if current == head:
+        return
+    if current is None and sa.inspect(connection).has_table(PUBLISHED_TABLE):
+        raise SettingsError(
+            f"{name}: Expected a database of this server, found one of Zeus's; "
+            "`bftrainer bso import` moves its jobs to another one."
+        )
+    if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
+        raise SettingsError(
+            f"{name}: Expected schema {head} or an earlier one, found {current}; a later version of bftrainer made it."
+        )
+    if not migrate:
+        raise SettingsError(f"{name}: Expected schema {head}, found {current or 'none'}; run without --no-migrate.")
+
+    def steps(revision: Any, _: object) -> Any:
+        """The migrations from here on."""
+        return scripts._upgrade_revs("head", revision)
+
+    with EnvironmentContext(config, scripts, fn=steps, destination_rev="head") as environment:
+        environment.configure(connection=connection, version_table=VERSION_TABLE)
+        # Within the transaction of the caller.
+        environment.run_migrations()

@@ -12,11 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, LateTrialError, NothingConvergedError
-from bftrainer.zeus.policies.cost import zeus_cost
-from bftrainer.zeus.policies.pruned_bandit import BanditSettings, PrunedBandit
-from bftrainer.zeus.policies.pruning import PruningExploreManager
+from bftrainer.zeus.policies.job import zeus_cost
+from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.policies.rewards import RewardLog
-from bftrainer.zeus.server.schemas import Arm, LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult
 
 __all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob", "Verdict"]
 

@@ -13,15 +13,13 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, InputError, SettingsError
 from bftrainer.parallel import in_order, usable_processors
-from bftrainer.zeus.policies.cost import check_knobs
-from bftrainer.zeus.policies.history import HistoryEntry
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.groups import Group
+from bftrainer.zeus.simulation.recurring import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
 from bftrainer.zeus.simulation.simulator import Simulator
 from bftrainer.zeus.simulation.training import Outcome
-from bftrainer.zeus.simulation.tuning import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
 
 __all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
 
@@ -94,9 +92,14 @@ class Simulation:
         """Recurrences that are wanted."""
         return len(self.group.jobs) if self.group is not None else self.recurrences or 0
 
+    @property
+    def policies(self) -> str:
+        """Names of both policies, as ``--policy`` of a comparison takes them."""
+        return f"{self.policy}+{self.power_policy}"
+
     def __str__(self) -> str:
         group = f", group {self.group.name}" if self.group is not None else ""
-        return f"{self.job}{group}, {self.policy}+{self.power_policy}, seed {self.seed}"
+        return f"{self.job}{group}, {self.policies}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Policies compared: what each takes on average over seeds, and how that relates to not tuning at all."""
+"""Policies compared on jobs over seeds, and relative to not tuning at all; totals of groups of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, wit
 from bftrainer.zeus.simulation.optimum import configurations, regrets
 from bftrainer.zeus.simulation.summary import Usage, best_of, usage
 
-__all__ = ["BASELINE", "Comparison", "PolicyPair", "Relative", "compared", "comparison_of_all", "simulations_of"]
+__all__ = [
+    "BASELINE",
+    "Comparison",
+    "GroupTotals",
+    "PolicyPair",
+    "Relative",
+    "compared",
+    "comparison_of_all",
+    "group_totals",
+    "simulations_of",
+]
 
 MEASURES = ("cost_j", "energy_j", "time_s")
 
@@ -138,16 +148,22 @@ def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[
     Means are over seeds, intervals by Student's t at 95 %. Relative figures are means of the ratios to the baseline of
     the same seed.
     """
-    by_job: dict[Job, dict[PolicyPair, list[SimulationResult]]] = {}
-    for result in results:
-        simulation = result.simulation
-        pair = PolicyPair(simulation.policy, simulation.power_policy)
-        by_job.setdefault(simulation.job, {}).setdefault(pair, []).append(result)
+    by_pair = _by_pair_and_job(results)
+    plain = by_pair.get(BASELINE, {})
     return [
-        _comparison(trace, pair, job, of_pair, of_job.get(BASELINE, []))
-        for job, of_job in by_job.items()
-        for pair, of_pair in of_job.items()
+        _comparison(trace, pair, job, of_pair[job], plain.get(job, []))
+        for job in dict.fromkeys(result.simulation.job for result in results)
+        for pair, of_pair in by_pair.items()
+        if job in of_pair
     ]
+
+
+def _by_pair_and_job(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict[Job, list[SimulationResult]]]:
+    found: dict[PolicyPair, dict[Job, list[SimulationResult]]] = {}
+    for result in results:
+        pair = PolicyPair(result.simulation.policy, result.simulation.power_policy)
+        found.setdefault(pair, {}).setdefault(result.simulation.job, []).append(result)
+    return found
 
 
 def _comparison(
@@ -203,11 +219,7 @@ def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
     Of each seed, the geometric mean of the jobs' ratios; seeds that failed on some job are left out. A geometric mean
     weighs a job by how much it changed, not by how large it is.
     """
-    by_pair: dict[PolicyPair, dict[Job, list[SimulationResult]]] = {}
-    for result in results:
-        simulation = result.simulation
-        pair = PolicyPair(simulation.policy, simulation.power_policy)
-        by_pair.setdefault(pair, {}).setdefault(simulation.job, []).append(result)
+    by_pair = _by_pair_and_job(results)
     plain = by_pair.get(BASELINE, {})
     found = []
     for pair, of_pair in by_pair.items():
@@ -228,3 +240,72 @@ def _estimate(sample: Sequence[float]) -> Estimate | None:
 
 def _geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if all(ratios) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """What the groups of a dataset use.
+
+    Parameters
+    ----------
+    dataset : str or None
+        None for all groups.
+    groups, jobs : int
+        How many there are of them.
+    failed : int
+        Simulations that ended before their time; what they used until then counts.
+    retries, energy_j, time_s, cost_j : Estimate
+        Sums over the groups: means over the seeds. Retries are tries after the first.
+    """
+
+    dataset: str | None
+    groups: int
+    jobs: int
+    failed: int
+    retries: Estimate
+    energy_j: Estimate
+    time_s: Estimate
+    cost_j: Estimate
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain values."""
+        return asdict(self)
+
+
+def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
+    """What groups use, a row for each dataset and one for all.
+
+    Parameters
+    ----------
+    results : sequence of sequence of SimulationResult, shape (seeds, groups)
+        The same groups in the same order for each seed.
+
+    Returns
+    -------
+    list of GroupTotals
+        By dataset, in the order of the groups; the last one is for all.
+    """
+    datasets = dict.fromkeys(_dataset(result) for result in results[0])
+    rows = [_totals(name, [[one for one in seed if _dataset(one) == name] for seed in results]) for name in datasets]
+    return [*rows, _totals(None, results)]
+
+
+def _dataset(result: SimulationResult) -> str:
+    return result.simulation.job.dataset
+
+
+def _totals(dataset: str | None, results: Sequence[Sequence[SimulationResult]]) -> GroupTotals:
+    used = [[usage(result.runs) for result in seed] for seed in results]
+    sums = {
+        name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used])
+        for name in ("energy_j", "time_s", "cost_j")
+    }
+    retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in results]
+    return GroupTotals(
+        dataset,
+        groups=len(results[0]),
+        jobs=sum(result.simulation.length for result in results[0]),
+        failed=sum(result.is_partial for seed in results for result in seed),
+        retries=estimate(retries),
+        **sums,
+    )

@@ -1,4 +1,4 @@
-"""Figures of tuned recurring jobs: cumulative regret, and energy against time with the path that tuning took.
+"""Figures of tuned recurring jobs, and their files: cumulative regret, and energy against time with tuning's path.
 
 What is drawn is worked out apart from drawing.
 """
@@ -6,28 +6,36 @@ What is drawn is worked out apart from drawing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import axes_or_new
+from bftrainer.errors import OutputError, SettingsError
+from bftrainer.files.writing import replacing
+from bftrainer.report.drawing import axes_or_new, rendered, require_matplotlib
 from bftrainer.report.intervals import student_quantile
+from bftrainer.zeus.policies.job import HistoryEntry, Job
+from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
+from bftrainer.zeus.simulation.optimum import Configuration, configurations, pareto_front, regrets
+from bftrainer.zeus.simulation.summary import best_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
 __all__ = [
-    "Entry",
+    "FigurePlan",
     "PathStep",
     "RegretCurve",
-    "Setting",
     "TuningPath",
     "pareto_figure",
+    "plan_figures",
     "regret_curve",
     "regret_figure",
     "tuning_path",
@@ -35,43 +43,13 @@ __all__ = [
 
 CONFIDENCE = 0.95
 _SIZE_IN = (7.2, 4.4)
+
 # Axes whose values are further apart than this are logarithmic: settings that hardly reach the target may take a
 # hundred times what good ones take, which differ by percents.
 _WIDE = 5.0
+
 # Longest times that are shown in seconds and in minutes.
 _SECONDS_S, _MINUTES_S = 300.0, 4 * 3600.0
-
-
-class Setting(Protocol):
-    """A batch size and power limit, and what a recurrence takes with them."""
-
-    @property
-    def batch_size(self) -> int:
-        """Batch size."""
-
-    @property
-    def power_limit_w(self) -> float:
-        """GPU power limit in watts."""
-
-    @property
-    def energy_j(self) -> float:
-        """Energy of a recurrence."""
-
-    @property
-    def time_s(self) -> float:
-        """Time of a recurrence."""
-
-
-class Entry(Protocol):
-    """A run, as histories hold it."""
-
-    @property
-    def bs(self) -> int:
-        """Batch size."""
-
-    @property
-    def pl(self) -> int | None:
-        """GPU power limit in watts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,13 +114,13 @@ class PathStep:
     ----------
     first_run, runs : int
         Number of the first one in its history, from 1, and how many there are.
-    setting : Setting
+    setting : Configuration
         The setting, and what a recurrence takes with it.
     """
 
     first_run: int
     runs: int
-    setting: Setting
+    setting: Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +139,14 @@ class TuningPath:
     unplaced_runs: int
 
 
-def tuning_path(settings: Iterable[Setting], history: Iterable[Entry]) -> TuningPath:
+def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntry]) -> TuningPath:
     """Follow a history through the settings.
 
     Parameters
     ----------
-    settings : iterable of Setting
+    settings : iterable of Configuration
         Those that reach the target, each once.
-    history : iterable of Entry
+    history : iterable of HistoryEntry
         Runs in their order. Consecutive ones with one setting are one step, also across runs that have no place.
     """
     places = {(setting.batch_size, setting.power_limit_w): setting for setting in settings}
@@ -220,10 +198,10 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
 
 
 def pareto_figure(
-    settings: Sequence[Setting],
-    front: Sequence[Setting],
+    settings: Sequence[Configuration],
+    front: Sequence[Configuration],
     *,
-    best: Setting | None = None,
+    best: Configuration | None = None,
     path: TuningPath | None = None,
     title: str = "",
     ax: Axes | None = None,
@@ -232,9 +210,9 @@ def pareto_figure(
 
     Parameters
     ----------
-    settings, front : sequence of Setting
+    settings, front : sequence of Configuration
         All that reach the target, at least one, and those of them that no other one beats in both; by time.
-    best : Setting, optional
+    best : Configuration, optional
         The cheapest one, marked.
     path : TuningPath, optional
         Drawn from setting to setting; the number beside a place is that of the first run there.
@@ -287,18 +265,13 @@ def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
     if path.unplaced_runs:
         label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
     ax.plot(*_places([step.setting for step in path.steps], unit_s), "-", color="tab:orange", alpha=0.7, label=label)
-    named: set[tuple[int, float]] = set()
+    firsts: dict[tuple[int, float], PathStep] = {}
     for step in path.steps:
-        setting = step.setting
-        if (setting.batch_size, setting.power_limit_w) not in named:
-            named.add((setting.batch_size, setting.power_limit_w))
-            ax.annotate(
-                f"{step.first_run}: {setting.batch_size}, {setting.power_limit_w:g} W",
-                (setting.time_s / unit_s, setting.energy_j),
-                xytext=(5, 5),
-                textcoords="offset points",
-                fontsize="small",
-            )
+        firsts.setdefault((step.setting.batch_size, step.setting.power_limit_w), step)
+    for (size, limit_w), step in firsts.items():
+        place = (step.setting.time_s / unit_s, step.setting.energy_j)
+        label = f"{step.first_run}: {size}, {limit_w:g} W"
+        ax.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
 
 
 def _axes(ax: Axes | None, title: str) -> Axes:
@@ -315,7 +288,7 @@ def _in_joules(ax: Axes) -> None:
     ax.yaxis.set_major_formatter(EngFormatter(unit="J"))
 
 
-def _places(settings: Sequence[Setting], unit_s: float) -> tuple[list[float], list[float]]:
+def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[float], list[float]]:
     return [each.time_s / unit_s for each in settings], [each.energy_j for each in settings]
 
 
@@ -324,3 +297,103 @@ def _time_unit(longest_s: float) -> tuple[float, str]:
     if longest_s <= _SECONDS_S:
         return 1.0, "s"
     return (60.0, "min") if longest_s <= _MINUTES_S else (3600.0, "h")
+
+
+class FigurePlan:
+    """Which figures go to which files: regret of each job, and its Pareto front with the path of one history.
+
+    Parameters
+    ----------
+    directory : Path
+        Made if it is not there.
+    form : str
+        One of `bftrainer.report.drawing.FORMS`.
+    jobs : iterable of Job
+    fronts : bool
+        Whether Pareto fronts are drawn too; the path is that of each job's first simulation.
+    """
+
+    def __init__(self, directory: Path, form: str, jobs: Iterable[Job], fronts: bool) -> None:
+        self.directory, self.form = directory, form
+        self.kinds = ("regret", "pareto") if fronts else ("regret",)
+        self.paths: dict[Job, dict[str, Path]] = {}
+        stems: list[str] = []
+        for job in jobs:
+            stem = re.sub(r"[^\w.]+", "-", f"{job.dataset}-{job.network}-{job.optimizer}-{job.target_metric}")
+            taken = sum(other.startswith(stem) for other in stems)
+            stems.append(f"{stem}-{taken + 1}" if taken else stem)
+            self.paths[job] = {kind: directory / f"{kind}-{stems[-1]}.{form}" for kind in self.kinds}
+
+    def draw(self, trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Path]:
+        """Draw and write the figures.
+
+        Jobs that never reach their target have none.
+
+        Returns
+        -------
+        list of Path
+            What was written.
+
+        Raises
+        ------
+        OutputError
+            If a file cannot be written.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.directory}: Expected a place for figures, got: {error.strerror}.") from None
+        written = []
+        for job, paths in self.paths.items():
+            of_job = [result for result in results if result.simulation.job == job]
+            for kind, content in self._drawn(trace, job, of_job).items():
+                with replacing(paths[kind]) as stream:
+                    stream.write(content)
+                written.append(paths[kind])
+        return written
+
+    def _drawn(self, trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> dict[str, bytes]:
+        """A job's figures by kind."""
+        first = results[0].simulation
+        settings = configurations(trace.of(job), job, first.eta_knob)
+        best = best_of(settings)
+        if best is None:
+            return {}
+        by_policy: dict[str, list[list[float]]] = {}
+        for result in results:
+            if result.runs and not result.is_partial:
+                by_policy.setdefault(result.simulation.policies, []).append(regrets(result.runs, best))
+        curves = [regret_curve(label, each) for label, each in by_policy.items()]
+        found = {}
+        if curves:
+            found["regret"] = rendered(regret_figure(curves, title=str(job)), self.form)
+        if "pareto" in self.kinds:
+            title = f"{job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
+            path = tuning_path(settings, results[0].history)
+            axes = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
+            found["pareto"] = rendered(axes, self.form)
+        return found
+
+
+def plan_figures(
+    directory: Path | None, form: str, simulations: Sequence[Simulation], *, fronts: bool, force: bool
+) -> FigurePlan | None:
+    """A plan that can be carried out; None if no figures are wanted.
+
+    Raises
+    ------
+    SettingsError
+        If matplotlib is not installed.
+    OutputError
+        If a file is in the way, unless `force`.
+    """
+    if directory is None:
+        return None
+    plan = FigurePlan(directory, form, dict.fromkeys(each.job for each in simulations), fronts)
+    require_matplotlib()
+    if directory.exists() and not directory.is_dir():
+        raise OutputError(f"{directory}: Expected a directory or nothing, found a file.")
+    for path in (path for paths in plan.paths.values() for path in paths.values()):
+        if path.exists() and not force:
+            raise OutputError(f"{path}: Expected no such file yet; choose another directory or give --force.")
+    return plan

@@ -9,21 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bftrainer.errors import InputError, OutputError, SettingsError, TuningInputError
-from bftrainer.files.arrow import booleans, integers, reals
+from bftrainer.files.arrow import booleans, integers, known_integers, reals
 from bftrainer.files.documents import json_file, parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.parquet_file import parquet_file
-from bftrainer.files.toml_tables import telling_fault
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.policies.history import HistoryEntry
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.groups import Group, GroupJob
+from bftrainer.zeus.simulation.recurring import Corrections, Run
 from bftrainer.zeus.simulation.training import Outcome
-from bftrainer.zeus.simulation.tuning import Corrections, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,10 +258,7 @@ def _column(name: str, kind: type, rows: Sequence[Mapping[str, Any]]) -> pa.Arra
     values = [row[name] for row in rows]
     if kind is float:
         return reals(values)
-    if kind is bool:
-        return booleans(values)
-    missing = np.array([value is None for value in values], dtype=np.bool_)
-    return integers([0 if value is None else value for value in values], missing)
+    return booleans(values) if kind is bool else known_integers(values)
 
 
 def _write_parquet(path: Path, table: pa.Table, document: Mapping[str, Any]) -> None:
@@ -292,15 +285,6 @@ def _read_parquet(path: Path, columns: Mapping[str, type]) -> tuple[pa.Table, An
 
 def _validated(path: Path, document: Any, model: str) -> Any:
     """The document's values once it has the form of `model`."""
-    from pydantic import ValidationError
+    from bftrainer.zeus.simulation import result_schema
 
-    from bftrainer.zeus.simulation import schema as zeus_schema
-
-    try:
-        return getattr(zeus_schema, model).model_validate(document).model_dump()
-    except ValidationError as fault:
-        error = telling_fault(fault)
-        place = ".".join(map(str, error["loc"]))
-        raise InputError(
-            f"{path}: {place or 'the document'}: {error['msg']}, got {one_line(error['input'])}."
-        ) from None
+    return result_schema.validated(getattr(result_schema, model), document, path, InputError, "the document")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bftrainer.errors import TrainingTraceError, suggestion
+from bftrainer.errors import TrainingTraceError
 from bftrainer.zeus.simulation.tables import Table, read_table
 
 __all__ = ["Group", "GroupJob", "group_jobs", "read_groups"]
@@ -104,19 +104,6 @@ def _group_job(row: int, values: Any) -> GroupJob:
         return GroupJob(*values)
     except TypeError:
         raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {values!r}.") from None
-
-
-def select(groups: dict[str, Group], name: str) -> Group:
-    """The group of that name.
-
-    Raises
-    ------
-    TrainingTraceError
-        If there is none.
-    """
-    if name not in groups:
-        raise TrainingTraceError(f"Expected a group of the trace, got {name!r}.{suggestion(name, groups)}")
-    return groups[name]
 
 
 def _jobs(table: Table) -> list[GroupJob]:

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
+from bftrainer.files.opening import one_line
 from bftrainer.files.provenance import file_source, versions
+from bftrainer.files.toml_tables import fault_text, telling_fault, toml_tables
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.groups import Group, read_groups
-from bftrainer.zeus.simulation.jobs import read_jobs
 from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
 
-__all__ = ["JobChoice", "ZeusInputs", "choose_groups", "choose_jobs", "job_key", "load_groups", "load_traces"]
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = [
+    "JobChoice",
+    "ZeusInputs",
+    "choose_groups",
+    "choose_jobs",
+    "described_jobs",
+    "job_key",
+    "load_groups",
+    "load_traces",
+    "read_jobs",
+]
 
 MAX_EPOCHS = 100
 
@@ -126,6 +141,27 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     return jobs
 
 
+def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
+    """Jobs to describe, and whether they were chosen with their targets.
+
+    Without a target, jobs are described for each target that their runs aim at.
+
+    Raises
+    ------
+    TuningInputError
+        As `choose_jobs`, but that jobs need not be named, nor targets.
+    """
+    trace = inputs.trace
+    open_ended = choice.file is None and not inputs.is_sample and not choice.targets
+    if not open_ended:
+        return choose_jobs(inputs, choice), True
+    if len(choice.max_epochs) > 1 or choice.default_batch_sizes:
+        raise TuningInputError("Expected --max-epochs once and no --default-bs where no --target is given.")
+    keys: Sequence[tuple[str, str, str]] = [job_key(trace, name) for name in choice.names] or trace.jobs
+    max_epochs = choice.max_epochs[0] if choice.max_epochs else MAX_EPOCHS
+    return [Job(*key, target, max_epochs) for key in keys for target in trace.targets(*key)], False
+
+
 def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
     """Dataset, network and optimizer of a job of the traces, named ``dataset,network,optimizer``.
 
@@ -160,14 +196,11 @@ def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: in
 
 def _changed(job: Job, choice: JobChoice, number: int, count: int) -> Job:
     """A job with what the options say of it."""
-    return Job(
-        job.dataset,
-        job.network,
-        job.optimizer,
-        _pick(choice.targets, "target", number, count, job.target_metric),
-        _pick(choice.max_epochs, "max-epochs", number, count, job.max_epochs),
-        _pick(choice.default_batch_sizes, "default-bs", number, count, job.default_bs),
-        job.default_lr,
+    return replace(
+        job,
+        target_metric=_pick(choice.targets, "target", number, count, job.target_metric),
+        max_epochs=_pick(choice.max_epochs, "max-epochs", number, count, job.max_epochs),
+        default_bs=_pick(choice.default_batch_sizes, "default-bs", number, count, job.default_bs),
     )
 
 
@@ -235,3 +268,45 @@ def choose_groups(
     if not chosen:
         raise TuningInputError("Expected a group that is wanted both by name and by dataset, got none.")
     return [(group, by_dataset[group.dataset]) for group in chosen]
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """Jobs of a TOML file, in its order.
+
+    Raises
+    ------
+    TuningInputError
+        Naming file and job, if the file is no TOML, has no job, the same one twice, or a key is unknown, missing or of
+        the wrong type.
+    """
+    jobs: list[Job] = []
+    for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):
+        job = _job(path, number, table)
+        if job in jobs:
+            raise TuningInputError(f"{path}, job {number}: Expected each job once, found {job} again.")
+        jobs.append(job)
+    if not jobs:
+        raise TuningInputError(f"{path}: Expected at least one [[job]], found none.")
+    return jobs
+
+
+def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
+    from pydantic import ValidationError
+
+    from bftrainer.zeus.simulation.result_schema import JobTable
+
+    names = [table.get(key) for key in ("dataset", "network", "optimizer")]
+    known = all(isinstance(name, str) and name for name in names)
+    where = f"{path}, job {one_line(','.join(map(str, names))) if known else number}"
+    try:
+        return Job(**JobTable.model_validate(table).model_dump())
+    except ValidationError as fault:
+        raise TuningInputError(f"{where}: {_message(fault)}") from None
+    except TuningInputError as error:
+        raise TuningInputError(f"{path}: {error}") from None
+
+
+def _message(fault: ValidationError) -> str:
+    from bftrainer.zeus.simulation.result_schema import JobTable
+
+    return fault_text(telling_fault(fault), lambda path: [] if path else list(JobTable.model_fields))

@@ -1,19 +1,29 @@
-"""What a traced job could cost at best: every batch size and power limit, the cheapest, the Pareto front, regrets."""
+"""What traces hold, and what a traced job could cost at best: the cheapest setting, the Pareto front, regrets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Any
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.policies.cost import check_knobs, zeus_cost
-from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
-from bftrainer.zeus.simulation.tuning import Run
+from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
+from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace, TrainingTrace
+from bftrainer.zeus.simulation.recurring import Run
 
-__all__ = ["Configuration", "configurations", "optimum", "pareto_front", "regrets"]
+__all__ = [
+    "Configuration",
+    "TargetFacts",
+    "TracedJob",
+    "configurations",
+    "optimum",
+    "pareto_front",
+    "regrets",
+    "target_facts",
+    "traced_jobs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +189,84 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     for run in runs:
         spent[run.recurrence] = spent.get(run.recurrence, 0.0) + (run.cost_j if run.outcome.started else 0.0)
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedJob:
+    """A job of the traces.
+
+    Parameters
+    ----------
+    dataset, network, optimizer : str
+        What is trained.
+    batch_sizes, power_limits_w : tuple of numbers
+        What was measured, increasing; a batch size need not have every limit.
+    target_metrics : tuple of float
+        What runs aim at, increasing.
+    """
+
+    dataset: str
+    network: str
+    optimizer: str
+    batch_sizes: tuple[int, ...]
+    power_limits_w: tuple[float, ...]
+    target_metrics: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """The job as ``--job`` takes it."""
+        return f"{self.dataset},{self.network},{self.optimizer}"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What a job with a target can be had for.
+
+    Parameters
+    ----------
+    job : Job
+        The job; target and epochs count.
+    eta_knob : float
+        Weight of energy in costs.
+    reaching : tuple of int
+        Batch sizes at which some run reaches the target.
+    optimum : Configuration or None
+        The cheapest setting; None if none reaches the target.
+    front : tuple of Configuration
+        Settings that no other one beats in both energy and time, by time.
+    """
+
+    job: Job
+    eta_knob: float
+    reaching: tuple[int, ...]
+    optimum: Configuration | None
+    front: tuple[Configuration, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain values."""
+        return asdict(self) | {"job": self.job.to_dict()}
+
+
+def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
+    """Jobs of the traces, all of them or those of these datasets, networks and optimizers."""
+    found = []
+    for key in trace.jobs if keys is None else keys:
+        targets = tuple(trace.targets(*key))
+        sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
+        limits = {point.limit_w for sized in sizes.values() for point in sized.points}
+        found.append(TracedJob(*key, tuple(sizes), tuple(sorted(limits)), targets))
+    return found
+
+
+def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts:
+    """Optimum and Pareto front of a job.
+
+    Raises
+    ------
+    TuningInputError
+        If the job or its target is not in the traces, or `eta_knob` is out of range.
+    """
+    settings = configurations(trace.of(job), job, eta_knob)
+    reaching = tuple(dict.fromkeys(each.batch_size for each in settings))
+    best = optimum(settings) if settings else None
+    return TargetFacts(job, eta_knob, reaching, best, tuple(pareto_front(settings)))

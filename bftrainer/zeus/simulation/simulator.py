@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import TuningError, TuningInputError, nearest
-from bftrainer.zeus.policies.checks import check_seed
-from bftrainer.zeus.policies.cost import check_knobs
-from bftrainer.zeus.policies.history import HistoryEntry
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
-from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.policies import PruningGTSBatchSizeOptimizer
+from bftrainer.errors import TuningInputError, nearest
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
+from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
+from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
-from bftrainer.zeus.simulation.group_tuning import GroupTuning
 from bftrainer.zeus.simulation.groups import group_jobs
+from bftrainer.zeus.simulation.recurring import (
+    MAX_GROUP_RETRIES,
+    Corrections,
+    GroupTuning,
+    Run,
+    SimulationObserver,
+    Tuning,
+    keeping_history,
+)
 from bftrainer.zeus.simulation.training import Training
-from bftrainer.zeus.simulation.tuning import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver, Tuning
 
 __all__ = ["Simulator"]
 
@@ -131,7 +134,7 @@ class Simulator:
         if num_recurrence < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
         tuning = self._start(job, beta_knob, eta_knob)
-        with _keeping_history(tuning):
+        with keeping_history(lambda: _history(tuning.runs)):
             for recurrence in range(num_recurrence):
                 tuning.recur(recurrence)
         return tuning.runs
@@ -174,7 +177,7 @@ class Simulator:
         jobs = group_jobs(group_df)
         tuning = self._start(job, beta_knob, eta_knob)
         group = GroupTuning(tuning, self.corrections, self.max_group_retries)
-        with _keeping_history(tuning):
+        with keeping_history(lambda: _history(tuning.runs)):
             group.simulate(jobs)
         return tuning.runs
 
@@ -194,16 +197,6 @@ class Simulator:
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
     return [run.entry() for run in runs if run.outcome.started]
-
-
-@contextmanager
-def _keeping_history(tuning: Tuning) -> Iterator[None]:
-    """Leave the runs so far with an error that ends a simulation."""
-    try:
-        yield
-    except (TuningError, TuningInputError) as error:
-        error.history = [*_history(tuning.runs)]
-        raise
 
 
 def _check_default(job: Job, trace: JobTrace) -> None:

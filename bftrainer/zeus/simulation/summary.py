@@ -11,7 +11,7 @@ from typing import Any
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, regrets
-from bftrainer.zeus.simulation.tuning import Run
+from bftrainer.zeus.simulation.recurring import Run
 
 __all__ = ["Converged", "Usage", "ZeusSummary", "best_of", "converged", "latest_recurrences", "summarise", "usage"]
 

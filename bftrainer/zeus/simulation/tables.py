@@ -1,4 +1,7 @@
-"""Small tables from CSV files or data frames, cell by cell: what is wrong is named by row and column."""
+"""Small tables from CSV files or data frames, cell by cell: what is wrong is named by row and column.
+
+pandas is imported only where a data frame is asked for.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from bftrainer.errors import TrainingTraceError, suggestion
 
-__all__ = ["Table", "cell_number", "read_table"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Table", "cell_number", "joined_frame", "read_table"]
 
 _OPENERS: dict[bytes, Callable[..., IO[str]]] = {
     b"\x1f\x8b": cast(Callable[..., IO[str]], gzip.open),
@@ -189,3 +195,40 @@ def _parse_csv(name: str, lines: Iterable[str]) -> Table:
             places.append(rows.line_num)
     columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
     return Table(name, dict(zip(header, columns, strict=True)), places)
+
+
+def joined_frame(train: Table, power: Table) -> pd.DataFrame:
+    """Each training run with each power limit that was measured at its batch size.
+
+    Parameters
+    ----------
+    train, power : Table
+        Training runs, and measurements of power.
+
+    Returns
+    -------
+    DataFrame
+        One row a run and power limit, in the order of the training runs: all columns of both tables, and
+        energy_per_epoch (J).
+    """
+    import pandas as pd
+
+    frames = [pd.DataFrame({name: _typed(cells) for name, cells in each.columns.items()}) for each in (train, power)]
+    joined = frames[0].merge(frames[1], how="inner")
+    joined["energy_per_epoch"] = joined["time_per_epoch"] * joined["average_power"]
+    return joined
+
+
+def _typed(cells: list[Any]) -> list[Any]:
+    """A column's values: cells of a file are text, and numbers only where all of them are."""
+    if not all(isinstance(cell, str) for cell in cells):
+        return cells
+    numbers = [cell_number(cell) for cell in cells]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(cells) or all(map(math.isnan, known)):
+        return [cell.strip() for cell in cells]
+    return [int(number) for number in known] if all(_is_whole(cell) for cell in cells) else known
+
+
+def _is_whole(cell: str) -> bool:
+    return cell.strip().lstrip("+-").isdecimal()

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bftrainer.errors import TuningProtocolError
-from bftrainer.zeus.policies.cost import zeus_cost
 from bftrainer.zeus.policies.interfaces import PowerLimitOptimizer
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
 
 __all__ = ["Outcome", "Training"]

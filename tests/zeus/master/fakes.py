@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bftrainer.zeus.master.nvml import Gpus, found_gpus
+from bftrainer.zeus.master.hardware import Gpus, found_gpus
 
 
 @dataclass

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.environment import RunEnvironment
+from bftrainer.zeus.master.script import RunEnvironment
 
 
 def test_what_is_said_is_read():

@@ -11,9 +11,8 @@ import pytest
 
 from bftrainer.errors import MeasurementError
 from bftrainer.zeus.master import meters
-from bftrainer.zeus.master.hardware import LIMITS, find_hardware, restoring_limits
+from bftrainer.zeus.master.hardware import LIMITS, find_hardware, found_gpus, restoring_limits
 from bftrainer.zeus.master.meters import ModelMeter, NvmlMeter, RaplMeter, ZeusMeter, open_meter
-from bftrainer.zeus.master.nvml import found_gpus
 from tests.zeus.master.fakes import Device, Nvml, gpus
 
 
@@ -295,7 +294,7 @@ def test_the_real_library_has_what_is_called():
     called = [name for name in dir(Nvml) if name.startswith(("nvml", "NVML"))]
     assert len(called) == 10
     assert [name for name in called if not hasattr(pynvml, name)] == []
-    code = "from bftrainer.zeus.master.nvml import found_gpus; print(found_gpus() is None or len(found_gpus()))"
+    code = "from bftrainer.zeus.master.hardware import found_gpus; print(found_gpus() is None or len(found_gpus()))"
     done = subprocess.run(
         [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
-from bftrainer.zeus.master.report import TrainingReport
+from bftrainer.zeus.master.script import TrainingReport
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
 
 JOB = fake_job("somewhere")

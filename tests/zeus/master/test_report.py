@@ -7,7 +7,7 @@ import os
 import pytest
 
 from bftrainer.errors import TrainingReportError
-from bftrainer.zeus.master.report import TrainingReport, read_report, write_report
+from bftrainer.zeus.master.script import TrainingReport, read_report, write_report
 
 
 @pytest.mark.parametrize(

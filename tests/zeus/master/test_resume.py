@@ -19,8 +19,14 @@ import pytest
 from bftrainer.errors import JournalError, NotConvergedError, OutputError
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
-from bftrainer.zeus.master.journal import JOURNAL, is_running, locked, read_journal
-from bftrainer.zeus.master.policies import POLICIES, kept_policy, named_policy, restored_policy
+from bftrainer.zeus.master.journal import (
+    JOURNAL,
+    POLICIES,
+    is_running,
+    locked,
+    named_policy,
+    read_journal,
+)
 from bftrainer.zeus.master.recurrences import LocalDecisions
 from bftrainer.zeus.simulation.files import read_history
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
@@ -196,7 +202,7 @@ def test_policies_go_on(name):
     for cost in (5.0, 4.0, 3.0):
         size = policy.predict(job)
         policy.observe(job, size, cost * size, True)
-    again = restored_policy(json.loads(json.dumps(kept_policy(policy), allow_nan=False)))
+    again = POLICIES[name].from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     for cost in (5.0, 4.0, 3.0, 2.0, 1.0, 4.0, 3.0):
         size = policy.predict(job)
         assert again.predict(job) == size

@@ -9,8 +9,8 @@ import pytest
 
 from bftrainer.errors import MeasurementError, TuningInputError
 from bftrainer.zeus.master import training_run
-from bftrainer.zeus.master.power_profile import ProfiledLimit, best_limit, read_profile, write_profile
-from bftrainer.zeus.master.report import TrainingReport, read_report
+from bftrainer.zeus.master.meters import ProfiledLimit, best_limit, read_profile, write_profile
+from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.master.fakes import Device, World, environ, gpus
 
 NO_GPUS = {"find": lambda: None}

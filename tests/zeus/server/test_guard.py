@@ -11,8 +11,7 @@ import pytest
 from bftrainer.errors import ServerRequestError, SettingsError
 from bftrainer.zeus.server import BatchSizeClient
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.settings import ServerSettings
-from bftrainer.zeus.server.tokens import read_tokens
+from bftrainer.zeus.server.settings import ServerSettings, read_tokens
 from tests.zeus.server.support import SPEC, Within, in_folder, serving
 
 TOKENS = ("0123456789abcdef", "fedcba9876543210")

@@ -20,9 +20,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
-from bftrainer.zeus.server.opening import open_store
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.schemas import (
+from bftrainer.zeus.server.messages import (
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -30,6 +28,8 @@ from bftrainer.zeus.server.schemas import (
     TrainingResult,
     TrialId,
 )
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.store import open_store
 from tests.zeus.server.support import SPEC
 
 

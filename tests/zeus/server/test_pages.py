@@ -10,8 +10,8 @@ import subprocess
 import httpx
 import pytest
 
+from bftrainer.zeus.server.messages import TrialRow
 from bftrainer.zeus.server.pages import chart
-from bftrainer.zeus.server.schemas import TrialRow
 from tests.waiting import until
 from tests.zeus.server.processes import free_port, server
 from tests.zeus.server.support import SPEC, run, serving

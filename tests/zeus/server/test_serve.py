@@ -18,8 +18,8 @@ from sqlalchemy import text
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import connect, open_database
-from bftrainer.zeus.server.schema import latest_revision, make_ready
 from bftrainer.zeus.server.serve import check_exposure
+from bftrainer.zeus.server.tables import latest_revision, make_ready
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving
@@ -137,7 +137,7 @@ def test_workers_end_with_their_parent(tmp_path):
 
 
 COUNTED = """
-from bftrainer.zeus.server.metrics import Metrics
+from bftrainer.zeus.server.guard import Metrics
 metrics = Metrics()
 metrics.page({"Pruning": 1})
 print(metrics.page({"Pruning": 2}).decode())

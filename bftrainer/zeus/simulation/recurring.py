@@ -1,27 +1,41 @@
-"""A job being tuned: runs asked for, made, observed and booked, one recurrence after the other."""
+"""A job being tuned in simulation: runs chosen, made and learned from, alone or overlapping in a group."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from bftrainer.errors import NotConvergedError
-from bftrainer.zeus.policies.history import HistoryEntry
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
-from bftrainer.zeus.policies.verbosity import say
+from bftrainer.errors import NotConvergedError, TuningError, TuningInputError
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, say
+from bftrainer.zeus.policies.job import HistoryEntry
+from bftrainer.zeus.simulation.groups import GroupJob
 from bftrainer.zeus.simulation.training import Outcome, Training
 
-__all__ = ["MAX_GROUP_RETRIES", "MAX_TRIES", "NEVER_RAN_FACTOR", "Corrections", "Run", "SimulationObserver", "Tuning"]
+__all__ = [
+    "MAX_GROUP_RETRIES",
+    "MAX_TRIES",
+    "NEVER_RAN_FACTOR",
+    "Corrections",
+    "GroupTuning",
+    "Run",
+    "SimulationObserver",
+    "Tuning",
+    "keeping_history",
+]
 
 logger = logging.getLogger(__name__)
 
 # Tries that a recurrence has to reach its target.
 MAX_TRIES = 20
+
 # Times that a job of a group is run again: published results need up to 26; without a bound some groups never end.
 MAX_GROUP_RETRIES = 100
+
 # A run whose bound allows for no epoch is observed at this many times the bound.
 NEVER_RAN_FACTOR = 100
 
@@ -95,6 +109,16 @@ class Run(NamedTuple):
         outcome, ratio = self.outcome, self.runtime_ratio
         energy, time = outcome.energy_j * ratio, outcome.time_s * ratio
         return HistoryEntry(self.batch_size, self.power_limit_w, energy, outcome.reached, time)
+
+
+@contextmanager
+def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[None]:
+    """Leave the runs so far with an error that ends the recurrences."""
+    try:
+        yield
+    except (TuningError, TuningInputError) as error:
+        error.history = [*history()]
+        raise
 
 
 class SimulationObserver:
@@ -183,3 +207,84 @@ class Tuning:
         say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A job in flight; what it will have done is known at its launch."""
+
+    run: Run
+    job: GroupJob
+    spent_j: float
+
+
+class GroupTuning:
+    """A group's jobs, launched and reaped in the order of time.
+
+    Parameters
+    ----------
+    tuning : Tuning
+        The job being tuned.
+    corrections : Corrections
+        Departures from the published behaviour.
+    max_retries : int
+        Times that a job is run again before giving up.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
+    """
+
+    def __init__(self, tuning: Tuning, corrections: Corrections, max_retries: int) -> None:
+        self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
+        default = tuning.job.default_bs
+        assert default is not None  # checked before tuning starts
+        self.best_batch_size = default
+        self._flying: list[tuple[float, int, _Flight]] = []
+        self._launched = 0
+
+    def simulate(self, jobs: Sequence[GroupJob]) -> None:
+        """Run all jobs to their targets."""
+        for index, job in enumerate(jobs):
+            self._reap(job.start_s)
+            self._launch(index, job, 0, 0.0)
+        self._reap(math.inf)
+
+    def _reap(self, now_s: float) -> None:
+        """End what has ended by now, in order of time, and of launch where that is equal."""
+        while self._flying and self._flying[0][0] <= now_s:
+            _, _, flight = heappop(self._flying)
+            self._end(flight)
+
+    def _end(self, flight: _Flight) -> None:
+        tuning, run = self.tuning, flight.run
+        tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.outcome.reached)
+        tuning.ended(run)
+        spent = flight.spent_j + (run.cost_j if run.outcome.started else 0.0)
+        if not run.outcome.reached:
+            end = flight.job.end_s
+            again = GroupJob(end, end + (end - flight.job.start_s), flight.job.runtime_ratio)
+            self._launch(run.recurrence, again, run.attempt + 1, spent)
+            return
+        cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
+        if cost < tuning.min_cost:
+            tuning.min_cost, self.best_batch_size = cost, run.batch_size
+
+    def _launch(self, index: int, job: GroupJob, attempt: int, spent_j: float) -> None:
+        tuning = self.tuning
+        if attempt > self.max_retries:
+            raise NotConvergedError(
+                f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
+            )
+        batch_size = self.best_batch_size if self._flying else tuning.batch_sizes.predict(tuning.job)
+        power_limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
+        outcome = tuning.run(batch_size, power_limit, profile)
+        cost = self._cost(outcome)
+        run = Run(index, attempt, batch_size, int(power_limit), profile, outcome, cost, job.runtime_ratio)
+        heappush(self._flying, (job.end_s, self._launched, _Flight(run, job, spent_j)))
+        self._launched += 1
+
+    def _cost(self, outcome: Outcome) -> float:
+        if outcome.started or not self.corrections.group_never_ran_cost:
+            return self.tuning.training.cost(outcome)
+        return NEVER_RAN_FACTOR * self.tuning.cost_bound

@@ -16,34 +16,16 @@ with requiring("The server needs", "server", "sqlalchemy"):
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.bandit import Belief
-from bftrainer.zeus.policies.cost import zeus_cost
+from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.database import Database, shown
-from bftrainer.zeus.server.schemas import LenientJobSpec
+from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.store import JobStore, Transaction
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 __all__ = ["PublishedJob", "import_jobs", "read_published"]
 
 _ARM = ("batch_size", "param_mean", "param_precision", "reward_precision", "num_observations")
-_SPEC = (
-    "job_id",
-    "job_id_prefix",
-    "default_batch_size",
-    "higher_is_better_metric",
-    "eta_knob",
-    "beta_knob",
-    "target_metric",
-    "max_epochs",
-    "num_pruning_rounds",
-    "window_size",
-    "max_power",
-    "number_of_gpus",
-    "gpu_model",
-    "mab_prior_mean",
-    "mab_prior_precision",
-    "mab_num_explorations",
-    "mab_seed",
-)
+_SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
 _METADATA = MetaData()
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, check_exploration, check_prior, check_reward_precision
-from bftrainer.zeus.policies.checks import check_batch_sizes, check_cost, check_seed, registered
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_batch_sizes, check_cost, check_seed, registered
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.pruned_bandit import NAME, BanditSettings, PrunedBandit
-from bftrainer.zeus.policies.pruning import PruningExploreManager
+from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.policies.rewards import RewardLog
 
 __all__ = ["GTSBatchSizeOptimizer", "PruningGTSBatchSizeOptimizer"]

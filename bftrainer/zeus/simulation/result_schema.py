@@ -1,0 +1,110 @@
+"""Schemas of the files about recurring jobs, made of the classes whose values they keep.
+
+Import it late: pydantic takes as long to load as a simulation to run.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from bftrainer.errors import InputError
+from bftrainer.files.opening import one_line
+from bftrainer.files.toml_tables import telling_fault
+from bftrainer.zeus.policies.job import HistoryEntry, Job
+from bftrainer.zeus.simulation.campaign import Simulation
+from bftrainer.zeus.simulation.files import RUN_COLUMNS
+from bftrainer.zeus.simulation.groups import Group
+from bftrainer.zeus.simulation.recurring import Corrections
+
+__all__ = [
+    "NAMES",
+    "SCHEMA",
+    "STRICT",
+    "HistoryDocument",
+    "JobTable",
+    "KeptJob",
+    "ResultsDocument",
+    "SimulationTable",
+    "table_of",
+    "validated",
+]
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
+_COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
+
+
+def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = STRICT) -> type[BaseModel]:
+    """A table with the fields of a class.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the table.
+    kind : type or None
+        A dataclass or named tuple; all of its fields have to be there, whatever their defaults.
+    changes : mapping
+        By field: another type, that of a further field, a pair of type and default, or None to leave the field out.
+    config : ConfigDict
+    """
+    fields = (get_type_hints(kind) if kind is not None else {}) | dict(changes)
+    typed = {
+        name: each if isinstance(each, tuple) else (each, ...) for name, each in fields.items() if each is not None
+    }
+    return create_model(name, __config__=config, **typed)  # type: ignore[call-overload, no-any-return]
+
+
+def validated(model: type[BaseModel], document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
+    """The values of a document, which messages call `what`.
+
+    Raises
+    ------
+    InputError
+        As `error`, naming file and field: if it has not the form of `model`.
+    """
+    try:
+        return model.model_validate(document).model_dump(by_alias=True)
+    except ValidationError as found:
+        fault = telling_fault(found)
+        place = ".".join(map(str, fault["loc"])) or what
+        raise error(f"{path}: {place}: {fault['msg']}, got {one_line(fault['input'])}.") from None
+
+
+NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
+_JOB: Mapping[str, Any] = {**NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
+
+# `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
+JobTable = table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
+KeptJob = table_of("KeptJob", Job, _JOB)
+
+_RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
+_KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
+_RunRow = table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
+_GroupTable = table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
+SimulationTable = table_of(
+    "SimulationTable",
+    Simulation,
+    {
+        "job": KeptJob,
+        "group": _GroupTable | None,
+        # null is infinity.
+        "beta_knob": float | None,
+        "corrections": table_of("CorrectionsTable", Corrections, {"server_costs": (bool, False)}),
+        "failure": str | None,
+        "runs": GenericAlias(list, _RunRow),
+    },
+)
+# What else a file of results holds beside these keys is about it.
+ResultsDocument = table_of(
+    "ResultsDocument",
+    None,
+    {"schema_": SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
+    ConfigDict(strict=True, allow_inf_nan=False),
+)
+_HistoryRow = table_of(
+    "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
+)
+HistoryDocument = table_of("HistoryDocument", None, {"schema_": SCHEMA, "history": GenericAlias(list, _HistoryRow)})
