@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,11 @@ class SpotResult:
 
 
 def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> dict[str, Any]:
-    """All that the outcome depends on beside the trace."""
+    """Settings that affect the result, besides the trace."""
     profile = settings.profile
-    keys = ("depth", "max_world_size", "preparation_s", "load_on_reconfigure", "on_loss_during_reconfigure", "tick_s")
     measured = ("reconfiguration_s", "checkpoint_s", "load_s", "samples_per_iteration")
     return {
-        **{key: getattr(settings, key) for key in (*keys, "cold_start")},
+        **{each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "profile"},
         "world_size": list(profile.world_size),
         "iteration_s": list(profile.iteration_s),
         **{key: getattr(profile, key) for key in measured},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from bftrainer.cli._shared.places import refuse_inputs
 from bftrainer.cli._shared.sizes import size_option
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli.zeus.options import FILE, with_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from bftrainer.spot.checkpointing import CheckpointedTraining
 
 __all__ = ["FILE", "Places", "minute_options", "prices_of", "settings_of", "spot_options"]
-
-FILE = click.Path(path_type=Path)
 
 _TRAINING = (
     click.option(
@@ -65,11 +64,7 @@ _OUTPUT = (
 )
 
 
-def spot_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` the options of a simulated run."""
-    for option in reversed((*_TRAINING, *_COST, *_OUTPUT)):
-        command = option(command)
-    return command
+spot_options = with_options(*_TRAINING, *_COST, *_OUTPUT)
 
 
 def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str, str] | None]:
@@ -82,9 +77,8 @@ def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str
     if samples is not None:
         profile = replace(profile, samples_per_iteration=samples)
     refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
-    names = ("depth", "max_world_size", "preparation_s", "load_on_reconfigure", "on_loss_during_reconfigure")
-    given = {name: options.pop(name) for name in (*names, "tick_s", "cold_start")}
-    return CheckpointedTraining(profile, **given), source
+    names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
+    return CheckpointedTraining(profile, **{name: options.pop(name) for name in names}), source
 
 
 def prices_of(options: dict[str, Any]) -> Prices | None:

@@ -13,8 +13,8 @@ import click
 from bftrainer.cli._shared.lazy import LateGroup
 from bftrainer.cli._shared.sizes import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli.spot.options import FILE, Places, minute_options, prices_of, settings_of, spot_options
-from bftrainer.cli.zeus.options import with_options
+from bftrainer.cli.spot.options import Places, minute_options, prices_of, settings_of, spot_options
+from bftrainer.cli.zeus.options import FILE, with_options
 
 __all__ = ["simulate", "spot", "sweep"]
 

@@ -23,7 +23,7 @@ from bftrainer.files.writing import replacing
 from bftrainer.zeus.master.plan import Plan, RunSettings
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.zeus.master.server_decisions import ServerDecisions
-from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch
+from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.thompson_sampling import (
@@ -31,7 +31,6 @@ from bftrainer.zeus.policies.thompson_sampling import (
     GTSBatchSizeOptimizer,
     PruningGTSBatchSizeOptimizer,
 )
-from bftrainer.zeus.policies.ucb import UCB
 
 __all__ = [
     "JOURNAL",

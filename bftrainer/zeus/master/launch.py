@@ -183,7 +183,7 @@ class _Watched:
         finally:
             os.close(lifeline)
             os.close(said)
-        self._said = ""
+        self._said: dict[str, str] = {}
 
     def __enter__(self) -> _Watched:
         return self
@@ -197,7 +197,7 @@ class _Watched:
             self.follow(self._take_last, None)
         self.ended_s = time.monotonic()
         with open(self._status, "rb") as stream:
-            self._said = stream.read().decode()
+            self._said = dict(line.split(" ", 1) for line in stream.read().decode().splitlines())
         self._end_orphans()
 
     def follow(self, take: Callable[[bytes], None], timeout_s: float | None) -> bool:
@@ -223,7 +223,7 @@ class _Watched:
 
     def ended(self, timed_out: bool) -> Ended:
         """How the command ended, once the context has."""
-        said = dict(line.split(" ", 1) for line in self._said.splitlines())
+        said = self._said
         if "refused" in said:
             raise TuningInputError(f"Expected a command that can be run, got {said['refused']}.")
         status = int(said["exited"]) if "exited" in said else None
@@ -232,7 +232,6 @@ class _Watched:
 
     def _end_orphans(self) -> None:
         """End the command if its warden was killed before it could."""
-        said = dict(line.split(" ", 1) for line in self._said.splitlines())
-        if "started" in said and "exited" not in said:
+        if "started" in self._said and "exited" not in self._said:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(said["started"]), signal.SIGKILL)
+                os.killpg(int(self._said["started"]), signal.SIGKILL)

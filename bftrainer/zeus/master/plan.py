@@ -128,20 +128,15 @@ class RunSettings:
         self, target_metric: float, logdir: Path, job_id: str, cost_threshold: float, eta_knob: float
     ) -> RunEnvironment:
         """What one run of the script is told."""
+        same = ("monitor_path", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus")
         return RunEnvironment(
             target_metric=target_metric,
             log_dir=str(logdir),
             job_id=job_id,
             cost_threshold=cost_threshold,
             eta_knob=eta_knob,
-            monitor_path=self.monitor_path,
-            profile_warmup_iters=self.profile_warmup_iters,
-            profile_measure_iters=self.profile_measure_iters,
             use_optimal_pl=not self.observer_mode,
-            max_power_w=self.max_power_w,
-            gpus=self.gpus,
-            set_power_limits=self.set_power_limits,
-            measure=self.measure,
+            **{name: getattr(self, name) for name in (*same, "set_power_limits", "measure")},
         )
 
     def child_environment(self, run: RunEnvironment, environ: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["ZeusMaster", "make_directory"]
 
 
+def _of_settings(name: str, doc: str) -> property:
+    """A setting of a master, to be read only."""
+    return property(lambda master: getattr(master.settings, name), doc=doc)
+
+
 class ZeusMaster:
     """Drives recurring training jobs: chooses batch sizes, launches the script, and learns from what it reports.
 
@@ -136,25 +141,10 @@ class ZeusMaster:
         watts = float(self.settings.max_power_w)
         return int(watts) if watts.is_integer() else watts
 
-    @property
-    def monitor_path(self) -> str:
-        """The monitoring program."""
-        return self.settings.monitor_path
-
-    @property
-    def observer_mode(self) -> bool:
-        """Whether runs train at the highest power."""
-        return self.settings.observer_mode
-
-    @property
-    def profile_warmup_iters(self) -> int:
-        """Iterations before the measurement of each power limit."""
-        return self.settings.profile_warmup_iters
-
-    @property
-    def profile_measure_iters(self) -> int:
-        """Iterations of each measurement."""
-        return self.settings.profile_measure_iters
+    monitor_path = _of_settings("monitor_path", "The monitoring program.")
+    observer_mode = _of_settings("observer_mode", "Whether runs train at the highest power.")
+    profile_warmup_iters = _of_settings("profile_warmup_iters", "Iterations before each limit's measurement.")
+    profile_measure_iters = _of_settings("profile_measure_iters", "Iterations of each measurement.")
 
     def build_logdir(
         self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True

@@ -1,12 +1,13 @@
-"""Policies to compare with: the default batch size, the highest power limit, a grid search, and the trace's optimum.
+"""Policies to compare with: the default batch size, a grid search, upper confidence bounds, the trace's optimum.
 
 None draws at random, and all keep their state in plain values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError
@@ -16,27 +17,25 @@ from bftrainer.zeus.policies.interfaces import (
     check_batch_sizes,
     check_cost,
     check_known,
-    check_told,
+    check_verdict,
     default_first,
     registered,
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
+from bftrainer.zeus.policies.power_limit import known_limit, size_pairs
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
 
-__all__ = ["DefaultBatchSize", "GridSearch", "MaxPowerLimit", "Oracle"]
+__all__ = ["UCB", "DefaultBatchSize", "GridSearch", "Oracle"]
 
 
 class DefaultBatchSize(BatchSizeOptimizer):
     """Trains at the job's default batch size every time, as one does who does not tune."""
 
+    name = "Default BSO"
+
     def __init__(self) -> None:
         self._defaults: dict[Job, int] = {}
-
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return "Default BSO"
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Take the job's default.
@@ -84,13 +83,10 @@ class GridSearch(BatchSizeOptimizer):
     repeated with it.
     """
 
+    name = "Grid search BSO"
+
     def __init__(self) -> None:
         self._grids: dict[Job, _Grid] = {}
-
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return "Grid search BSO"
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Line up the trials; a job that is known goes on as it was.
@@ -132,7 +128,7 @@ class GridSearch(BatchSizeOptimizer):
         check_cost(job, batch_size, cost)
         if batch_size not in grid.ahead:
             return
-        if check_told(job, batch_size, converged):
+        if check_verdict(job, batch_size, converged):
             grid.costs[int(batch_size)] = float(cost)
         grid.ahead.remove(batch_size)
 
@@ -160,63 +156,6 @@ class GridSearch(BatchSizeOptimizer):
         return optimizer
 
 
-class MaxPowerLimit(PowerLimitOptimizer):
-    """Leaves GPUs at the highest power limit that the trace has for a batch size; profiles nothing.
-
-    Parameters
-    ----------
-    limits_w : mapping of Job to mapping of int to int
-        The limit of each batch size, by job; `of` takes them from a trace.
-    """
-
-    def __init__(self, limits_w: Mapping[Job, Mapping[int, int]]) -> None:
-        self._limits_w = {job: dict(limits) for job, limits in limits_w.items()}
-
-    @classmethod
-    def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:
-        """The policy for some jobs of a trace.
-
-        Raises
-        ------
-        TuningInputError
-            If a job is not in the trace.
-        """
-        limits = {}
-        for job in jobs:
-            sizes = trace.of(job).batch_sizes
-            limits[job] = {size: int(sized.max_power_w) for size, sized in sizes.items()}
-        return cls(limits)
-
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return "MaxPLO"
-
-    def predict(self, job: Job, batch_size: int) -> int:
-        """The highest limit.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy was not made for this job.
-        TuningInputError
-            If the batch size is not one of the job's.
-        """
-        return _limit(self._limits_w, job, batch_size)
-
-    def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
-        """Learn nothing."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
-        return {"jobs": [{"job": job.to_dict(), "limits_w": _pairs(limits)} for job, limits in self._limits_w.items()]}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> MaxPowerLimit:
-        """The optimizer whose `to_dict` gave `state`."""
-        return cls({Job(**entry["job"]): dict(entry["limits_w"]) for entry in state["jobs"]})
-
-
 class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
@@ -229,6 +168,8 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
     limits_w : mapping of Job to mapping of int to int
         The power limit of each batch size. `of` takes both from a trace.
     """
+
+    name = "Oracle"
 
     def __init__(self, batch_sizes: Mapping[Job, int], limits_w: Mapping[Job, Mapping[int, int]]) -> None:
         self._batch_sizes = dict(batch_sizes)
@@ -258,11 +199,6 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
             limits[job][best.batch_size] = int(best.power_limit_w)
         return cls(batch_sizes, limits)
 
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return "Oracle"
-
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Check that the policy can serve this job.
 
@@ -288,7 +224,7 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
         """
         if batch_size is None:
             return registered(self._batch_sizes, job)
-        return _limit(self._limits_w, job, batch_size)
+        return known_limit(self._limits_w, job, batch_size)
 
     def observe(self, job: Job, batch_size: int, *told: object, **named: object) -> None:
         """Learn nothing, be it told of runs or of epochs."""
@@ -297,7 +233,7 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
         """All state in plain values, fit for JSON."""
         return {
             "jobs": [
-                {"job": job.to_dict(), "batch_size": size, "limits_w": _pairs(self._limits_w[job])}
+                {"job": job.to_dict(), "batch_size": size, "limits_w": size_pairs(self._limits_w[job])}
                 for job, size in self._batch_sizes.items()
             ]
         }
@@ -320,12 +256,116 @@ def _cheapest_limit(sized: BatchSizeTrace, eta_knob: float, max_power_w: float) 
     return int(cheapest.limit_w)
 
 
-def _limit(limits_w: Mapping[Job, Mapping[int, int]], job: Job, batch_size: int) -> int:
-    limits = registered(limits_w, job)
-    check_known(job, batch_size, limits)
-    return limits[batch_size]
+@dataclass(slots=True)
+class _Arm:
+    """Runs with one batch size: how many, how many reached the target, and what they cost in all."""
+
+    plays: int = 0
+    reached: int = 0
+    spent_j: float = 0.0
 
 
-def _pairs(limits_w: Mapping[int, int]) -> list[list[int]]:
-    """A mapping as JSON can hold it, which has text for keys only."""
-    return [[size, limit] for size, limit in limits_w.items()]
+@dataclass(slots=True)
+class _Played:
+    """A job's arms, and the extreme costs of its runs that reached the target."""
+
+    arms: dict[int, _Arm]
+    lowest_j: float = math.inf
+    highest_j: float = -math.inf
+
+
+class UCB(BatchSizeOptimizer):
+    """UCB1 on costs: plays the batch size whose cost may be lowest, given how often it was played.
+
+    An arm's cost is what its runs cost in all over the number that reached the target: what a success costs, failed
+    tries included. The bound lies below it by ``R sqrt(2 ln t / n)`` after n of t runs in all, R being the range of the
+    costs of runs that reached the target; so costs may be of any scale. Each arm is played once first, the default
+    before the others, as the simulated job gives up if its first run fails. One that never reached its target is not
+    played again; without failures this is UCB1.
+
+    References
+    ----------
+    Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", Machine Learning 47 (2002),
+    figure 1. There, rewards lie in [0, 1]; the range in place of 1 and the cost of a success are ours.
+    """
+
+    name = "UCB1 BSO"
+
+    def __init__(self) -> None:
+        self._jobs: dict[Job, _Played] = {}
+
+    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
+        """Make an arm of each batch size; a job that is known goes on as it was.
+
+        Raises
+        ------
+        TuningInputError
+            If the job's default batch size is missing or not among `batch_sizes`.
+        """
+        if job not in self._jobs:
+            self._jobs[job] = _Played({size: _Arm() for size in default_first(job, batch_sizes)})
+
+    def predict(self, job: Job) -> int:
+        """The arm that was never played, then the one with the lowest bound; ties go to the first in that order.
+
+        Raises
+        ------
+        AllPrunedError
+            If all were played and none reached its target.
+        """
+        played = registered(self._jobs, job)
+        for size, arm in played.arms.items():
+            if not arm.plays:
+                return size
+        playable = {size: arm for size, arm in played.arms.items() if arm.reached}
+        if not playable:
+            raise AllPrunedError(f"{job}: Expected a batch size that converges, but all were tried and none did.")
+        spread = played.highest_j - played.lowest_j
+        twice_log = 2.0 * math.log(sum(arm.plays for arm in played.arms.values()))
+        return min(
+            playable,
+            key=lambda size: (
+                playable[size].spent_j / playable[size].reached - spread * math.sqrt(twice_log / playable[size].plays)
+            ),
+        )
+
+    def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
+        """Learn from a run.
+
+        Raises
+        ------
+        TuningInputError
+            If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
+        """
+        played = registered(self._jobs, job)
+        check_known(job, batch_size, played.arms)
+        check_cost(job, batch_size, cost)
+        converged = check_verdict(job, batch_size, converged)
+        arm = played.arms[batch_size]
+        arm.plays += 1
+        arm.spent_j += cost
+        if converged:
+            arm.reached += 1
+            played.lowest_j, played.highest_j = min(played.lowest_j, cost), max(played.highest_j, cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All state in plain values, fit for JSON; extreme costs are None before any."""
+        return {
+            "jobs": [
+                {
+                    "job": job.to_dict(),
+                    "arms": [{"batch_size": size, **asdict(arm)} for size, arm in played.arms.items()],
+                    "extremes_j": [played.lowest_j, played.highest_j] if played.lowest_j < math.inf else None,
+                }
+                for job, played in self._jobs.items()
+            ]
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> UCB:
+        """The optimizer whose `to_dict` gave `state`."""
+        optimizer = cls()
+        for entry in state["jobs"]:
+            arms = {arm["batch_size"]: _Arm(arm["plays"], arm["reached"], arm["spent_j"]) for arm in entry["arms"]}
+            optimizer._jobs[Job(**entry["job"])] = _Played(arms, *(entry["extremes_j"] or ()))
+        return optimizer

@@ -19,7 +19,7 @@ __all__ = [
     "check_cost",
     "check_known",
     "check_seed",
-    "check_told",
+    "check_verdict",
     "default_first",
     "registered",
     "say",
@@ -162,7 +162,7 @@ def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
     return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
 
 
-def check_told(job: object, batch_size: int, converged: bool | None) -> bool:
+def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
     """Whether a run converged, for a policy that has to know.
 
     Raises

@@ -12,7 +12,7 @@ from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS
-from bftrainer.zeus.policies.interfaces import check_told, say
+from bftrainer.zeus.policies.interfaces import check_verdict, say
 from bftrainer.zeus.policies.rewards import RewardLog, statistics
 
 __all__ = ["NAME", "BanditSettings", "PrunedBandit", "PruningExploreManager"]
@@ -272,7 +272,7 @@ class PrunedBandit:
         """
         if self.bandit is None:
             # First, so that what is refused leaves no trace.
-            told = check_told(self.job, batch_size, converged)
+            told = check_verdict(self.job, batch_size, converged)
             if exploration:
                 self.manager.report_batch_size_result(batch_size, cost, told)
                 self.explored.setdefault(int(batch_size), []).append(-cost)

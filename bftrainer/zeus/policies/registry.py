@@ -12,17 +12,16 @@ from typing import Any, TypeVar
 
 from bftrainer.errors import BftrainerError, TuningInputError
 from bftrainer.plugins import Plugins
-from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
+from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import Job, check_knobs
-from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
+from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer, MaxPowerLimit
 from bftrainer.zeus.policies.thompson_sampling import (
     NUM_EXPLORATION,
     GTSBatchSizeOptimizer,
     PruningGTSBatchSizeOptimizer,
 )
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.policies.ucb import UCB
 
 __all__ = [
     "PolicyContext",

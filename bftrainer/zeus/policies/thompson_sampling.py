@@ -49,6 +49,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     You et al., "Zeus", NSDI '23, section 4.3 and 4.4, algorithms 1 to 3.
     """
 
+    name = NAME
+
     def __init__(
         self,
         prior_mean: float = 0.0,
@@ -68,11 +70,6 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         self.seed, self.verbose = check_seed(seed), verbose
         self.explorations_alone = explorations_alone
         self._jobs: dict[Job, PrunedBandit] = {}
-
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return NAME
 
     @property
     def exp_manager(self) -> Mapping[Job, PruningExploreManager]:
@@ -191,6 +188,8 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         If a precision, the prior, the explorations or the seed is not usable.
     """
 
+    name = "GaussianTS BSO"
+
     def __init__(
         self,
         learn_reward_precision: bool,
@@ -210,11 +209,6 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         self.num_exploration, self.seed, self.verbose = num_exploration, check_seed(seed), verbose
         self.mabs: dict[Job, GaussianTS] = {}
         self._rewards: dict[Job, dict[int, RewardLog]] = {}
-
-    @property
-    def name(self) -> str:
-        """Name of the policy."""
-        return "GaussianTS BSO"
 
     @property
     def batch_sizes(self) -> Mapping[Job, list[int]]:

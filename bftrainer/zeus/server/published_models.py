@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from numpy.random import default_rng
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bftrainer.zeus.server.messages import (
     Counted,
@@ -77,6 +77,19 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+def _check_generator_state(state: str) -> str:
+    """Refuse what is no state of NumPy's default generator, given as JSON."""
+    try:
+        value: Any = json.loads(state)
+        default_rng(0).bit_generator.state = value
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        raise ValueError(f"Expected the state of a generator as JSON, got {state[:80]!r}.") from None
+    return state
+
+
+_GeneratorState = Annotated[str, AfterValidator(_check_generator_state)]
+
+
 class JobParams(TuningParams):
     """How a registered job is tuned: as `TuningParams`, with its name."""
 
@@ -108,12 +121,7 @@ class JobState(CreatedJob):
     stage: Stage = Stage.PRUNING
     min_cost: float | None = Field(None, ge=0)
     min_cost_batch_size: Counted
-    mab_random_generator_state: str | None = None
-
-    @field_validator("mab_random_generator_state")
-    @classmethod
-    def _restorable(cls, state: str | None) -> str | None:
-        return state if state is None else check_generator_state(state)
+    mab_random_generator_state: _GeneratorState | None = None
 
 
 class CreateJob(JobState):
@@ -147,12 +155,7 @@ class UpdateGeneratorState(_Frozen):
     """Keep the state of a job's generator, given as JSON."""
 
     job_id: str
-    state: str
-
-    @field_validator("state")
-    @classmethod
-    def _restorable(cls, state: str) -> str:
-        return check_generator_state(state)
+    state: _GeneratorState
 
 
 class UpdateJobMinCost(_Frozen):
@@ -282,22 +285,6 @@ class CreateArms(_Frozen):
 
     trial: LenientTrialId
     arm_states: list[GaussianTsArmState]
-
-
-def check_generator_state(state: str) -> str:
-    """Refuse what is no state of NumPy's default generator, given as JSON.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    try:
-        value: Any = json.loads(state)
-        default_rng(0).bit_generator.state = value
-    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
-        raise ValueError(f"Expected the state of a generator as JSON, got {state[:80]!r}.") from None
-    return state
 
 
 def _check_results(job_id: str, size: int, results: list[TrialRow]) -> None:

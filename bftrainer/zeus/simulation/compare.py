@@ -12,8 +12,8 @@ from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
-from bftrainer.zeus.simulation.optimum import configurations, regrets
-from bftrainer.zeus.simulation.summary import Usage, best_of, usage
+from bftrainer.zeus.simulation.optimum import best_of, configurations, regrets
+from bftrainer.zeus.simulation.summary import Usage, usage
 
 __all__ = [
     "BASELINE",

@@ -22,8 +22,7 @@ from bftrainer.report.intervals import student_quantile
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration, configurations, pareto_front, regrets
-from bftrainer.zeus.simulation.summary import best_of
+from bftrainer.zeus.simulation.optimum import Configuration, best_of, configurations, pareto_front, regrets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.files.opening import one_line
@@ -15,9 +15,6 @@ from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.groups import Group, read_groups
 from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 __all__ = [
     "JobChoice",
@@ -301,12 +298,7 @@ def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
     try:
         return Job(**JobTable.model_validate(table).model_dump())
     except ValidationError as fault:
-        raise TuningInputError(f"{where}: {_message(fault)}") from None
+        told = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
+        raise TuningInputError(f"{where}: {told}") from None
     except TuningInputError as error:
         raise TuningInputError(f"{path}: {error}") from None
-
-
-def _message(fault: ValidationError) -> str:
-    from bftrainer.zeus.simulation.result_schema import JobTable
-
-    return fault_text(telling_fault(fault), lambda path: [] if path else list(JobTable.model_fields))

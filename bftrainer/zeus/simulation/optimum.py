@@ -17,6 +17,7 @@ __all__ = [
     "Configuration",
     "TargetFacts",
     "TracedJob",
+    "best_of",
     "configurations",
     "optimum",
     "pareto_front",
@@ -138,6 +139,11 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
     if not configurations:
         raise TuningInputError("Expected a batch size that reaches the target within the job's epochs, found none.")
     return min(configurations, key=lambda each: each.cost_j)
+
+
+def best_of(settings: Sequence[Configuration]) -> Configuration | None:
+    """The cheapest setting; None if there are none."""
+    return optimum(settings) if settings else None
 
 
 def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
@@ -268,5 +274,4 @@ def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts
     """
     settings = configurations(trace.of(job), job, eta_knob)
     reaching = tuple(dict.fromkeys(each.batch_size for each in settings))
-    best = optimum(settings) if settings else None
-    return TargetFacts(job, eta_knob, reaching, best, tuple(pareto_front(settings)))
+    return TargetFacts(job, eta_knob, reaching, best_of(settings), tuple(pareto_front(settings)))

@@ -10,10 +10,10 @@ from typing import Any
 
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, regrets
+from bftrainer.zeus.simulation.optimum import Configuration, best_of, configurations, regrets
 from bftrainer.zeus.simulation.recurring import Run
 
-__all__ = ["Converged", "Usage", "ZeusSummary", "best_of", "converged", "latest_recurrences", "summarise", "usage"]
+__all__ = ["Converged", "Usage", "ZeusSummary", "converged", "latest_recurrences", "summarise", "usage"]
 
 # The source shows what methods converged to by their last five recurrences.
 LATEST = 5
@@ -158,11 +158,6 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
     (setting, times), *_ = Counter(reversed(latest)).most_common(1)
     expected = (each for each in settings if (each.batch_size, each.power_limit_w) == setting)
     return Converged(*setting, times / len(latest), next(expected, None))
-
-
-def best_of(settings: Sequence[Configuration]) -> Configuration | None:
-    """The cheapest setting; None if there are none."""
-    return optimum(settings) if settings else None
 
 
 def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
