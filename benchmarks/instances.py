@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import ScalingCurve
-from bftrainer.tasksets.imagenet_models import IMAGENET_CURVES
+from bftrainer.tasksets.task_generator import IMAGENET_CURVES
 from solvers import AllocationProblem, Limits, TaskOptions, counts_on_offer
 from solvers.registry import get_solver, solve
 

@@ -6,14 +6,15 @@ import csv
 import io
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from bftrainer.errors import InputError
 from bftrainer.files.opening import form_of, one_line, open_plain
 
-__all__ = ["Row", "csv_rows", "number", "table_rows", "whole"]
+__all__ = ["Row", "csv_rows", "number", "table_rows", "whole", "write_csv"]
 
 Row = tuple[str, list[str]]
 """Where a row stands (`file:line`), and its cells."""
@@ -75,6 +76,14 @@ def table_rows(
         if len(cells) != len(header):
             raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
         yield place, dict(zip(header, cells, strict=True))
+
+
+def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a header and rows; without one, the rows alone."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
+    text.flush()
+    text.detach()
 
 
 def _is_number(text: str) -> bool:

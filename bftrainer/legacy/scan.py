@@ -3,6 +3,9 @@
 The C unpickler believes what a pickle says about itself: one damaged byte in a memo index makes it fill
 gigabytes of memory. This walk, which executes nothing, checks those claims, and what is used as a key. Large byte
 strings are taken out of the stream on the way, so that a matrix is held once even if the file is a compressed stream.
+
+A tuple that holds itself twice over, sixty deep, takes a hundred bytes to write and forever to hash. Data of pandas
+and numpy need no keys but scalars, so a pickle with any other key is refused before it is read.
 """
 
 from __future__ import annotations
@@ -12,9 +15,105 @@ import pickle
 import pickletools
 from typing import BinaryIO
 
-from bftrainer.legacy.stack import KeyWatch, StackError
-
 __all__ = ["PersistentObjectError", "ScanError", "checked"]
+
+
+class ScanError(Exception):
+    """The stream is no pickle, claims what it cannot hold, or uses something else than a scalar as a key."""
+
+
+class PersistentObjectError(Exception):
+    """The pickle refers to an object outside it."""
+
+
+_SCALARS = (
+    pickletools.pyint,
+    pickletools.pylong,
+    pickletools.pyinteger_or_bool,
+    pickletools.pybool,
+    pickletools.pyfloat,
+    pickletools.pybytes_or_str,
+    pickletools.pybytes,
+    pickletools.pyunicode,
+    pickletools.pynone,
+)
+_PUT = {pickle.PUT[0], pickle.BINPUT[0], pickle.LONG_BINPUT[0]}
+_GET = {pickle.GET[0], pickle.BINGET[0], pickle.LONG_BINGET[0]}
+_LINES = {pickle.PUT[0], pickle.GET[0]}
+_MARK, _POP, _DUP, _MEMOIZE = pickle.MARK[0], pickle.POP[0], pickle.DUP[0], pickle.MEMOIZE[0]
+_TO_MARK = {ord(op.code) for op in pickletools.opcodes if pickletools.markobject in op.stack_before}
+_KEYED_PAIRS = {pickle.SETITEMS[0], pickle.DICT[0]}
+_KEYED = {pickle.ADDITEMS[0], pickle.FROZENSET[0]}
+# Opcode -> (objects taken, whether each object put is a scalar). Hashing a number of a megabyte takes long, too.
+_EFFECT = {
+    ord(op.code): (
+        sum(kind not in (pickletools.markobject, pickletools.stackslice) for kind in op.stack_before),
+        [kind in _SCALARS and op.name != "LONG4" for kind in op.stack_after],
+    )
+    for op in pickletools.opcodes
+}
+_EFFECT[pickle.OBJ[0]] = (0, [False])
+_EFFECT[pickle.GLOBAL[0]] = (0, [True])
+_EFFECT[pickle.STACK_GLOBAL[0]] = (2, [True])
+
+
+class _KeyWatch:
+    """The stack of an unpickler, with one bit an object: whether it is a scalar."""
+
+    def __init__(self) -> None:
+        self._stack: list[bool] = []
+        self._below: list[list[bool]] = []
+        self._memo: dict[int, bool] = {}
+
+    def step(self, code: int, argument: bytes) -> None:
+        """Do what an opcode does to the stack.
+
+        Raises
+        ------
+        ScanError
+        """
+        try:
+            self._step(code, argument)
+        except (IndexError, KeyError, ValueError):
+            raise ScanError("an opcode that takes what is not there") from None
+
+    def _step(self, code: int, argument: bytes) -> None:
+        if code in _PUT:
+            self._memo[_index(code, argument)] = self._stack[-1]
+        elif code in _GET:
+            self._stack.append(self._memo[_index(code, argument)])
+        elif code == _MEMOIZE:
+            self._memo[len(self._memo)] = self._stack[-1]
+        elif code == _DUP:
+            self._stack.append(self._stack[-1])
+        elif code == _MARK:
+            self._below.append(self._stack)
+            self._stack = []
+        elif code == _POP and not self._stack:
+            self._stack = self._below.pop()
+        else:
+            self._build(code)
+
+    def _build(self, code: int) -> None:
+        keys: list[bool] = []
+        if code in _TO_MARK:
+            items, self._stack = self._stack, self._below.pop()
+            keys = items[::2] if code in _KEYED_PAIRS else items if code in _KEYED else []
+        elif code == pickle.SETITEM[0]:
+            keys = [self._stack[-2]]
+        if not all(keys):
+            raise ScanError("a key that is no scalar")
+        taken, put = _EFFECT[code]
+        if taken:
+            if len(self._stack) < taken:
+                raise IndexError
+            del self._stack[-taken:]
+        self._stack += put
+
+
+def _index(code: int, argument: bytes) -> int:
+    return int(argument) if code in _LINES else int.from_bytes(argument, "little")
+
 
 _LARGE = 1 << 16
 _LENGTH_BYTES = {
@@ -25,14 +124,6 @@ _LENGTH_BYTES = {
 }
 _BYTES = {pickle.BINBYTES[0], pickle.BINBYTES8[0], pickle.BYTEARRAY8[0]}
 _PERSISTENT = {pickle.PERSID[0], pickle.BINPERSID[0]}
-
-
-class ScanError(Exception):
-    """The stream is no pickle, or claims what it cannot hold."""
-
-
-class PersistentObjectError(Exception):
-    """The pickle refers to an object outside it."""
 
 
 def _shapes() -> dict[int, tuple[int, int]]:
@@ -70,7 +161,7 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
     PersistentObjectError
         If the pickle refers to objects outside it.
     """
-    small, large, watch = io.BytesIO(), list[bytes](), KeyWatch()
+    small, large, watch = io.BytesIO(), list[bytes](), _KeyWatch()
     count, stop = 0, pickle.STOP[0]
     code = None
     while code != stop:
@@ -101,10 +192,7 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
             raise ScanError("a memo index out of range")
         if code == pickle.PUT[0] and (not argument.strip().isdigit() or int(argument) > count):
             raise ScanError("a memo index out of range")
-        try:
-            watch.step(code, argument)
-        except StackError as fault:
-            raise ScanError(str(fault)) from None
+        watch.step(code, argument)
         small.write(head + argument)
     small.seek(0)
     return small, large

@@ -2,22 +2,219 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, legible
-from bftrainer.files.csv_rows import csv_rows
+from bftrainer.errors import NodeLogError, legible, suggestion
+from bftrainer.files.csv_rows import csv_rows, table_rows, whole, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
-from bftrainer.model import NodeLog, iso
-from bftrainer.model.availability import FORM, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.files.writing import replacing
+from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
+from bftrainer.model.availability import FORM, MOST_NODES, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.model.churn import churned
-from bftrainer.nodelogs.count_csv import CHANGE_COLUMNS, COUNT_COLUMNS, read_changes, read_count_trace, write_changes
 from bftrainer.nodelogs.native import COLUMNS, Warn
-from bftrainer.nodelogs.spot_trace import read_spot_trace
 from bftrainer.nodelogs.store import read_node_log
 
-__all__ = ["first_row", "read_availability", "read_pair", "tells_nodes", "write_measured"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "COUNT_COLUMNS",
+    "first_row",
+    "read_availability",
+    "read_changes",
+    "read_count_trace",
+    "read_pair",
+    "read_spot_trace",
+    "tells_nodes",
+    "write_changes",
+    "write_count_trace",
+    "write_measured",
+    "write_spot_trace",
+    "write_terminations",
+]
+
+COUNT_COLUMNS = ("timestamp", "count")
+CHANGE_COLUMNS = {
+    "terminations": (("timestamp", "number"), ("dt", "preemptions")),
+    "additions": (("timestamp", "number"), ("dt", "additions")),
+}
+"""Columns that a trace of changes may have: as recorded, and as generated."""
+
+
+def read_count_trace(*paths: Path) -> CountTrace:
+    """Read the number of live nodes over time; a file goes on where the one before it ends.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and line: if a column is missing, a time is none or does not ascend, or a count is negative.
+    """
+    times, counts = _numbers(paths, COUNT_COLUMNS, least=0)
+    if not times.size:
+        raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
+    return CountTrace(times, counts)
+
+
+def read_changes(path: Path, columns: tuple[str, str]) -> ChangeTrace:
+    """Read how many nodes were taken, or added, at which times.
+
+    Parameters
+    ----------
+    path : Path
+    columns : tuple of str
+        Names of the two columns, one of `CHANGE_COLUMNS`.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and line: if a column is missing, a time is none or does not ascend, or a number is below 1.
+    """
+    return ChangeTrace(*_numbers((path,), columns, least=1))
+
+
+def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times and numbers, checked row by row so that a message can name the line."""
+    times, numbers = array("q"), array("q")
+    rows = chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths)
+    for where, cells in rows:
+        text = cells[columns[0]].strip()
+        try:
+            time = instant_ns(text)
+        except (OverflowError, ValueError):
+            raise NodeLogError(f"{where}: Expected {columns[0]} to be an ISO date and time, got {text!r}.") from None
+        if times and time < times[-1]:
+            raise NodeLogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
+        times.append(time)
+        numbers.append(whole(where, columns[1], cells[columns[1]], NodeLogError, least=least, most=MOST_NODES))
+    return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
+
+
+def write_changes(path: Path, changes: ChangeTrace, which: Literal["preemptions", "additions"]) -> None:
+    """Write `dt,preemptions` or `dt,additions` rows; equal traces give equal bytes."""
+    _write_numbers(path, ("dt", which), changes.time_ns, changes.number)
+
+
+def write_terminations(path: Path, changes: ChangeTrace) -> None:
+    """Write `timestamp,number` rows; equal traces give equal bytes."""
+    _write_numbers(path, CHANGE_COLUMNS["terminations"][0], changes.time_ns, changes.number)
+
+
+def write_count_trace(path: Path, counts: CountTrace) -> None:
+    """Write `timestamp,count` rows; equal traces give equal bytes."""
+    _write_numbers(path, COUNT_COLUMNS, counts.time_ns, counts.count)
+
+
+def _write_numbers(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+    with replacing(path) as stream:
+        write_csv(stream, columns, zip(map(iso, times.tolist()), numbers.tolist(), strict=True))
+
+
+NS_PER_MS = 1_000_000
+LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
+_ACTIONS = {"add": True, "remove": False}
+
+
+def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
+    """Read a spot event trace as a node log: live is idle.
+
+    The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a name
+    may come back after its removal. What is undone in the same millisecond took no time: it is left out, and counted in
+    the log's provenance.
+
+    Parameters
+    ----------
+    *paths : Path
+        Plain or gzipped; a file goes on where the one before it ends.
+    start_ns : int
+        Instant of millisecond 0, nanoseconds since the Unix epoch.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and line: if a row is malformed, times do not ascend, or a node is added twice or removed without
+        being there.
+    """
+    live: dict[str, bool] = {}
+    changed: dict[str, int] = {}  # in this millisecond: where its row stands
+    index: dict[str, int] = {}
+    times, nodes, states, kept = array("q"), array("i"), array("b"), bytearray()
+    without = {"stays": 0, "absences": 0}
+    last = 0
+    for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
+        if len(cells) != 3:
+            raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
+        moment = whole(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
+        action, node = cells[1].strip(), cells[2].strip()
+        if moment < last:
+            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {last} ms.")
+        _check_row(where, action, node, live)
+        if moment > last:
+            changed.clear()
+        last = moment
+        live[node] = _ACTIONS[action]
+        undone = changed.pop(node, None)
+        if undone is None:
+            changed[node] = len(times)
+        else:
+            kept[undone] = False
+            without["absences" if live[node] else "stays"] += 1
+        kept.append(undone is None)
+        times.append(moment)
+        nodes.append(index.setdefault(node, len(index)))
+        states.append(_ACTIONS[action])
+    if not times:
+        raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
+    lasting = np.frombuffer(kept, dtype=np.bool_)
+    return NodeLog(
+        nodes=tuple(index),
+        start_ns=start_ns,
+        end_ns=start_ns + last * NS_PER_MS,
+        time_ns=start_ns + np.array(times, dtype=np.int64)[lasting] * NS_PER_MS,
+        node=np.array(nodes, dtype=np.int32)[lasting],
+        idle=np.array(states, dtype=np.bool_)[lasting],
+        provenance={FORM: "spot", NO_TIME: without},
+    )
+
+
+def _check_row(where: str, action: str, node: str, live: Mapping[str, bool]) -> None:
+    if action not in _ACTIONS:
+        raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.{suggestion(action, _ACTIONS)}")
+    if not node or not node.isprintable():
+        raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
+    is_live = live.get(node, False)
+    if _ACTIONS[action] and is_live:
+        raise NodeLogError(f"{where}: Expected to add a node that is not there, got {node!r}, which is.")
+    if not _ACTIONS[action] and not is_live:
+        near = get_close_matches(node, (name for name, is_there in live.items() if is_there), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise NodeLogError(f"{where}: Expected to remove a node that is there, got {node!r}, which is not.{hint}")
+
+
+def write_spot_trace(path: Path, log: NodeLog) -> None:
+    """Write a node log as a spot event trace, milliseconds from the window's start; equal logs give equal bytes.
+
+    The form has no room for the window's end, nor for nodes that never change. Shorter times than a millisecond are
+    rounded down.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    rows = (
+        (round(time_s * NS_PER_S) // NS_PER_MS, action, log.nodes[node])
+        for time_s, joined, left in log.rows()
+        for action, nodes in (("remove", left), ("add", joined))
+        for node in nodes.tolist()
+    )
+    with replacing(path) as stream:
+        write_csv(stream, (), rows)
 
 
 def read_availability(path: str | Path, warn: Warn, terminations: Path | None = None) -> AvailabilityTrace:

@@ -13,9 +13,14 @@ from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import ChangeTrace, CountTrace
-from bftrainer.nodelogs.availability import first_row, read_availability, tells_nodes
-from bftrainer.nodelogs.count_csv import write_count_trace, write_terminations
-from bftrainer.nodelogs.spot_trace import write_spot_trace
+from bftrainer.nodelogs.availability import (
+    first_row,
+    read_availability,
+    tells_nodes,
+    write_count_trace,
+    write_spot_trace,
+    write_terminations,
+)
 from bftrainer.nodelogs.store import write_node_log
 from bftrainer.tasksets.store import read_task_set, write_task_set
 

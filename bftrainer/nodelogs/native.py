@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, legible
-from bftrainer.files.documents import parsed_json
+from bftrainer.files.csv_rows import write_csv
+from bftrainer.files.documents import json_file, parsed_json
+from bftrainer.files.opening import one_line, open_plain, translated
+from bftrainer.files.parquet_file import TEXT, parquet_file
+from bftrainer.files.writing import replacing
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv as arrow_csv
 
-__all__ = ["COLUMNS", "Locate", "Warn", "assembled", "declared", "metadata", "parsed", "time_column"]
+__all__ = [
+    "COLUMNS",
+    "Warn",
+    "declared",
+    "metadata",
+    "metadata_path",
+    "read_csv_node_log",
+    "read_parquet_node_log",
+    "write_csv_node_log",
+    "write_parquet_node_log",
+]
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
 
 Warn = Callable[[str], None]
-Locate = Callable[[int], str]
+_Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
 _KEYS = {"schema", "nodes", "window", "provenance"}
 _UNCHANGED = "unchanged_rows"
+_METADATA = "metadata in JSON"
 
 
 def metadata(log: NodeLog) -> dict[str, Any]:
@@ -41,9 +60,9 @@ def metadata(log: NodeLog) -> dict[str, Any]:
     } | ({_UNCHANGED: unchanged} if unchanged else {})
 
 
-def assembled(
+def _assembled(
     name: str,
-    locate: Locate,
+    locate: _Locate,
     time_ns: NDArray[np.int64],
     labels: tuple[str, ...],
     node: NDArray[np.int32],
@@ -51,28 +70,7 @@ def assembled(
     meta: Mapping[str, Any] | None,
     warn: Warn,
 ) -> NodeLog:
-    """Log from a table's columns and its metadata.
-
-    Parameters
-    ----------
-    name : str
-        The file, for messages.
-    locate : callable
-        Place of a transition, for messages.
-    time_ns, node, idle : ndarray, shape (T,)
-        Columns; `node` is an index into `labels`.
-    labels : tuple of str
-        Names that occur in the table.
-    meta : mapping, optional
-        As `metadata` gives it; None if the file has none.
-    warn : callable
-        Told what was assumed in its absence.
-
-    Raises
-    ------
-    NodeLogError
-        Naming file and row, if the transitions are not those of a log.
-    """
+    """Log from a table's columns, of which `node` is an index into `labels`, and its metadata, if the file has any."""
     late = time_ns[1:] < time_ns[:-1]
     if late.any():
         row = int(np.argmax(late)) + 1
@@ -94,12 +92,9 @@ def assembled(
     try:
         return NodeLog(nodes, *window, time_ns, index, idle, provenance, unchanged)
     except NodeLogError as fault:
-        raise NodeLogError(_located(str(fault), name, locate)) from None
-
-
-def _located(message: str, name: str, locate: Locate) -> str:
-    at = re.match(r"transition (\d+): ", message)
-    return f"{locate(int(at[1]))}: {message[at.end() :]}" if at else f"{name}: {message}"
+        at = re.match(r"transition (\d+): ", str(fault))
+        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
+        raise NodeLogError(f"{place}: {message}") from None
 
 
 def _assumed(
@@ -142,6 +137,11 @@ def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], di
     return tuple(nodes), (start_ns, end_ns), provenance
 
 
+def _check_names(where: str, columns: list[str]) -> None:
+    if sorted(columns) != sorted(COLUMNS):
+        raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
+
+
 def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
     expected = "two times" if key == "window" else "a list of times"
     if not isinstance(texts, list):
@@ -155,13 +155,233 @@ def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
     return np.array(times, dtype=np.int64)
 
 
-def parsed(name: str, text: str | bytes) -> Any:
-    """Metadata, or one field of it, from JSON text."""
-    return parsed_json(name, text, NodeLogError, "metadata in JSON")
-
-
-def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
+def _time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
     """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
     import pyarrow as pa
 
     return np.asarray(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
+
+
+_STATES = {"0": False, "1": True, "false": False, "true": True}
+
+
+def metadata_path(path: Path) -> Path:
+    """Where the metadata of a CSV node log lie: `idle.csv.gz` has `idle.json`."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+
+
+def write_csv_node_log(path: Path, log: NodeLog) -> None:
+    """Write the log and its metadata; equal logs give equal bytes."""
+    unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
+    times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
+    names = [log.nodes[index] for index in log.node.tolist()]
+    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
+    with replacing(metadata_path(path)) as notes, replacing(path) as stream:
+        notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
+        notes.flush()
+        states = log.idle.astype(np.int8).tolist()
+        write_csv(stream, COLUMNS, zip((f"{time}Z" for time in times), names, states, strict=True))
+
+
+def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
+    """Read a table of transitions.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and line, if a value is not that of a node log.
+    """
+    table = _table(path)
+    times = _csv_times(path, table["time"])
+    states = _states(path, table["idle"])
+    nodes = table["node"].combine_chunks().dictionary_encode()
+    beside = metadata_path(path)
+    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    labels = tuple(nodes.dictionary.to_pylist())
+    index = nodes.indices.to_numpy().astype(np.int32)
+    if "" in labels:
+        line = int(np.argmax(index == labels.index(""))) + 2
+        raise NodeLogError(f"{path}:{line}: Expected the name of a node, got nothing.")
+    return _assembled(str(path), lambda row: f"{path}:{row + 2}", times, labels, index, states, meta, warn)
+
+
+def _table(path: Path) -> pa.Table:
+    """The columns as text."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    bad: list[tuple[int, int]] = []
+
+    def refuse(row: arrow_csv.InvalidRow) -> str:
+        """Leave out a row of another width, and note which it was."""
+        bad.append((row.number, row.actual_columns))
+        return "skip"
+
+    parsing: dict[str, Any] = {"ignore_empty_lines": False}
+    try:
+        return _without_blank_end(path, _columns(path, arrow_csv.ParseOptions(**parsing)))
+    except (pa.ArrowException, UnicodeDecodeError) as fault:
+        detail = str(fault).split("\n", 1)[0]
+    # What is wrong is found by reading again: rows are shown to a handler as text, which these need not be.
+    _check_utf8(path)
+    with suppress(pa.ArrowException):
+        _columns(path, arrow_csv.ParseOptions(invalid_row_handler=refuse, **parsing))
+    if bad:
+        raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
+    raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).")
+
+
+def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    with translated(path, NodeLogError), open_plain(path) as stream:
+        table = arrow_csv.read_csv(
+            stream,
+            read_options=arrow_csv.ReadOptions(use_threads=False),
+            parse_options=parsing,
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
+            ),
+        )
+    _check_names(f"{path}:1", table.column_names)
+    return table
+
+
+def _check_utf8(path: Path) -> None:
+    with translated(path, NodeLogError), open_plain(path) as stream:
+        for line, text in enumerate(stream, start=1):
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                got = one_line(text.decode(errors="backslashreplace").rstrip("\r\n"))
+                raise NodeLogError(f"{path}:{line}: Expected text in UTF-8, got '{got}'.") from None
+
+
+def _without_blank_end(path: Path, table: pa.Table) -> pa.Table:
+    """The table without the blank lines that editors leave at its end, which arrow reads as rows of empty texts."""
+    import pyarrow.compute as pc
+
+    blank = np.logical_and.reduce([pc.equal(table[column], "").to_numpy() for column in COLUMNS])
+    filled = np.flatnonzero(~blank)
+    rows = int(filled[-1]) + 1 if filled.size else 0
+    if blank[:rows].any():
+        raise NodeLogError(f"{path}:{int(np.argmax(blank)) + 2}: Expected {len(COLUMNS)} values, got a blank line.")
+    return table.slice(0, rows)
+
+
+def _states(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    codes = column.combine_chunks().dictionary_encode()
+    texts = codes.dictionary.to_pylist()
+    index = codes.indices.to_numpy()
+    for at, text in enumerate(texts):
+        if text.lower() not in _STATES:
+            line = int(np.argmax(index == at)) + 2
+            raise NodeLogError(f"{path}:{line}: Expected idle to be 0 or 1, got {text!r}.")
+    states = np.array([_STATES[text.lower()] for text in texts], dtype=np.bool_)
+    return np.asarray(states[index])
+
+
+def _csv_times(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Nanoseconds since the epoch; times without a zone are UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d{2}:?\d{2})$")
+    texts = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    try:
+        return _time_column(texts.cast(pa.timestamp("ns", "UTC")))
+    except pa.ArrowInvalid:
+        for line, text in enumerate(texts, start=2):
+            try:
+                text.cast(pa.timestamp("ns", "UTC"))
+            except pa.ArrowInvalid:
+                got = column[line - 2].as_py()
+                raise NodeLogError(f"{path}:{line}: Expected time to be an ISO date and time, got {got!r}.") from None
+        raise
+
+
+_PREFIX = "bftrainer."
+
+
+def write_parquet_node_log(path: Path, log: NodeLog) -> None:
+    """Write the log; equal logs give equal bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    nodes = pa.DictionaryArray.from_arrays(pa.array(log.node), pa.array(log.nodes, type=pa.string()))
+    times = pa.array(log.time_ns.view("M8[ns]")).cast(pa.timestamp("ns", "UTC"))
+    meta = {f"{_PREFIX}{key}": json.dumps(value, sort_keys=True) for key, value in metadata(log).items()}
+    table = pa.table([times, nodes, pa.array(log.idle)], names=list(COLUMNS)).replace_schema_metadata(meta)
+    with replacing(path) as stream:
+        pq.write_table(table, stream, compression="zstd")
+
+
+def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
+    """Read a table of transitions.
+
+    Raises
+    ------
+    NodeLogError
+        Naming file and row, if columns, types or values are not those of a node log.
+    """
+    import pyarrow as pa
+
+    with parquet_file(path, NodeLogError, ["node"]) as file:
+        _check_columns(path, file.schema_arrow)
+        table = file.read()
+        table.validate(full=True)  # text that is no UTF-8, for one
+    _check_gaps(path, table)
+    nodes = table["node"].combine_chunks() if table.num_rows else pa.array([], pa.string()).dictionary_encode()
+    if isinstance(nodes, pa.ChunkedArray):
+        nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
+    meta = {
+        key.decode(errors="backslashreplace").removeprefix(_PREFIX): value
+        for key, value in (table.schema.metadata or {}).items()
+        if key.startswith(_PREFIX.encode())
+    }
+    return _assembled(
+        str(path),
+        lambda row: f"{path}, row {row + 1}",
+        _parquet_times(path, table["time"]),
+        tuple(nodes.dictionary.to_pylist()),
+        nodes.indices.to_numpy().astype(np.int32),
+        table["idle"].to_numpy().astype(np.bool_),
+        {key: parsed_json(str(path), value, NodeLogError, _METADATA) for key, value in meta.items()} if meta else None,
+        warn,
+    )
+
+
+def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    try:
+        return _time_column(times)
+    except pa.ArrowInvalid:
+        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
+
+
+_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    from pyarrow import types
+
+    _check_names(str(path), schema.names)
+
+    def is_text(kind: pa.DataType) -> bool:
+        """Also as categories."""
+        return str(kind.value_type if types.is_dictionary(kind) else kind) in TEXT
+
+    for column, fits in (("time", types.is_timestamp), ("node", is_text), ("idle", types.is_boolean)):
+        kind = schema.field(column).type
+        if not fits(kind):
+            raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {one_line(kind)}.")
+
+
+def _check_gaps(path: Path, table: pa.Table) -> None:
+    for column, expected in _EXPECTED.items():
+        values = table[column]
+        if values.null_count:
+            row = values.is_null().index(True).as_py() + 1
+            raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")

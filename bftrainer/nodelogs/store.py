@@ -1,19 +1,167 @@
-"""Read and write node logs in any form; the form is told by content on reading, by name on writing."""
+"""Read and write node logs in any form, pickled ones among them; told by content on reading, by name on writing."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, SettingsError
-from bftrainer.files.opening import Form, form_of, suffix_form
-from bftrainer.files.writing import refuse_existing
-from bftrainer.model import NodeLog
-from bftrainer.nodelogs.csv_file import metadata_path, read_csv_node_log, write_csv_node_log
-from bftrainer.nodelogs.native import Warn
-from bftrainer.nodelogs.parquet import read_parquet_node_log, write_parquet_node_log
-from bftrainer.nodelogs.pickled import read_legacy_node_log, write_legacy_node_log
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.legacy.frame import Frame, plain, read_pickled_frame, shortened
+from bftrainer.model import NodeLog, iso
+from bftrainer.nodelogs.native import (
+    Warn,
+    metadata_path,
+    read_csv_node_log,
+    read_parquet_node_log,
+    write_csv_node_log,
+    write_parquet_node_log,
+)
 
-__all__ = ["node_log_files", "node_log_form", "read_node_log", "refuse_node_log", "write_node_log"]
+__all__ = [
+    "node_log_files",
+    "node_log_form",
+    "read_legacy_node_log",
+    "read_node_log",
+    "refuse_node_log",
+    "write_legacy_node_log",
+    "write_node_log",
+]
+
+_NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
+
+
+def read_legacy_node_log(path: Path) -> NodeLog:
+    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states.
+
+    Raises
+    ------
+    NodeLogError
+        If it is no such frame, times repeat or do not ascend, node names repeat, or a value is not 0 or 1.
+    UnsafePickleError
+        If the pickle asks for more than pandas and numpy data.
+    """
+    with open_pickle(path, NodeLogError) as stream:
+        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
+    times = _times_ns(frame, str(path))
+    row, node, idle = _transitions(frame, str(path))
+    unchanged = np.ones(times.size, dtype=np.bool_)
+    unchanged[row] = False
+    unchanged[[0, -1]] = False  # the window's ends are rows anyway
+    try:
+        return NodeLog(
+            nodes=frame.columns,
+            start_ns=int(times[0]),
+            end_ns=int(times[-1]),
+            time_ns=times[row],
+            node=node,
+            idle=idle,
+            provenance={"source": path.name, "rows": int(times.size)},
+            unchanged_ns=times[unchanged],
+        )
+    except NodeLogError as fault:
+        raise NodeLogError(f"{path}: {fault}") from None
+
+
+def write_legacy_node_log(path: Path, log: NodeLog) -> None:
+    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
+
+    The form knows no state before its first row and no change after its last: the window's start and end
+    get rows even if nothing changes there.
+    """
+    import pandas as pd
+
+    changes = np.maximum(log.time_ns, log.start_ns)
+    times = log.row_times_ns()
+    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
+    steps = np.where(log.idle, 1, -1).astype(np.int8)
+    np.add.at(states, (log.node, np.searchsorted(times, changes)), steps)
+    np.cumsum(states, axis=1, dtype=np.int8, out=states)
+    index = pd.DatetimeIndex(times.view("M8[ns]"))
+    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
+    frame = pd.DataFrame(states.T, index=index, columns=columns, copy=False)
+    with replacing(path) as stream:
+        frame.to_pickle(stream, compression=None, protocol=4)
+
+
+def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
+    index = frame.index
+    if len(index) == 0 or not frame.columns:
+        raise NodeLogError(f"{name}: Expected rows of node states, got an empty frame.")
+    if isinstance(index, range) or index.dtype.kind != "M":
+        got = "whole numbers" if isinstance(index, range) else str(index.dtype)
+        raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}.")
+    if np.isnat(index).any():
+        raise NodeLogError(f"{name}: Expected datetimes, got NaT (row {int(np.argmax(np.isnat(index))) + 1}).")
+    scale = _NS_PER_UNIT[np.datetime_data(index.dtype)[0]]
+    counts = index.astype(np.int64)
+    if (np.abs(counts) > np.iinfo(np.int64).max // scale).any():
+        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262.")
+    times = counts * scale
+    late = times[1:] <= times[:-1]
+    if late.any():
+        row = int(np.argmax(late)) + 1
+        what = "unique times" if times[row] == times[row - 1] else "times to ascend"
+        raise NodeLogError(
+            f"{name}: Expected {what}, got {iso(times[row])} after {iso(times[row - 1])} (row {row + 1})."
+        )
+    return times
+
+
+def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    """Rows, nodes and states at which a cell differs from the one above it, by row and node."""
+    rows, nodes, states = [], [], []
+    for block in frame.blocks:
+        for first in range(0, len(block.columns), _NODES_AT_A_TIME):
+            columns = block.columns[first : first + _NODES_AT_A_TIME]
+            cells = _zeros_and_ones(block.values[first : first + _NODES_AT_A_TIME], columns, frame, name)
+            changed = np.empty(cells.shape, dtype=np.bool_)
+            changed[:, 0] = cells[:, 0]
+            np.not_equal(cells[:, 1:], cells[:, :-1], out=changed[:, 1:])
+            where = np.flatnonzero(changed)
+            column, row = np.divmod(where, cells.shape[1])
+            rows.append(row)
+            nodes.append(columns[column].astype(np.int32))
+            states.append(cells.ravel()[where])
+    row, node, state = np.concatenate(rows), np.concatenate(nodes), np.concatenate(states)
+    order = np.argsort(row * len(frame.columns) + node, kind="stable")
+    return row[order], node[order], state[order]
+
+
+def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Frame, name: str) -> NDArray[np.bool_]:
+    """The same cells as a C-contiguous matrix of bool."""
+    given = cells = np.ascontiguousarray(cells)
+    if cells.dtype.kind == "O":
+        cells = _numbers(cells)
+    if cells.dtype.kind not in "biuf":
+        raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got values of type {cells.dtype}.")
+    if cells.dtype.itemsize == 1:
+        octets = cells.view(np.uint8)
+        if octets.max(initial=0) <= 1:
+            return octets.view(np.bool_)
+    good = (cells == 0) | (cells == 1)
+    if good.all():
+        return np.asarray(cells == 1)
+    column, row = (int(at) for at in np.argwhere(~good)[0])
+    node, time = (
+        one_line(frame.columns[int(columns[column])]),
+        iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
+    )
+    found = shortened(plain(given[column, row]))
+    raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {found} (row {row + 1}, {time}, node {node}).")
+
+
+def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers of object cells, NaN for anything else."""
+    flat = [plain(cell) for cell in cells.ravel()]
+    known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
+    return np.array(known, dtype=np.float64).reshape(cells.shape)
+
 
 _NODE_LOG_WRITERS = {
     Form.PARQUET: write_parquet_node_log,

@@ -13,7 +13,7 @@ from pathlib import Path
 from bftrainer.errors import HostlistError, LogError, UnusedOptionsError
 from bftrainer.files.log_files import line_blocks
 from bftrainer.files.writing import replacing
-from bftrainer.nodelogs.anonymise import Pseudonyms
+from bftrainer.nodelogs.edit import Pseudonyms
 from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.schedulers.formats.slurm import Layout, layout_of, sections
 

@@ -1,15 +1,141 @@
-"""From busy spans by kind to idle ones, and the node-seconds of both."""
+"""From busy spans by kind, or from jobs that only count their nodes, to idle spans and the node-seconds of both."""
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.nodelogs.intervals import Spans, Window
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import Kind, column, repeated
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["PLACEMENT", "Demand", "DemandBook", "Swept", "over_capacity_share", "placed", "sweep"]
+
+PLACEMENT = (
+    "first fit on the lowest-numbered idle nodes: the log has no node names. "
+    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Jobs by the number of their nodes, column by column.
+
+    Parameters
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (R,)
+        `start_ns < end_ns`.
+    nodes : ndarray of int64, shape (R,)
+        At least 1.
+    key : ndarray of int64, shape (R,)
+        Equal for two jobs only if they are the same one.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    key: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.start_ns.size
+
+    def where(self, keep: NDArray[np.bool_]) -> Demand:
+        """The jobs that `keep` marks."""
+        columns = ("start_ns", "end_ns", "nodes", "key")
+        return replace(self, **{column: getattr(self, column)[keep] for column in columns})
+
+    def is_repeated(self) -> NDArray[np.bool_]:
+        """Which jobs an earlier row has told of."""
+        return repeated(self.key, self.start_ns, self.end_ns)
+
+    def extent_ns(self) -> tuple[int, int] | None:
+        """First start and last end; None without jobs."""
+        return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self) else None
+
+
+class DemandBook:
+    """Where an importer writes down jobs without node names."""
+
+    def __init__(self) -> None:
+        self._columns = (array("q"), array("q"), array("q"), array("q"))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, start_ns: int, end_ns: int, nodes: int, key: int) -> None:
+        """Write down a job."""
+        for values, value in zip(self._columns, (start_ns, end_ns, nodes, key), strict=True):
+            values.append(value)
+
+    def demand(self) -> Demand:
+        """All jobs."""
+        return Demand(*(column(values) for values in self._columns))
+
+
+def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Times, jobs and whether they start, in order: what ends comes before what starts at the same time."""
+    count = len(demand)
+    time = np.concatenate((demand.end_ns, demand.start_ns))
+    starts = np.arange(2 * count) >= count
+    order = np.lexsort((starts, time))
+    return time[order], (order % count) if count else order, starts[order]
+
+
+def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
+    """Share of the window in which jobs have more nodes than there are."""
+    time, job, starts = _events(demand)
+    level = np.cumsum(np.where(starts, demand.nodes[job], -demand.nodes[job]))
+    inside = np.clip(np.append(time, window.end_ns), window.start_ns, window.end_ns)
+    lengths = np.diff(inside)
+    return float(lengths[level > capacity].sum() / window.length_ns)
+
+
+def placed(demand: Demand, capacity: int) -> Spans:
+    """Put each job on the lowest-numbered nodes that are free.
+
+    A job that finds too few gets the next ones that fall free, the longest-waiting job first: as long as there is more
+    demand than nodes, no node is idle.
+
+    Returns
+    -------
+    Spans
+        At every instant min(demand, `capacity`) nodes are busy.
+    """
+    node, start, end = array("i"), array("q"), array("q")
+    free = np.ones(capacity, dtype=np.bool_)
+    since = np.zeros(capacity, dtype=np.int64)
+    held: dict[int, NDArray[np.int64]] = {}
+    short: dict[int, int] = {}  # job: nodes it still lacks, in order of start
+
+    def _take(job: int, wanted: int, now: int) -> None:
+        got = np.flatnonzero(free)[:wanted]
+        free[got] = False
+        since[got] = now
+        held[job] = np.concatenate((held[job], got)) if job in held else got
+        short[job] = wanted - got.size
+        if not short[job]:
+            del short[job]
+
+    time, jobs, starts = (values.tolist() for values in _events(demand))
+    for at, (now, job, is_start) in enumerate(zip(time, jobs, starts, strict=True)):
+        if is_start:
+            _take(job, int(demand.nodes[job]), now)
+            continue
+        mine = held.pop(job)
+        short.pop(job, None)
+        lasted = mine[since[mine] < now]
+        node.frombytes(lasted.astype(np.int32).tobytes())
+        start.frombytes(since[lasted].tobytes())
+        end.frombytes(np.full(lasted.size, now).tobytes())
+        free[mine] = True
+        if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
+            for waiting, lacking in tuple(short.items()):
+                _take(waiting, lacking, now)
+    return Spans(column(node), column(start), column(end))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,14 +19,11 @@ from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.intervals import Spans, Window, log_of_idle, nanoseconds
 from bftrainer.nodelogs.inventory import inventory_paths
 from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyRecords, Kind
-from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
-from bftrainer.schedulers.idle_spans import Swept, sweep
+from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, over_capacity_share, placed, sweep
 from bftrainer.schedulers.import_report import DataQuality
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.importers import get_importer, recognised
-from bftrainer.schedulers.placement import PLACEMENT, Demand, over_capacity_share, placed
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.log_tables import read_downtimes
+from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
 
 __all__ = ["AUTO", "DUPLICATE", "Imported", "import_log"]

@@ -14,8 +14,7 @@ import numpy as np
 from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.count_csv import write_changes
+from bftrainer.nodelogs.availability import read_availability, write_changes
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
 from bftrainer.spot.holes import DailyCycle

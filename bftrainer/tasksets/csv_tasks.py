@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.csv_rows import csv_rows
+from bftrainer.files.csv_rows import csv_rows, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.tasksets.task_set import Draft, located, time_fields
@@ -120,12 +118,7 @@ def _instant(text: str) -> float | str:
 def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
     """Write tasks so that reading them gives the same ones."""
     with replacing(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(COLUMNS)
-        table.writerows(_row(task) for task in tasks)
-        text.flush()
-        text.detach()
+        write_csv(stream, COLUMNS, map(_row, tasks))
 
 
 def _row(task: TaskSpec) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from bftrainer.cli.logs.import_options import FORMATS
 from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.importers import importer_names
+from bftrainer.schedulers.reading import importer_names
 from tests.tiny import contents, spawn
 
 SACCT = """\

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 
 from bftrainer.errors import LogError, UnusedOptionsError
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs import anonymise, read_node_log, write_node_log
-from bftrainer.nodelogs.anonymise import Pseudonyms, anonymous_log, read_or_make_key
+from bftrainer.nodelogs import edit, read_node_log, write_node_log
+from bftrainer.nodelogs.edit import Pseudonyms, anonymous_log, read_or_make_key
 from bftrainer.schedulers.anonymise_sacct import anonymise_sacct
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import ImportSettings
 from tests.importing import idle_of
 from tests.strategies import node_logs
 
@@ -33,7 +33,7 @@ def test_pseudonyms():
 
 def test_pseudonyms_differ(monkeypatch):
     """Two names of one log never get the same one."""
-    monkeypatch.setattr(anonymise, "_DIGITS", 1)
+    monkeypatch.setattr(edit, "_DIGITS", 1)
     with pytest.raises(LogError, match="take another key"):
         NAMES.of_all("node", (f"n{number}" for number in range(100)))
 

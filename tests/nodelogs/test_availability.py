@@ -13,9 +13,13 @@ from bftrainer.errors import NodeLogError
 from bftrainer.model.availability import ChangeTrace
 from bftrainer.model.churn import churned
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.availability import read_availability, read_pair
-from bftrainer.nodelogs.count_csv import write_changes
-from bftrainer.nodelogs.spot_trace import read_spot_trace, write_spot_trace
+from bftrainer.nodelogs.availability import (
+    read_availability,
+    read_pair,
+    read_spot_trace,
+    write_changes,
+    write_spot_trace,
+)
 from bftrainer.spot import trace_statistics
 
 S = 10**9

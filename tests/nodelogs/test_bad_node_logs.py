@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import BftrainerError, NodeLogError
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import ImportSettings
 
 HOUR = ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]
 META = {"schema": 1, "nodes": ["a", "b"], "window": HOUR, "provenance": {}}

@@ -7,8 +7,7 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.formats.alcf import AlcfImporter
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'

@@ -13,8 +13,7 @@ from bftrainer.model import NodeLog
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.formats.batsim import BatsimImporter, write_batsim_jobs
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import idle_of, records_of
 from tests.strategies import node_logs
 

@@ -6,9 +6,8 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.formats.cobalt import CobaltImporter
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.formats.pbs import CobaltImporter
+from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, OPEN_START, records_of
 from tests.schedulers.test_pbs import MIDNIGHT, entry
 

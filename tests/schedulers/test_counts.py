@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.schedulers.formats.counts import CountsImporter
-from bftrainer.schedulers.formats.spot import SpotImporter
+from bftrainer.schedulers.formats.presence import CountsImporter, SpotImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import ImportSettings
 from bftrainer.spot.statistics import trace_statistics
 from tests.importing import idle_of
 

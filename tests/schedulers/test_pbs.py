@@ -10,8 +10,7 @@ from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, idle_of, records_of
 
 MIDNIGHT = 1788220800  # 2026-09-01 UTC

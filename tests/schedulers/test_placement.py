@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.intervals import Window
-from bftrainer.schedulers.placement import DemandBook, over_capacity_share, placed
+from bftrainer.schedulers.idle_spans import DemandBook, over_capacity_share, placed
 
 NS = 10**9
 END = 40

@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import ImportSettings
 
 SACCT_COLUMNS = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),

@@ -11,8 +11,7 @@ from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, idle_of, records_of
 
 HEADER = "JobIDRaw|State|Start|End|NNodes|NodeList|JobName"

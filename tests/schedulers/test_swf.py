@@ -7,8 +7,7 @@ import pytest
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.formats.swf import SwfImporter
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 
 HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
 

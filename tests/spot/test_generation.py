@@ -8,8 +8,7 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.model.availability import AvailabilityTrace, CountTrace
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.availability import read_pair
-from bftrainer.nodelogs.spot_trace import write_spot_trace
+from bftrainer.nodelogs.availability import read_pair, write_spot_trace
 from bftrainer.runs import run_replay
 from bftrainer.spot import trace_statistics
 from bftrainer.spot.generation import (

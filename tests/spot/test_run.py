@@ -10,8 +10,7 @@ import pytest
 
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.model.churn import churned
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.spot_trace import write_spot_trace
+from bftrainer.nodelogs.availability import read_availability, write_spot_trace
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices
 from bftrainer.spot.generation import (
     GenerationConfig,

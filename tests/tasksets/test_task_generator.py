@@ -5,8 +5,7 @@ import pytest
 
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.tasksets import read_task_set
-from bftrainer.tasksets.imagenet_models import IMAGENET_CURVES
-from bftrainer.tasksets.task_generator import generate_tasks
+from bftrainer.tasksets.task_generator import IMAGENET_CURVES, generate_tasks
 
 
 def generated(scenario="nas", count=70, seed=1, **options):

@@ -50,7 +50,7 @@ def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
 
 def _with_what_is_beside(path: Path) -> Iterator[Path]:
     from bftrainer.files.directory import written_files
-    from bftrainer.nodelogs.csv_file import metadata_path
+    from bftrainer.nodelogs.native import metadata_path
     from bftrainer.tasksets.pickled import scalability_path
 
     yield path

@@ -40,7 +40,7 @@ def convert(
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.csv_file import metadata_path
+    from bftrainer.nodelogs.native import metadata_path
     from bftrainer.tasksets.pickled import scalability_path
 
     # What may be written beside it is as precious.

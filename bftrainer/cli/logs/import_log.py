@@ -64,7 +64,7 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.import_report import quality_path, write_quality_json
-    from bftrainer.schedulers.import_settings import ImportSettings
+    from bftrainer.schedulers.reading import ImportSettings
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
@@ -91,7 +91,7 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
 def _recognised(files: tuple[Path, ...]) -> str:
     """Name of the format of the first file; options that it does not take are refused."""
     from bftrainer.files.log_files import head, log_paths
-    from bftrainer.schedulers.importers import recognised
+    from bftrainer.schedulers.reading import recognised
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name

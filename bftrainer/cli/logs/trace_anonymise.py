@@ -14,7 +14,7 @@ from bftrainer.cli.logs.import_options import Names
 from bftrainer.cli.logs.trace_edit import narrowed, narrows
 
 if TYPE_CHECKING:
-    from bftrainer.nodelogs.anonymise import Pseudonyms
+    from bftrainer.nodelogs.edit import Pseudonyms
 
 __all__ = ["anonymise"]
 
@@ -50,7 +50,7 @@ def anonymise(
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import NS_PER_S
-    from bftrainer.nodelogs.anonymise import anonymous_log
+    from bftrainer.nodelogs.edit import anonymous_log
     from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
 
     if _is_node_log(log):
@@ -78,7 +78,7 @@ def _is_node_log(path: Path) -> bool:
 
 
 def _pseudonyms(key_file: Path) -> Pseudonyms:
-    from bftrainer.nodelogs.anonymise import Pseudonyms, read_or_make_key
+    from bftrainer.nodelogs.edit import Pseudonyms, read_or_make_key
 
     key, is_new = read_or_make_key(key_file)
     if is_new:

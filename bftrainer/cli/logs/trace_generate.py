@@ -73,7 +73,7 @@ def generate(
     """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import instant_ns
-    from bftrainer.nodelogs.spot_trace import write_spot_trace
+    from bftrainer.nodelogs.availability import write_spot_trace
     from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
     from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace, sibling, write_pair
     from bftrainer.spot.minute_model import MinuteOptions

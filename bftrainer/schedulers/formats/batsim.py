@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from bftrainer.errors import HostlistError, LogError, NodeLogError
+from bftrainer.files.csv_rows import write_csv
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.csv_file import metadata_path
 from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.intervals import Spans, Window, idle_spans
 from bftrainer.nodelogs.inventory import read_inventory
-from bftrainer.nodelogs.native import declared, metadata
+from bftrainer.nodelogs.native import declared, metadata, metadata_path
 from bftrainer.schedulers.log_tables import Row, exact_ns, table_rows
 from bftrainer.schedulers.reading import Reading
 from bftrainer.schedulers.selected_nodes import SEEN
@@ -153,17 +152,12 @@ def write_batsim_jobs(path: Path, log: NodeLog) -> None:
     with replacing(metadata_path(path)) as notes, replacing(path) as stream:
         notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
         notes.flush()
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(_COLUMNS)
-        for number, (first, last) in enumerate(itertools.pairwise(cuts), start=1):
-            start, end = int(busy.start_ns[first]), int(busy.end_ns[first])
-            table.writerow(_job_row(number, start, end, busy.node[first:last].tolist()))
-        text.flush()
-        text.detach()
+        write_csv(stream, _COLUMNS, itertools.starmap(partial(_job_row, busy), enumerate(itertools.pairwise(cuts), 1)))
 
 
-def _job_row(number: int, start_ns: int, end_ns: int, nodes: Sequence[int]) -> tuple[object, ...]:
+def _job_row(busy: Spans, number: int, rows: tuple[int, int]) -> tuple[object, ...]:
+    start_ns, end_ns = int(busy.start_ns[rows[0]]), int(busy.end_ns[rows[0]])
+    nodes = busy.node[slice(*rows)].tolist()
     start, end, length = (_seconds(time) for time in (start_ns, end_ns, end_ns - start_ns))
     state = "COMPLETED_SUCCESSFULLY"
     times = (start, length, end, "0", length, "1.0")

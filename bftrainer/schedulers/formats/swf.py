@@ -18,7 +18,7 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.intervals import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_book import Kind, column
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.placement import DemandBook, over_capacity_share
+from bftrainer.schedulers.idle_spans import DemandBook, over_capacity_share
 from bftrainer.schedulers.reading import Reading
 from bftrainer.schedulers.selected_nodes import node_number
 

@@ -14,8 +14,7 @@ from bftrainer.errors import InputError
 from bftrainer.files.log_files import head
 from bftrainer.nodelogs.intervals import idle_spans
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.importers import importer_names, recognised
+from bftrainer.schedulers.reading import ImportSettings, importer_names, recognised
 from tests.schedulers.conformance.histories import (
     COUNTED,
     DAY,
