@@ -48,7 +48,7 @@ def test_two_of_one_name(install, name):
     assert said.startswith(f"objective {name}: Expected one package to register that name, got ")
     assert "bft_acme:f of bft_acme 1.0 and " in said
     assert "bft_zebra:f of bft_zebra 2.1" in said
-    assert ("bftrainer.objectives.energy:energy of bftrainer " in said) == (name == "energy")
+    assert ("bftrainer.objectives.credits:energy of bftrainer " in said) == (name == "energy")
     assert "\n" not in said
     assert OBJECTIVES.get("bft_zebra:f")(None, None, 0.0) == "bft_zebra"
 

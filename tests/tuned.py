@@ -11,9 +11,10 @@ from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, PowerMeter, Recorder, Settings, replay
-from bftrainer.replay.engine import DecideOn, Row
+from bftrainer.replay.engine import DecideOn
 from bftrainer.zeus import Job, TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
+from tests.worlds import numbered
 
 FILES = ("train.csv", "power.csv")
 TARGET, MAX_EPOCHS, DEFAULT = 0.9, 30, 32
@@ -73,7 +74,7 @@ def tuner(tasks: Sequence[TaskSpec], seed: int = 1, power_options: str = "chosen
 
 def run(
     tasks: Sequence[TaskSpec],
-    rows: Sequence[Row],
+    rows: Sequence[tuple[float, Sequence[str], Sequence[str]]],
     end_s: float = 1e9,
     *,
     seed: int = 1,
@@ -87,8 +88,8 @@ def run(
     defaults = {"objective": as_given, "solver": "dp", "forward_time_s": 60.0}
     defaults["completions"] = "reported" if decide_on == "all" else "noticed"
     asked = Settings(**(defaults | settings))
-    names = sorted({name for _, joined, _ in rows for name in joined})
+    numbers, names = numbered(rows)
     recorder, meter = Recorder(), PowerMeter(asked.idle_node_w)
     allocator = Allocator(tasks, asked, names, tuner=learning)
-    replay(rows, end_s, allocator, decide_on=decide_on, caps=caps, observers=[recorder, meter])
+    replay(numbers, end_s, allocator, decide_on=decide_on, caps=caps, observers=[recorder, meter])
     return recorder.recording, meter.record(), learning

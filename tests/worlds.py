@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Settings, log_rows, replay
+from bftrainer.replay import Allocator, Recorder, Row, Settings, replay
 
 NS = 1_000_000_000
 
@@ -40,7 +41,7 @@ class World:
         """Replay it and return the record."""
         recorder = Recorder()
         replay(
-            log_rows(self.log),
+            self.log.rows(),
             self.log.window_s,
             self.allocator(**changes),
             decide_on=self.decide_on,
@@ -48,6 +49,15 @@ class World:
             observers=[recorder, *observers],
         )
         return recorder.recording
+
+
+def numbered(rows: Sequence[tuple[float, Sequence[str], Sequence[str]]]) -> tuple[list[Row], list[str]]:
+    """Rows of nodes' names as a replay takes them, by number; and the names, in order."""
+    names = sorted({name for _, joined, _ in rows for name in joined})
+    return [
+        (time_s, *(np.array([names.index(name) for name in some], dtype=np.int32) for some in (joined, left)))
+        for time_s, joined, left in rows
+    ], names
 
 
 @st.composite

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from bftrainer.errors import BftrainerError, SweepError, suggestion
 from bftrainer.model import instant_ns
-from bftrainer.objectives.as_given import as_given
+from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
 from bftrainer.spot.minute_model import MinuteOptions

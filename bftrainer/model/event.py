@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from bftrainer.errors import InputError
-from bftrainer.model.checks import checked_names, real_number, whole_number
+from bftrainer.model.checks import checked_names, real_number
 from bftrainer.model.task import TaskSpec
 
 __all__ = ["Event", "EventKind"]
@@ -24,17 +24,15 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at an instant; ordered by time, then kind, then sequence, and by nothing else.
+    """Something that happens at an instant; ordered by time, then kind, and by nothing else.
 
-    Events that tie in all three are neither smaller nor larger than one another, and equal only if all else is equal.
+    Events that tie in both are neither smaller nor larger than one another, and equal only if all else is equal.
 
     Parameters
     ----------
     time_s : float
         Seconds since the window's start (live: since any fixed instant).
     kind : EventKind
-    sequence : int
-        Breaks ties among events of one time and kind.
     nodes : tuple of str
         Nodes that join or leave.
     tasks : tuple of str
@@ -57,7 +55,6 @@ class Event:
 
     time_s: float
     kind: EventKind
-    sequence: int = 0
     nodes: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     spec: TaskSpec | None = None
@@ -68,8 +65,6 @@ class Event:
             object.__setattr__(self, "time_s", real_number("time_s of an event", self.time_s, InputError))
         if type(self.kind) is not EventKind:
             raise InputError(f"Expected kind of an event to be an EventKind, got {self.kind!r}.")
-        if type(self.sequence) is not int:
-            object.__setattr__(self, "sequence", whole_number("sequence of an event", self.sequence, InputError))
         for name in ("nodes", "tasks"):
             values = getattr(self, name)
             # Most have neither, or node names from a log.
@@ -82,9 +77,9 @@ class Event:
             object.__setattr__(self, "power_cap_w", cap_w)
 
     @property
-    def order(self) -> tuple[float, int, int]:
+    def order(self) -> tuple[float, int]:
         """What events are ordered by."""
-        return self.time_s, self.kind, self.sequence
+        return self.time_s, self.kind
 
     def __lt__(self, other: Event) -> bool:
         return self.order < other.order if isinstance(other, Event) else NotImplemented

@@ -22,7 +22,7 @@ from bftrainer.nodelogs.availability import (
     write_terminations,
 )
 from bftrainer.nodelogs.store import write_node_log
-from bftrainer.tasksets.store import read_task_set, write_task_set
+from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
 __all__ = ["TRACES", "Conversion", "TraceForm", "convert", "kind_of"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
-from bftrainer.model.checks import checked_names, instances, real_number, whole_number
-from bftrainer.replay.constraints import constrained
-from bftrainer.replay.effects import Effects, Moves, Rules
-from bftrainer.replay.options import OptionTables, answering, objective_name
-from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Settings
-from bftrainer.replay.state import BUSY, ReplayState, Status
+from bftrainer.model.checks import checked_names, instances, whole_number
+from bftrainer.replay.options import OptionTables, answering, constrained, objective_name
+from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Rules, Settings
+from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
 from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
 from solvers.registry import get_solver, solve
 
@@ -81,7 +79,8 @@ class Allocator:
         if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
             raise SettingsError("Expected unique task names and unique node names.")
         self._start_ns = start_ns = whole_number("start_ns", start_ns, SettingsError)
-        self._fallback = None if settings.fallback is None else _made(settings.fallback)
+        given = settings.fallback
+        self._fallback = get_solver(given) if isinstance(given, str) else given
         self._solver = self._first_usable()
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
@@ -97,8 +96,9 @@ class Allocator:
         self.state = ReplayState.initial(rules, tasks, submit_s, len(self.node_names))
 
     def _first_usable(self) -> solvers.Solver:
+        given = self.settings.solver
         try:
-            return _made(self.settings.solver)
+            return get_solver(given) if isinstance(given, str) else given
         except SolverError:
             if self._fallback is None:
                 raise
@@ -129,7 +129,7 @@ class Allocator:
         state, cap_w, is_first = self.state, self.power_cap_w, self._is_first
         untune = None if self._tuned is None else self._tuned.checkpoint()
         try:
-            self.apply(events)
+            self._taken_in(instances("events", events, Event, InputError))
             return self.decide()[0]
         except BaseException:  # also an interrupt in the middle of a solve
             self.state, self.power_cap_w, self._is_first = state, cap_w, is_first
@@ -144,45 +144,54 @@ class Allocator:
         self._node_number = {name: number for number, name in enumerate(self.node_names)}
         self._task_number = {task.name: number for number, task in enumerate(tasks)}
 
-    def apply(self, events: Iterable[Event], time_s: float | None = None) -> Effects:
-        """Take in events of one instant without deciding; `time_s` is needed if there are none."""
-        ordered = sorted(instances("events", events, Event, InputError))
-        if time_s is not None and type(time_s) is not float:
-            time_s = real_number("time_s", time_s, InputError)
-        times = {event.time_s for event in ordered} | (set() if time_s is None else {time_s})
+    def _taken_in(self, events: Sequence[Event]) -> Effects:
+        """Take in events of one instant without deciding: checked, and with numbers for names."""
+        times = {event.time_s for event in events}
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
-        now_s = times.pop()
-        if not (math.isfinite(now_s) and now_s >= self.state.time_s):
-            raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {now_s} s.")
-        by_kind: dict[EventKind, list[Event]] = {kind: [] for kind in EventKind}
-        for event in ordered:
-            by_kind[event.kind].append(event)
-        completed = [self._number_of_active(name) for event in by_kind[EventKind.COMPLETION] for name in event.tasks]
-        leaving = [name for event in by_kind[EventKind.LEAVE] for name in event.nodes]
-        joining = [name for event in by_kind[EventKind.JOIN] for name in event.nodes]
-        submitted = [event.spec for event in by_kind[EventKind.SUBMISSION] if event.spec is not None]
+        time_s = times.pop()
+        self._check_time(time_s)
+        of = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
+        completed = [self._number_of_active(name) for event in of[EventKind.COMPLETION] for name in event.tasks]
+        leaving, joining = (
+            [name for each in of[kind] for name in each.nodes] for kind in (EventKind.LEAVE, EventKind.JOIN)
+        )
+        submitted = [event.spec for event in of[EventKind.SUBMISSION] if event.spec is not None]
+        caps_w = [event.power_cap_w for event in of[EventKind.POWER_CAP]]
         self._check_nodes(leaving, joining)
         self._check_names(submitted)
-        caps_w = [
-            math.inf if event.power_cap_w is None else event.power_cap_w for event in by_kind[EventKind.POWER_CAP]
-        ]
         for cap_w in caps_w:
-            if not cap_w >= 0:
+            if cap_w is not None and not cap_w >= 0:
                 raise InputError(f"Expected a power cap of 0 W or more, got {cap_w}.")
         # All is well: from here on things change.
         self._enrol(submitted)
         self._learn(joining)
-        left, joined = ([self._node_number[name] for name in names] for names in (leaving, joining))
-        before = self.state
-        self.state, effects = before.apply(
-            now_s, np.array(joined, dtype=np.int32), np.array(left, dtype=np.int32), completed
+        joined, left = (
+            np.array([self._node_number[name] for name in names], dtype=np.int32) for names in (joining, leaving)
         )
+        if caps_w:
+            self.power_cap_w = math.inf if caps_w[-1] is None else caps_w[-1]
+        return self.apply(time_s, joined, left, completed)
+
+    def _check_time(self, time_s: float) -> None:
+        if not (math.isfinite(time_s) and time_s >= self.state.time_s):
+            raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {time_s} s.")
+
+    def apply(
+        self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Sequence[int] = ()
+    ) -> Effects:
+        """Take in what happens at an instant, without deciding: `ReplayState.apply`, and tuned tasks with it.
+
+        Nodes are numbered as in `node_names`, and as a node log has checked them: those that join are not idle, those
+        that leave are.
+        """
+        self._check_time(time_s)
+        before = self.state
+        self.state, effects = before.apply(time_s, joined, left, completed)
         if self._tuned is not None:
             self.state, effects = self._tuned.after(before, self.state, effects)
         for number in (*effects.completed, *effects.retrying, *effects.failed):
             self._tables.forget(number)
-        self.power_cap_w = caps_w[-1] if caps_w else self.power_cap_w
         return effects
 
     def _number_of_active(self, name: str) -> int:
@@ -196,16 +205,13 @@ class Allocator:
         for names in (leaving, joining):
             if len(set(names)) != len(names):
                 raise InputError(f"Expected each node once, got {sorted(names)}.")
+        known, owner = self._node_number, self.state.owner
         for name in leaving:
-            if not self._is_idle(name):
+            if name not in known or owner[known[name]] == BUSY:
                 raise InputError(f"Expected an idle node to leave, got {name!r}.")
         for name in joining:
-            if self._is_idle(name) and name not in leaving:
+            if name in known and owner[known[name]] != BUSY and name not in leaving:
                 raise InputError(f"Expected a node that is not idle to join, got {name!r}.")
-
-    def _is_idle(self, name: str) -> bool:
-        number = self._node_number.get(name)
-        return number is not None and bool(self.state.owner[number] != BUSY)
 
     def _learn(self, names: Sequence[str]) -> None:
         """Number nodes that were never seen before."""
@@ -387,8 +393,3 @@ def _kept(state: ReplayState) -> list[int]:
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
     ]
-
-
-def _made(solver: str | solvers.Solver) -> solvers.Solver:
-    """The solver of a name, or the one that was handed over."""
-    return get_solver(solver) if isinstance(solver, str) else solver

@@ -7,31 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from bftrainer.model import Event, NodeLog, rounding_s
+from bftrainer.model import rounding_s
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.observers import Observer, Observers
+from bftrainer.replay.settings import Effects, Indices
+from bftrainer.replay.state import NO_NODES, ReplayState
 
-__all__ = ["DecideOn", "EndReason", "Row", "log_rows", "replay"]
+__all__ = ["DecideOn", "EndReason", "Row", "replay"]
 
 DecideOn = Literal["all", "nodes"]
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
-Row = tuple[float, tuple[str, ...], tuple[str, ...]]
-"""Time in seconds since the window's start, nodes that join, nodes that leave."""
-
-
-def log_rows(log: NodeLog) -> Iterator[Row]:
-    """Rows of a node log with names instead of indices."""
-    names = np.array(log.nodes, dtype=object)
-    for time_s, joined, left in log.rows():
-        yield time_s, tuple(names[joined]), tuple(names[left])
+Row = tuple[float, Indices, Indices]
+"""Time in seconds since the window's start, numbers of nodes that join, of nodes that leave: see `NodeLog.rows`."""
 
 
 @dataclass(slots=True)
 class _Timeline:
-    """Merges node rows, submissions and predicted completions into instants, each with all that happens then."""
+    """Merges node rows, submissions, caps and predicted completions into instants, each with all that happens then."""
 
     rows: Iterator[Row]
     submissions: list[float]
@@ -41,12 +34,12 @@ class _Timeline:
     row: Row | None = None
     submitted: int = 0
     capped: int = 0
-    completing: tuple[str, ...] = ()
+    completing: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         self.row = next(self.rows, None)
 
-    def peek(self, allocator: Allocator) -> float:
+    def peek(self, state: ReplayState) -> float:
         """Time of the next instant, at most the end."""
         upcoming = math.inf if self.row is None else self.row[0]
         if self.capped < len(self.caps):
@@ -56,37 +49,26 @@ class _Timeline:
             return upcoming
         if self.submitted < len(self.submissions):
             upcoming = min(upcoming, self.submissions[self.submitted])
-        state = allocator.state
         completion_s, reaching = state.next_completion()
-        self.completing = ()
         # A completion is computed, all else is given: where only rounding parts them they are one instant.
         same_s = rounding_s(upcoming)
-        if completion_s <= upcoming + same_s:
-            self.completing = tuple(state.specs[task].name for task in state.active[reaching].tolist())
+        self.completing = state.active[reaching].tolist() if completion_s <= upcoming + same_s else ()
         return completion_s if completion_s < upcoming - same_s else upcoming
 
-    def completions(self, time_s: float) -> list[Event]:
-        """What of that follows from the time before alone."""
-        return [Event.completion(time_s, *self.completing)] if self.completing else []
-
-    def pop(self, time_s: float) -> list[Event]:
-        """All that happens at `time_s`, which `peek` gave."""
-        events = self.completions(time_s)
-        if not self.by_rows_only:
-            while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
-                self.submitted += 1
-                events.append(Event.submission(time_s))
+    def apply(self, time_s: float, allocator: Allocator) -> tuple[Effects, bool]:
+        """Let all happen that does at `time_s`, which `peek` gave; and whether anything does."""
+        submitted, capped, joined, left = self.submitted, self.capped, NO_NODES, NO_NODES
+        while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
+            self.submitted += 1
+        while self.capped < len(self.caps) and self.caps[self.capped][0] <= time_s:
+            allocator.power_cap_w = self.caps[self.capped][1]
+            self.capped += 1
         if self.row is not None and self.row[0] <= time_s:
             _, joined, left = self.row
-            if left:
-                events.append(Event.leave(time_s, *left))
-            if joined:
-                events.append(Event.join(time_s, *joined))
             self.row = next(self.rows, None)
-        while self.capped < len(self.caps) and self.caps[self.capped][0] <= time_s:
-            events.append(Event.power_cap(time_s, self.caps[self.capped][1]))
-            self.capped += 1
-        return events
+        is_event = bool(self.completing) or joined.size > 0 or left.size > 0 or self.capped > capped
+        is_event |= self.submitted > submitted and not self.by_rows_only
+        return allocator.apply(time_s, joined, left, self.completing), is_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +139,14 @@ def replay(
     reason: EndReason | None = None
     count = 0
     while reason is None:
-        time_s = timeline.peek(allocator)
+        time_s = timeline.peek(allocator.state)
         reason = stops.reached(time_s, count)
         # At the end time is booked and what happens is recorded, yet nothing is decided any more.
-        is_replayed = reason in (None, "until", "window_end")
-        events = timeline.pop(time_s) if is_replayed else timeline.completions(time_s)
-        is_event = is_replayed and bool(events)
+        if reason in (None, "until", "window_end"):
+            effects, is_event = timeline.apply(time_s, allocator)
+        else:
+            effects, is_event = allocator.apply(time_s, completed=timeline.completing), False
         count += is_event
-        effects = allocator.apply(events, time_s)
         watching.applied(allocator.state, effects, is_event=is_event)
         if reason is None and allocator.state.is_finished:
             reason = "finished"

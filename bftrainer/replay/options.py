@@ -1,11 +1,12 @@
-"""What each active task may get, and what that is worth to the objective."""
+"""What each active task may get, what that is worth to the objective, and what else it asks of a decision."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from bftrainer.model import Objective, TaskSpec, TaskState, is_static
 from bftrainer.replay.settings import Settings
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
+from solvers import AllocationProblem, Floor, LinearRow
 
-__all__ = ["OptionTables", "answering", "objective_name"]
+__all__ = ["OptionTables", "answering", "constrained", "objective_name"]
 
 Modes = NDArray[np.int64]
 # Options, and which of the task's modes each means.
@@ -218,3 +220,35 @@ def answering(where: str) -> Iterator[None]:
 def objective_name(objective: Objective) -> str:
     """What an objective is called in messages."""
     return getattr(objective, "__name__", type(objective).__name__)
+
+
+def constrained(problem: AllocationProblem, added: Iterable[object], where: str) -> AllocationProblem:
+    """The problem with what an objective's ``constraints(problem, tasks)`` answered; `where` begins a message.
+
+    Raises
+    ------
+    ObjectiveError
+        If there is anything but `solvers.LinearRow`s and at most one `solvers.Floor` among it, or a row has NaN.
+    ValueError
+        If a row or the floor does not fit the tasks.
+    """
+    rows: list[LinearRow] = []
+    floors: list[Floor] = []
+    for each in added:
+        if isinstance(each, LinearRow):
+            if not np.isfinite(each.coefficients).all() or math.isnan(each.lower) or math.isnan(each.upper):
+                raise ObjectiveError(
+                    f"{where}: Expected finite coefficients and bounds without NaN, got others in row {len(rows)}."
+                )
+            rows.append(each)
+        elif isinstance(each, Floor):
+            floors.append(each)
+        else:
+            raise ObjectiveError(
+                f"{where}: Expected constraints to be LinearRows or a Floor, got {type(each).__name__}."
+            )
+    if len(floors) > 1:
+        raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
+    if not (rows or floors):
+        return problem
+    return replace(problem, rows=tuple(rows), floor=floors[0] if floors else None)

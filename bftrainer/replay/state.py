@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.effects import Effects, Floats, Indices, Moves, Rules
+from bftrainer.replay.settings import Effects, Floats, Indices, Moves, Rules
 
-__all__ = ["BUSY", "FREE", "ReplayState", "Status"]
+__all__ = ["BUSY", "FREE", "NO_NODES", "ReplayState", "Status"]
 
 BUSY, FREE = -2, -1
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.model import TaskSpec, Tuner
-from bftrainer.replay.effects import Effects
+from bftrainer.replay.settings import Effects
 from bftrainer.replay.state import ReplayState, Status
 
 __all__ = ["TunedTasks", "drawn_at_most_w", "held_idle_w", "training_power_w"]

@@ -14,6 +14,7 @@ import solvers
 from bftrainer.model import TaskSpec, Tuner
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay.state import NO_NODES
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
 
@@ -164,7 +165,7 @@ def _static_run(
     if size == 0:
         return None
     recorder = Recorder()
-    rows = [(begin_s, tuple(allocator.node_names), ())]
+    rows = [(begin_s, np.arange(size, dtype=np.int32), NO_NODES)]
     replay(rows, end_s, allocator, caps=caps, observers=[recorder], interrupted=interrupted)
     return recorder.recording
 

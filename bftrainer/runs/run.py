@@ -17,7 +17,7 @@ from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
-from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, log_rows, replay
+from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, replay
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.power import Metered, PowerPlan, power_plan, refuse_unused_power
@@ -285,7 +285,7 @@ def _recorded(
     recorder, meter = Recorder(), PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     replay(
-        log_rows(log),
+        log.rows(),
         log.window_s,
         Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
         decide_on=config.decide_on,

@@ -15,7 +15,7 @@ from bftrainer.files.csv_rows import csv_rows
 from bftrainer.files.opening import one_line
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
-from bftrainer.tasksets.toml_tasks import scaling_table, toml_text
+from bftrainer.tasksets.native_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv"]
 

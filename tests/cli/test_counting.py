@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bftrainer.cli._shared.counting import counting
+from bftrainer.cli._shared.progress import counting
 
 
 def count(number):

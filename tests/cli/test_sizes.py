@@ -6,7 +6,7 @@ import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
-from bftrainer.cli._shared.sizes import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
+from bftrainer.cli._shared.usage import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.cli.logs.import_options import FORMATS, all_options, own_options
+from bftrainer.cli.logs.import_log import FORMATS, all_options, own_options
 from bftrainer.schedulers.import_report import DataQuality
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,7 +14,7 @@ from bftrainer import Allocator, Settings
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Attempt, Event, TaskSpec, TaskState
 from bftrainer.objectives import energy, energy_delay, get_objective
-from bftrainer.objectives.reference import best_on_offer
+from bftrainer.objectives.credits import best_on_offer
 from tests.objectives.support import credit, decide, plain, scaled, tuned, tuned_tasks
 
 

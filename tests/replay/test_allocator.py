@@ -13,9 +13,10 @@ from bftrainer import Allocator, Settings
 from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError, UnknownSolverError
 from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
 from bftrainer.objectives import as_given
+from bftrainer.replay import Recorder, replay
 from solvers import Held, Limits, StopReason
 from tests.scripted import Scripted
-from tests.worlds import World, worlds
+from tests.worlds import World, numbered, worlds
 
 
 def task(name: str = "J0", **changes: Any) -> TaskSpec:
@@ -258,11 +259,11 @@ def test_nothing_found_keeps_the_allocation():
 def test_nothing_found_is_recorded():
     """The recording says how often nothing was found, and what was kept."""
     from bftrainer.report import decision_metrics
-    from tests.replay.test_engine import Recorder, replay
 
     recorder = Recorder()
-    live = allocator(task(), solver=Scripted((1,), None))
-    replay([(0.0, ("a",), ()), (10.0, ("b",), ())], 20.0, live, observers=[recorder])
+    rows, names = numbered([(0.0, ("a",), ()), (10.0, ("b",), ())])
+    asked = Settings(objective=as_given, solver=Scripted((1,), None))
+    replay(rows, 20.0, Allocator([task()], asked, names), observers=[recorder])
     metrics = decision_metrics(recorder.recording.decisions)
     assert (metrics["decisions_incumbent"], metrics["decisions_kept"]) == (1, 1)
     assert metrics["gap_max"] == pytest.approx(0.2)

@@ -8,6 +8,7 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Observer, Recorder, Settings, replay
+from tests.worlds import numbered
 
 
 def run(
@@ -21,7 +22,8 @@ def run(
         initial=options.pop("initial", "solve"),
         completions="reported" if decide_on == "all" else "noticed",
     )
-    replay(rows, end_s, Allocator(tasks, settings), decide_on=decide_on, observers=[recorder], **options)
+    numbers, names = numbered(rows)
+    replay(numbers, end_s, Allocator(tasks, settings, names), decide_on=decide_on, observers=[recorder], **options)
     return recorder.recording
 
 
@@ -165,7 +167,8 @@ def test_observers_are_told_in_order():
         def ended(self, state, reason):  # noqa: ARG002
             heard.append((self.name, reason))
 
-    allocator = Allocator([task()], Settings(objective=as_given, solver="dp"))
-    assert replay([FOUR], 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
+    rows, names = numbered([FOUR])
+    allocator = Allocator([task()], Settings(objective=as_given, solver="dp"), names)
+    assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]

@@ -61,9 +61,7 @@ CALLS = {
     },
     **{f"limits {name}": of_limits(name) for name in Limits.__dataclass_fields__},
     "event": lambda value: live().on_event(value),
-    "events": lambda value: live().apply(value),
     "one of events": lambda value: live().on_event(Event.join(1.0, "n1"), value),
-    "time of none": lambda value: live().apply([], value),
     **{
         f"event {name}": lambda value, name=name: live().on_event(
             Event(**({"time_s": 1.0, "kind": EventKind.JOIN} | {name: value}))

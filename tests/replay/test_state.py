@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.effects import Rules
+from bftrainer.replay.settings import Rules
 from bftrainer.replay.state import BUSY, FREE, ReplayState
 
 

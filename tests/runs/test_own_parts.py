@@ -129,7 +129,7 @@ def test_an_object_is_a_fallback(replay):
         (Boosted(root, 3.0), f"{HERE}:Boosted(objective={HERE}:root, factor=3.0)"),
         (
             Priority(throughput),
-            "bftrainer.objectives.priority:Priority(objective=bftrainer.objectives.throughput:throughput)",
+            "bftrainer.objectives.modifiers:Priority(objective=bftrainer.objectives.credits:throughput)",
         ),
         (partial(power, exponent=0.5), f"functools:partial({HERE}:power, exponent=0.5)"),
         (Boosted(root).__call__, f"{HERE}:Boosted.__call__"),

@@ -1,20 +1,76 @@
-"""The `bftrainer` command: names its subcommands and turns errors into one line and an exit status."""
+"""The `bftrainer` command and its groups: commands are imported when called, errors become a line and a status."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.lazy import LateGroup
 from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
-from bftrainer.errors import BftrainerError, InputError
+from bftrainer.errors import BftrainerError, InputError, suggestion
 
-__all__ = ["cli", "guarded", "main", "replay_main"]
+__all__ = ["HelpfulGroup", "LazyCommands", "LazyGroup", "cli", "guarded", "main", "replay_main"]
+
+LazyCommands = Mapping[str, tuple[str, str, str]]
+"""Command: module, attribute, one line of help; nothing else of it is needed for its group's help."""
+
+
+class HelpfulGroup(click.Group):
+    """A group that names the closest command where there is none of the name that was typed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; if there is none, the closest is named."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], names)}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(HelpfulGroup):
+    """A group whose commands are imported when they are called.
+
+    Parameters
+    ----------
+    lazy : mapping of str to (str, str, str)
+        Of each command its module, the attribute there, and one line of help.
+    """
+
+    def __init__(self, *args: Any, lazy: LazyCommands, **options: Any) -> None:
+        options.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*args, **options)
+        self._lazy = lazy
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, say what there is, and end well."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names of the commands, sorted, none of them imported."""
+        return sorted(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the module of the command that is called; None if there is none of that name."""
+        if cmd_name not in self._lazy:
+            return None
+        module, attribute, _ = self._lazy[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and what they do, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._lazy[name][2]) for name in self.list_commands(ctx)])
+
 
 INTERRUPTED = 130
 
@@ -29,7 +85,7 @@ _COMMANDS = {
     "bso": ("bftrainer.cli.zeus.bso", "bso", "Serve batch sizes to recurring training jobs."),
     "compare": ("bftrainer.cli.replay.compare", "compare", "Compare finished runs."),
     "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
-    "convert": ("bftrainer.cli.logs.convert", "convert", "Convert node logs and task sets, legacy to native and back."),
+    "convert": ("bftrainer.cli.logs.trace", "convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("bftrainer.cli.campaigns.forecast", "forecast", "Tell how probably tasks are done by a deadline."),
     "import": ("bftrainer.cli.logs.import_log", "import_log", "Turn a scheduler's log into a node log."),
     "master": ("bftrainer.cli.zeus.master", "master", "Drive a real training job through its recurrences."),
@@ -45,7 +101,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 @click.version_option(__version__, prog_name="bftrainer")
 def cli() -> None:
     """What would I get from my idle nodes, and with which settings?"""

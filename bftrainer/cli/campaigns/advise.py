@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import size_option
+from bftrainer.cli._shared.usage import size_option
 from bftrainer.cli.replay.options import config_of, setting_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def advise(
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
-    from bftrainer.cli._shared.counting import counting
+    from bftrainer.cli._shared.progress import counting
 
     config = config_of(ctx, options)
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
@@ -48,7 +48,7 @@ def advise(
 
 
 def _print(found: Advice) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.report.assumptions import ASSUMED, MARK
     from bftrainer.report.glossary import GLOSSARY, shown
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, size_option
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, refuse_unused, size_option
 from bftrainer.cli.replay.options import config_of, moment, setting_options
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def forecast(
     from bftrainer.campaigns.engines import LocalEngine
     from bftrainer.campaigns.forecast import ForecastPlan
     from bftrainer.campaigns.forecast import forecast as foretell
-    from bftrainer.cli._shared.counting import counting
+    from bftrainer.cli._shared.progress import counting
     from bftrainer.runs.run import SAMPLE_TASKS_USED, load_inputs
 
     config = config_of(ctx, options)

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, LARGE_SIZE, check_size, large_option, size_option
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    LARGE_SIZE,
+    check_size,
+    large_option,
+    refuse_unused,
+    size_option,
+)
 from bftrainer.report.assumptions import ASSUMED, MARK
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def sweep(
     """
     from bftrainer.campaigns.sweep import run_sweep
     from bftrainer.campaigns.sweep_file import read_sweep
-    from bftrainer.cli._shared.counting import counting
+    from bftrainer.cli._shared.progress import counting
     from bftrainer.runs.run import SAMPLE_TASKS_USED
 
     refuse_unused({"force": resume and "--resume goes on with what is there"})
@@ -115,7 +121,7 @@ def _as_json(result: PointResult) -> dict[str, object]:
 
 def _print(results: Sequence[PointResult]) -> None:
     from bftrainer.campaigns.sweep import told_value
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.report.glossary import GLOSSARY, shown
 
     if not results:

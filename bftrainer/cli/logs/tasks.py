@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from bftrainer.cli._shared.sizes import large_option, size_option
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
 
 __all__ = ["tasks"]
 

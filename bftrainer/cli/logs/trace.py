@@ -1,32 +1,314 @@
-"""`bftrainer trace`: measure, generate, cut and share traces of nodes."""
+"""`bftrainer trace` - measure, generate, cut and share traces of nodes - and `bftrainer convert`."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
-from bftrainer.cli._shared.lazy import LateGroup
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.outputs import refuse_inputs
+from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli.logs.import_log import Names
 
-__all__ = ["trace"]
+if TYPE_CHECKING:
+    from bftrainer.model import NodeLog
+    from bftrainer.nodelogs.convert import TraceForm
+    from bftrainer.nodelogs.edit import Pseudonyms
+
+__all__ = ["anonymise", "convert", "cut", "export", "filter_", "merge", "trace"]
 
 _COMMANDS = {
     "anonymise": (
-        "bftrainer.cli.logs.trace_anonymise",
+        "bftrainer.cli.logs.trace",
         "anonymise",
         "Replace names by pseudonyms, so that a log can be shared.",
     ),
-    "cut": ("bftrainer.cli.logs.trace_edit", "cut", "Cut a shorter window out of a node log."),
-    "export": ("bftrainer.cli.logs.trace_export", "export", "Write a node log in another form, or as Batsim's jobs."),
-    "filter": ("bftrainer.cli.logs.trace_edit", "filter_", "Keep some nodes, and idle intervals of some length."),
+    "cut": ("bftrainer.cli.logs.trace", "cut", "Cut a shorter window out of a node log."),
+    "export": ("bftrainer.cli.logs.trace", "export", "Write a node log in another form, or as Batsim's jobs."),
+    "filter": ("bftrainer.cli.logs.trace", "filter_", "Keep some nodes, and idle intervals of some length."),
     "generate": (
         "bftrainer.cli.logs.trace_generate",
         "generate",
         "Generate a trace by a model, fitted to another or not.",
     ),
-    "merge": ("bftrainer.cli.logs.trace_edit", "merge", "Make one node log of several."),
+    "merge": ("bftrainer.cli.logs.trace", "merge", "Make one node log of several."),
     "stats": ("bftrainer.cli.logs.trace_stats", "stats", "Print the figures of a trace."),
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def trace() -> None:
     """Measure, generate, cut and share traces of nodes."""
+
+
+FILE = click.Path(path_type=Path)
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _writes(command: _Command) -> _Command:
+    """Add the options of a command that writes a node log."""
+    for option in (
+        click.option("--force", is_flag=True, help="Replace an existing file."),
+        click.option(
+            "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def narrows(command: _Command) -> _Command:
+    """Give a command the options of what is left out."""
+    for option in (
+        click.option("--min-hole", "min_hole_s", type=float, default=0.0, metavar="SECONDS",
+                     help="Leave out shorter idle intervals."),
+        click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
+        click.option("--exclude-nodes", metavar="HOSTLIST", help="Not these nodes."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("node_log", type=FILE)
+@click.option("--start", metavar="TIME", help="ISO time or epoch seconds.  [default: the log's start]")
+@click.option("--end", metavar="TIME", help="The same.  [default: the log's end]")
+@click.option("--tz", "zone", metavar="ZONE", help="Zone of these times.  [default: UTC]")
+@_writes
+def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, output: Path, force: bool) -> None:
+    """Cut a shorter window out of NODE_LOG; what was idle when it begins opens it."""
+    from bftrainer.nodelogs.edit import cut_log
+    from bftrainer.schedulers.clock import Clock, is_instant
+
+    if start is None and end is None:
+        raise click.UsageError("Expected --start or --end, got neither.")
+    log = _read(node_log, output, force)
+    refuse_unused({"zone": all(is_instant(moment) for moment in (start, end) if moment) and "the times say theirs"})
+    clock = Clock(zone)
+    start_ns, end_ns = (None if moment is None else clock.instant_ns(moment) for moment in (start, end))
+    _write(output, cut_log(log, start_ns, end_ns))
+
+
+@click.command("filter")
+@click.argument("node_log", type=FILE)
+@click.option("--nodes", metavar="FILE|HOSTLIST", help="Only these nodes.")
+@narrows
+@_writes
+def filter_(
+    node_log: Path,
+    nodes: str | None,
+    exclude_nodes: str | None,
+    partitions: tuple[str, ...],
+    min_hole_s: float,
+    output: Path,
+    force: bool,
+) -> None:
+    """Keep some nodes of NODE_LOG, and their idle intervals of some length."""
+    _write(output, narrowed(_read(node_log, output, force), partitions, exclude_nodes, min_hole_s, nodes))
+
+
+def narrowed(
+    log: NodeLog,
+    partitions: tuple[str, ...],
+    exclude_nodes: str | None,
+    min_hole_s: float,
+    nodes: str | None = None,
+) -> NodeLog:
+    """What the options of `narrows` leave of a log, and `--nodes`."""
+    from bftrainer.nodelogs.edit import filtered_log
+    from bftrainer.nodelogs.intervals import nanoseconds
+    from bftrainer.nodelogs.inventory import read_inventory
+    from bftrainer.schedulers.selected_nodes import excluded_names
+
+    if not (0 <= min_hole_s <= 1e8):
+        raise click.UsageError(f"Expected 0 <= --min-hole <= 1e8 seconds, got {min_hole_s:g}.")
+    wanted = None if nodes is None else read_inventory(nodes).names
+    exclude = sorted(excluded_names(exclude_nodes))
+    return filtered_log(log, wanted, exclude, partitions, nanoseconds(min_hole_s))
+
+
+@click.command()
+@click.argument("node_logs", type=FILE, nargs=-1, required=True)
+@_writes
+def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Make one log of NODE_LOGS: of several machines, or of stretches of time.
+
+    A node is idle when a log says so and none says the opposite; when no log tells of it, it is not.
+    """
+    from bftrainer.errors import SettingsError
+    from bftrainer.nodelogs.edit import merged_logs
+
+    seen: dict[Path, Path] = {}
+    for path in node_logs:
+        if path.resolve() in seen:
+            raise SettingsError(f"Expected each log once, got {seen[path.resolve()]} again as {path}.")
+        seen[path.resolve()] = path
+    done = merged_logs([_read(path, output, force) for path in node_logs])
+    for node_s, what in (
+        (done.disputed_node_s, "disputed between logs"),
+        (done.untold_node_s, "told by no log"),
+    ):
+        if node_s:
+            tell(f"Note: {node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
+    _write(output, done.log)
+
+
+def _read(path: Path, output: Path, force: bool) -> NodeLog:
+    """The log to change, if what is to be written may be."""
+    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log
+
+    refuse_inputs(*node_log_files(output))
+    refuse_node_log(output, force=force)
+    return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
+
+
+def _write(output: Path, log: NodeLog) -> None:
+    from bftrainer.nodelogs.edit import edited
+    from bftrainer.nodelogs.store import write_node_log
+
+    write_node_log(output, edited(log, shlex.join(["bftrainer", *sys.argv[1:]])))
+    click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
+
+
+@click.command()
+@click.argument("log", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="File to write.")
+@click.option(
+    "--key-file",
+    type=FILE,
+    required=True,
+    help="Secret key of the pseudonyms; made if there is none. With it equal names become equal pseudonyms.",
+)
+@click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all times.")
+@narrows
+@click.option("--columns", type=Names(), metavar="NAMES", help="Names of sacct's columns, if there is no header.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def anonymise(
+    log: Path,
+    output: Path,
+    key_file: Path,
+    shift_s: int,
+    columns: tuple[str, ...] | None,
+    force: bool,
+    **narrowing: Any,
+) -> None:
+    """Replace all names in LOG, a node log or rows of sacct, by pseudonyms, so that it can be shared.
+
+    Node logs lose what their metadata say of the site, and the nodes and holes that are left out. Rows of sacct lose
+    columns of which nothing is known.
+    """
+    from bftrainer.files.writing import refuse_existing
+    from bftrainer.model import NS_PER_S
+    from bftrainer.nodelogs.edit import anonymous_log
+    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
+
+    if _is_node_log(log):
+        refuse_inputs(*node_log_files(output))
+        refuse_node_log(output, force=force)
+        refuse_unused({"columns": "a node log names its columns"})
+        whole = narrowed(read_node_log(log), **narrowing)
+        write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
+        click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
+        return
+    refuse_inputs(output)
+    refuse_existing(output, force=force)
+    refuse_unused(dict.fromkeys(narrowing, "of node logs alone: import the rows first"))
+    _anonymise_rows(log, output, _pseudonyms(key_file), shift_s, columns)
+
+
+def _is_node_log(path: Path) -> bool:
+    """Whether a file is a node log by its name; a table with bars is none, whatever its name."""
+    from bftrainer.files.log_files import head, log_paths
+    from bftrainer.files.opening import Form, suffix_form
+
+    log_paths([path])
+    form = suffix_form(path)
+    return form is not None and not (form is Form.CSV and "|" in head(path)[0])
+
+
+def _pseudonyms(key_file: Path) -> Pseudonyms:
+    from bftrainer.nodelogs.edit import Pseudonyms, read_or_make_key
+
+    key, is_new = read_or_make_key(key_file)
+    if is_new:
+        tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
+    return Pseudonyms(key)
+
+
+def _anonymise_rows(
+    source: Path, output: Path, names: Pseudonyms, shift_s: int, columns: tuple[str, ...] | None
+) -> None:
+    from bftrainer.schedulers.anonymise_sacct import anonymise_sacct
+
+    done = anonymise_sacct(source, output, names, shift_s, columns)
+    if done.columns:
+        tell(f"Note: left out: {', '.join(done.columns)}")
+    if done.dropped:
+        tell(f"Note: {done.dropped:,} malformed rows left out")
+    click.echo(f"{output}: {done.rows:,} rows")
+
+
+@click.command()
+@click.argument("node_log", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
+@click.option("--batsim", is_flag=True, help="Write busy intervals as jobs of Batsim and evalys (.csv).")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
+    """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
+    from bftrainer.files.opening import Form, suffix_form
+    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
+    from bftrainer.schedulers.formats.batsim import write_batsim_jobs
+
+    refuse_inputs(*node_log_files(output))
+    refuse_node_log(output, force=force)
+    if batsim and suffix_form(output) is not Form.CSV:
+        raise click.UsageError(f"Expected a name ending in .csv or .csv.gz for jobs of Batsim, got {output.name}.")
+    log = read_node_log(node_log, warn=lambda text: tell(f"Note: {text}"))
+    if batsim:
+        write_batsim_jobs(output, log)
+    else:
+        write_node_log(output, log)
+    click.echo(f"{output}: {'jobs' if batsim else 'node log'} of {len(log.nodes):,} nodes")
+
+
+@click.command()
+@click.argument("source", type=FILE)
+@click.argument("target", type=FILE)
+@click.option("-scfn", "--scalability", type=FILE, help="Legacy scalability of a legacy task set.")
+@click.option("--scaling", metavar="linear|amdahl:F", help="Scaling of legacy tasks that come without.")
+@click.option(
+    "--to",
+    type=click.Choice(["spot", "counts", "terminations"]),
+    help="Write a node log as a trace of preemptible nodes (.csv, .csv.gz).",
+)
+@click.option("--force", is_flag=True, help="Replace an existing TARGET.")
+def convert(
+    source: Path, target: Path, scalability: Path | None, scaling: str | None, to: TraceForm | None, force: bool
+) -> None:
+    """Convert a node log or task set between its legacy and native forms.
+
+    What SOURCE is, it says itself, be it a spot event trace or a count trace; what TARGET becomes, its name says:
+    .parquet, .csv, .csv.gz or .pkl for node logs, .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability
+    goes to the sibling with JNPs) for task sets.
+    """
+    from bftrainer.files.writing import refuse_existing
+    from bftrainer.nodelogs.convert import convert as convert_file
+    from bftrainer.nodelogs.native import metadata_path
+    from bftrainer.tasksets.task_files import scalability_path
+
+    # What may be written beside it is as precious.
+    beside = [metadata_path(target)] if ".csv" in target.suffixes and to is None else []
+    places = [path for path in (target, *beside, scalability_path(target)) if path is not None]
+    refuse_inputs(*places)
+    for path in places:
+        refuse_existing(path, force=force)
+    done = convert_file(source, target, scalability, scaling, to)
+    for warning in done.warnings:
+        tell(f"Note: {warning}")
+    click.echo(f"{target}: {done.summary()}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.places import refuse_inputs
-from bftrainer.cli._shared.sizes import LARGE_DAYS, large_option, size_option
+from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.usage import LARGE_DAYS, large_option, size_option
 from bftrainer.cli.spot.options import minute_options
 
 if TYPE_CHECKING:

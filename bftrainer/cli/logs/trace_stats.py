@@ -1,17 +1,123 @@
-"""`bftrainer trace stats`."""
+"""`bftrainer trace stats`: the figures of a trace as a table."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from bftrainer.cli._shared.places import refuse_inputs
+from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import refuse_unused
 
-__all__ = ["stats"]
+__all__ = ["render_statistics", "stats"]
+
+Figures = Mapping[str, Any]
+
+_INDENT = 23
+
+
+def render_statistics(figures: Figures) -> str:
+    """Lines of the figures that there are, for people."""
+    start, end = figures["start"][:19], figures["end"][:19]
+    lines = [f"{_KINDS[figures['kind']]}, {start} to {end} UTC"]
+    for label, show, *needed in _ROWS:
+        if all(figures[key] is not None for key in needed):
+            lines.append(f"{label:{_INDENT}}{show(figures)}")
+    return "\n".join(lines)
+
+
+_KINDS = {
+    "nodes": "Node log",
+    "spot": "Spot event trace",
+    "counts": "Count trace",
+    "terminations": "Termination trace",
+}
+
+
+def _pair(mean: float, std: float | None, unit: str = "") -> str:
+    return f"{mean:,.5g}{unit}" + ("" if std is None else f" +- {std:,.5g}{unit}")
+
+
+def _size(figures: Figures, name: str) -> str:
+    mean = figures[f"{name}_mean"]
+    each = "" if mean is None else f", {_pair(mean, figures[f'{name}_std'])} nodes each"
+    return f"{figures[f'{name}_chance']:.5f} chance a minute, {figures[f'{name}s_per_minute']:.4f} nodes a minute{each}"
+
+
+def _regular(figures: Figures) -> str:
+    return (
+        f"{_pair(figures['regular_addition_mean'], figures['regular_addition_std'])} nodes each, "
+        f"big ones {100 * figures['big_addition_share']:.2f} %"
+    )
+
+
+def _fragments(figures: Figures) -> str:
+    text = f"{figures['fragments']:,} completed"
+    for key, what in (("start", "the window's start"), ("end", "its end")):
+        if figures[f"fragments_cut_at_{key}"]:
+            text += f", {figures[f'fragments_cut_at_{key}']:,} cut at {what}"
+    if figures["stays_of_no_time"]:
+        text += f"; {figures['stays_of_no_time']:,} of no time, left out"
+    return text
+
+
+def _lengths(figures: Figures) -> str:
+    return (
+        f"{figures['fragment_mean_s']:,.1f} s mean, {figures['fragment_median_s']:,.1f} s median, "
+        f"{100 * figures['fragment_under_600_s_share']:.1f} % under 10 min"
+    )
+
+
+def _lifetimes(figures: Figures) -> str:
+    parts = []
+    for key in ("mean", "median", "p10", "p90"):
+        value = figures[f"lifetime_{key}_s"]
+        parts.append(f"{'more than seen' if value is None else f'{value:,.1f} s'} {key}")
+    return ", ".join(parts)
+
+
+def _hours(figures: Figures) -> str:
+    rates = [rate for rate in figures["events_by_hour_of_day"] if rate is not None]
+    return f"{figures['events_per_hour']:,.2f} an hour, {min(rates):,.2f} to {max(rates):,.2f} by hour of day"
+
+
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("span", lambda f: f"{f['span_s'] / 3600:,.2f} h"),
+    ("events", lambda f: f"{f['events']:,}"),
+    ("nodes", lambda f: f"{f['nodes']:,}, {f['end_nodes']:,} there at the end", "nodes"),
+    ("node-hours", lambda f: f"{f['node_hours']:,.1f}", "node_hours"),
+    (
+        "nodes there",
+        lambda f: (
+            f"{f['mean_nodes']:,.1f} mean, {f['median_nodes']:,.0f} median, {f['max_nodes']:,} max"
+            f" ({100 * f['idle_share']:.2f} % of all)"
+        ),
+        "mean_nodes",
+        "idle_share",
+    ),
+    ("events over time", _hours, "events_per_hour"),
+    (
+        "rows of the count",
+        lambda f: f"every {_pair(f['row_interval_mean_s'], f['row_interval_std_s'], ' s')}",
+        "row_interval_mean_s",
+    ),
+    (
+        "terminations",
+        lambda f: f"every {_pair(f['termination_interval_mean_s'], f['termination_interval_std_s'], ' s')}",
+        "termination_interval_mean_s",
+    ),
+    ("preemptions", lambda f: _size(f, "preemption"), "preemption_chance"),
+    ("additions", lambda f: _size(f, "addition"), "addition_chance"),
+    ("  regular ones", _regular, "regular_addition_mean"),
+    ("fragments", _fragments, "fragments"),
+    ("  their length", _lengths, "fragment_mean_s"),
+    ("lifetimes", _lifetimes, "lifetime_mean_s"),
+)
+
 
 FILE = click.Path(path_type=Path)
 
@@ -34,8 +140,8 @@ def stats(
     figure: Path | None, force: bool,
 ) -> None:  # fmt: skip
     """Print the figures of FILE: a node log, a spot event trace, a count trace or a termination trace."""
-    from bftrainer.cli._shared.figure import refuse_figure, write_figure
-    from bftrainer.cli.logs.trace_table import render_statistics
+    from bftrainer.cli._shared.outputs import refuse_figure, write_figure
+    from bftrainer.cli.logs.trace_stats import render_statistics
     from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.availability import read_availability, write_measured
     from bftrainer.spot.statistics import trace_statistics

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import refuse_unused
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import Comparison
@@ -68,8 +68,7 @@ def _write_csv(found: Comparison, keys: Sequence[str]) -> None:
 
 
 def _print(found: Comparison, chosen: Sequence[str]) -> None:
-    from bftrainer.cli._shared.side_by_side import Section, print_side_by_side
-    from bftrainer.cli._shared.tables import line_width
+    from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
     from bftrainer.report.assumptions import ASSUMED, MARK
     from bftrainer.report.glossary import HEADLINES
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
 
 __all__ = ["config_of", "moment", "replay_options", "setting_options"]
 

@@ -20,7 +20,7 @@ def solvers(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
 
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     lines = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import IO, Any
 
-from bftrainer.cli._shared.rows import duration, percent, write_rows
+from bftrainer.cli._shared.stdio import duration, percent, write_rows
 from bftrainer.report.assumptions import ASSUMED, assumption
 from bftrainer.report.metrics import settled_before
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.places import refuse_inputs
-from bftrainer.cli._shared.sizes import size_option
+from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.usage import refuse_unused, size_option
 from bftrainer.cli.zeus.options import FILE, with_options
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class Places:
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        from bftrainer.cli._shared.figure import refuse_figure
+        from bftrainer.cli._shared.outputs import refuse_figure
         from bftrainer.files.directory import check_free
 
         self._directory: Path | None = options.pop("output_dir")
@@ -124,7 +123,7 @@ class Places:
         draw : callable
             Gives the figure.
         """
-        from bftrainer.cli._shared.figure import write_figure
+        from bftrainer.cli._shared.outputs import write_figure
         from bftrainer.files.directory import result_directory
 
         if self._directory is not None:

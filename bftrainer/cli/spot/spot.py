@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.lazy import LateGroup
-from bftrainer.cli._shared.sizes import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
+from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.usage import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
 from bftrainer.cli.spot.options import Places, minute_options, prices_of, settings_of, spot_options
 from bftrainer.cli.zeus.options import FILE, with_options
 
@@ -24,7 +24,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.lazy import LateGroup
-from bftrainer.cli._shared.places import refuse_inputs
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.outputs import refuse_inputs
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.options import with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 
@@ -32,7 +31,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
@@ -82,7 +81,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
     """List the jobs of a server: stage, trials, cheapest run."""
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
 
     with _asking(server, token_file) as client:
         found = client.jobs()
@@ -117,7 +116,7 @@ def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> Non
 
 
 def _print_job(job: JobSummary) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.files.opening import one_line
     from bftrainer.zeus.server.export import few
 

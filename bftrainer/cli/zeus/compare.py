@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, large_option, size_option
 from bftrainer.cli.zeus.options import (
     figure_options,
     job_choice,
@@ -97,7 +97,7 @@ def compare(
 
 
 def _print(rows: Sequence[Comparison], seeds: int) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
 
     relative = ("cost", "energy", "time")
     absolute = ("policies", "cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, large_option, size_option
 from bftrainer.cli.zeus.options import (
     FILE,
     job_choice,
@@ -138,7 +138,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
 
 
 def _print(rows: Sequence[GroupTotals]) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import amount
 
     headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)")

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.lazy import LateGroup
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, large_option, size_option
-from bftrainer.cli._shared.unused import refuse_unused
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.options import with_options
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
@@ -105,7 +104,7 @@ def _as_document(logdir: Path, journal: Journal) -> dict[str, Any]:
 
 def _print_status(logdir: Path, journal: Journal) -> None:
     """Where a job stands: its runs, and what comes next."""
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
     from bftrainer.zeus.master.journal import is_running
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_PROCESSES, size_option
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, size_option
 
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.inputs import JobChoice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.sizes import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, large_option, size_option
 from bftrainer.cli.zeus.options import (
     figure_options,
     job_choice,

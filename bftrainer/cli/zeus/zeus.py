@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.lazy import LateGroup
-from bftrainer.cli._shared.sizes import large_option
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.usage import large_option
 from bftrainer.cli.zeus.options import eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LateGroup, late=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def zeus() -> None:
     """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
 
@@ -69,7 +69,7 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
 
 
 def _print_jobs(traced: Sequence[TracedJob]) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
 
     headings = ("job", "batch sizes", "power limits (W)", "target metrics")
     listed = ((each.batch_sizes, each.power_limits_w, each.target_metrics) for each in traced)
@@ -81,7 +81,7 @@ def _print_jobs(traced: Sequence[TracedJob]) -> None:
 
 
 def _print_optima(facts: Sequence[TargetFacts]) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number, setting
 
     headings = ("job", "reaching", "optimum", "energy (J)", "time (s)", "cost (J)", "settings on the front")
@@ -98,7 +98,7 @@ def _print_optima(facts: Sequence[TargetFacts]) -> None:
 
 
 def _print_front(facts: TargetFacts) -> None:
-    from bftrainer.cli._shared.tables import print_table
+    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
 
     click.echo(f"{facts.job}, eta {facts.eta_knob:g}: energy-time Pareto front")

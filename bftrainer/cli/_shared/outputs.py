@@ -1,14 +1,17 @@
-"""Where commands write: never onto what they read."""
+"""Where commands write: never onto what they read, and no figure that cannot be drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["refuse_inputs"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["refuse_figure", "refuse_inputs", "write_figure"]
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
@@ -51,7 +54,7 @@ def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
 def _with_what_is_beside(path: Path) -> Iterator[Path]:
     from bftrainer.files.directory import written_files
     from bftrainer.nodelogs.native import metadata_path
-    from bftrainer.tasksets.pickled import scalability_path
+    from bftrainer.tasksets.task_files import scalability_path
 
     yield path
     if path.is_dir():
@@ -59,3 +62,34 @@ def _with_what_is_beside(path: Path) -> Iterator[Path]:
         return
     beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
     yield from (other for other in beside if other is not None and other.is_file())
+
+
+def refuse_figure(path: Path | None, *, force: bool) -> None:
+    """Refuse a figure that could not be drawn or written, before there is one.
+
+    Raises
+    ------
+    InputError
+        If it exists and not `force`, its name promises no known form, or matplotlib is missing.
+    """
+    from bftrainer.files.writing import refuse_existing
+    from bftrainer.report.drawing import check_drawable
+
+    if path is not None:
+        check_drawable(path.name)
+        refuse_existing(path, force=force)
+
+
+def write_figure(path: Path, figure: Figure) -> None:
+    """Write a figure in the form that its name promises.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    from bftrainer.files.writing import replacing
+    from bftrainer.report.drawing import check_drawable, rendered
+
+    with replacing(path) as stream:
+        stream.write(rendered(figure, check_drawable(path.name)))

@@ -1,17 +1,52 @@
-"""Sizes that no ordinary work has take a confirmation, so that a slip of the finger does not fill a machine."""
+"""Options of all commands: those without effect are refused, and sizes that no ordinary work has are confirmed."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from bftrainer.errors import UnusedOptionsError
 
-__all__ = ["LARGE_DAYS", "LARGE_PROCESSES", "LARGE_SIZE", "LARGE_TOTAL", "check_size", "large_option", "size_option"]
+__all__ = [
+    "LARGE_DAYS",
+    "LARGE_PROCESSES",
+    "LARGE_SIZE",
+    "LARGE_TOTAL",
+    "check_size",
+    "large_option",
+    "refuse_unused",
+    "size_option",
+]
+
+
+def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
+    """Refuse what was typed of options that change nothing in this call.
+
+    Parameters
+    ----------
+    reasons : mapping of str to str, bool or None
+        By the names of parameters why they have no effect, in a few words; empty, None or False if they have one.
+
+    Raises
+    ------
+    UnusedOptionsError
+        Naming all of them.
+    """
+    ctx = click.get_current_context()
+    vain: dict[str, str] = {}
+    for option in ctx.command.params:
+        reason = reasons.get(str(option.name))
+        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if reason and typed:
+            vain[max(option.opts, key=len)] = str(reason)
+    if vain:
+        raise UnusedOptionsError(vain)
+
 
 LARGE_SIZE = 200_000
 """Recurrences, tasks, trials, nodes and the like; the largest machines have 160,000 nodes."""

@@ -1,16 +1,18 @@
-"""Task sets as TOML: one `[[task]]` each, checked key by key."""
+"""Task sets as TOML, one `[[task]]` each, and as CSV, one row each with lists between spaces; checked key by key."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime, time
+from dataclasses import MISSING, asdict, fields
+from datetime import date, datetime, time
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from bftrainer.errors import InvalidTaskError
+from bftrainer.errors import InvalidTaskError, suggestion
+from bftrainer.files.csv_rows import csv_rows, write_csv
 from bftrainer.files.opening import one_line
 from bftrainer.files.toml_tables import SCHEMA, fault_text, telling_fault, toml_tables
 from bftrainer.files.writing import replacing
@@ -20,7 +22,7 @@ from bftrainer.tasksets.task_set import Draft, ScalingModel, located, time_field
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["scaling_table", "toml_drafts", "write_toml_tasks"]
+__all__ = ["csv_drafts", "scaling_table", "toml_drafts", "toml_text", "write_csv_tasks", "write_toml_tasks"]
 
 
 def toml_drafts(path: Path) -> list[Draft]:
@@ -35,15 +37,56 @@ def toml_drafts(path: Path) -> list[Draft]:
     return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
 
 
+@cache
+def _schemas() -> dict[str, type[BaseModel]]:
+    """Schemas of a task and its sections; pydantic takes as long to load as a small replay to run."""
+    from pydantic import BaseModel, ConfigDict, Field, create_model
+
+    class ScalingTable(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+        nodes: list[int] | None = None
+        throughput: list[float] | None = None
+        credit: list[float] | None = None
+        model: Literal["linear", "amdahl"] | None = None
+        rate_1: float | None = None
+        parallel_fraction: float | None = None
+
+    hints = get_type_hints(TuningSpec)
+    zeus: dict[str, Any] = {
+        each.name: (hints[each.name], ... if each.default is MISSING else each.default) for each in fields(TuningSpec)
+    }
+    strict = ConfigDict(extra="forbid", strict=True, str_min_length=1)
+    zeus_table = create_model("ZeusTable", __config__=strict, **zeus)
+
+    class TaskTable(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+        name: Annotated[str, Field(min_length=1)]
+        group: str | None = None
+        user: str | None = None
+        submit: datetime | date | float | str = 0.0
+        min_nodes: int
+        max_nodes: int
+        work: float | None = None
+        grow_cost_s: float = 0.0
+        shrink_cost_s: float = 0.0
+        weight: float = 1.0
+        deadline: datetime | date | float | str | None = None
+        gpus_per_node: int = 1
+        scaling: ScalingTable | None = None
+        zeus: zeus_table | None = None  # type: ignore[valid-type]
+
+    return {"task": TaskTable, "scaling": ScalingTable, "zeus": zeus_table}
+
+
 def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     from pydantic import ValidationError
-
-    from bftrainer.tasksets.task_schema import TaskTable
 
     name = table.get("name")
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     try:
-        fields = TaskTable.model_validate(table).model_dump()
+        fields = _schemas()["task"].model_validate(table).model_dump()
     except ValidationError as fault:
         raise InvalidTaskError(f"{where}: {_message(fault)}") from None
     scaling = fields.pop("scaling")
@@ -88,10 +131,7 @@ def _message(fault: ValidationError) -> str:
 
 
 def _keys(path: Sequence[int | str]) -> list[str]:
-    from bftrainer.tasksets.task_schema import ScalingTable, TaskTable, ZeusTable
-
-    tables: dict[str, type[BaseModel]] = {"scaling": ScalingTable, "zeus": ZeusTable}
-    return list((tables[str(path[0])] if path else TaskTable).model_fields)
+    return list(_schemas()[str(path[0]) if path else "task"].model_fields)
 
 
 def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
@@ -181,3 +221,131 @@ def _date(time_ns: int) -> Any:
     """A TOML date if microseconds suffice, else text with all digits."""
     text = iso(time_ns)
     return text if time_ns % 1_000 else datetime.fromisoformat(text)
+
+
+_WHOLE = ("min_nodes", "max_nodes", "gpus_per_node")
+_NUMBER = ("work", "grow_cost_s", "shrink_cost_s", "weight")
+_TEXT = ("group", "user")
+_REQUIRED = ("name", "min_nodes", "max_nodes", "work")
+COLUMNS = (
+    "name",
+    "submit",
+    "min_nodes",
+    "max_nodes",
+    "work",
+    "grow_cost_s",
+    "shrink_cost_s",
+    "weight",
+    "deadline",
+    "gpus_per_node",
+    "group",
+    "user",
+    "nodes",
+    "throughput",
+    "credit",
+)
+
+
+def csv_drafts(path: Path) -> list[Draft]:
+    """Tasks of a CSV file, in its order; empty cells and absent columns mean the default.
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming file and line.
+    """
+    rows = csv_rows(path, InvalidTaskError)
+    _, header = next(rows, ("", []))
+    _check_header(path, header)
+    return [_csv_draft(where, header, row) for where, row in rows]
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    for column in header:
+        if column not in COLUMNS:
+            raise InvalidTaskError(f"{path}:1: Unknown column {column!r}.{suggestion(column, COLUMNS)}")
+        if header.count(column) > 1:
+            raise InvalidTaskError(f"{path}:1: Expected unique columns, got {column!r} twice.")
+    for column in _REQUIRED:
+        if column not in header:
+            raise InvalidTaskError(f"{path}:1: Missing column {column!r}.")
+
+
+def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
+    if len(row) != len(header):
+        raise InvalidTaskError(f"{where}: Expected {len(header)} values, got {len(row)}.")
+    cells = {column: cell for column, cell in zip(header, row, strict=True) if cell.strip()}
+    for column in _REQUIRED:
+        if column not in cells:
+            raise InvalidTaskError(f"{where}: Expected {column}, got nothing.")
+    with located(where):
+        fields: dict[str, Any] = {"name": cells["name"]}
+        fields |= {key: _whole(key, cells[key]) for key in _WHOLE if key in cells}
+        fields |= {key: _number(key, cells[key]) for key in _NUMBER if key in cells}
+        fields |= {key: cells[key] for key in _TEXT if key in cells}
+        for key in ("submit", "deadline"):
+            if key in cells:
+                fields |= time_fields(key, _instant(cells[key]))
+        return Draft(where, fields, _csv_curve(cells))
+
+
+def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
+    if "nodes" not in cells and "throughput" not in cells and "credit" not in cells:
+        return None
+    for key in ("nodes", "throughput"):
+        if key not in cells:
+            raise InvalidTaskError(f"Expected {key} with the rest of the scaling, got nothing.")
+    credit = tuple(_number("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
+    return ScalingCurve(
+        tuple(_whole("nodes", text) for text in cells["nodes"].split()),
+        tuple(_number("throughput", text) for text in cells["throughput"].split()),
+        credit,
+    )
+
+
+def _whole(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidTaskError(f"Expected {key} to be a whole number, got {text!r}.") from None
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidTaskError(f"Expected {key} to be a number, got {text!r}.") from None
+
+
+def _instant(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
+
+
+def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
+    """Write tasks so that reading them gives the same ones."""
+    with replacing(path) as stream:
+        write_csv(stream, COLUMNS, map(_row, tasks))
+
+
+def _row(task: TaskSpec) -> list[str]:
+    curve = task.scaling
+    cells = {key: repr(getattr(task, key)) for key in (*_WHOLE, *_NUMBER)}
+    cells |= {key: getattr(task, key) or "" for key in _TEXT}
+    cells |= {
+        "name": task.name,
+        "submit": repr(task.submit_s) if task.submit_ns is None else iso(task.submit_ns),
+        "deadline": _deadline(task),
+        "nodes": " ".join(map(repr, curve.nodes)),
+        "throughput": " ".join(map(repr, curve.throughput)),
+        "credit": " ".join(map(repr, curve.credit or ())),
+    }
+    return [cells[column] for column in COLUMNS]
+
+
+def _deadline(task: TaskSpec) -> str:
+    if task.deadline_ns is not None:
+        return iso(task.deadline_ns)
+    return "" if task.deadline_s is None else repr(task.deadline_s)

@@ -1,0 +1,272 @@
+"""What a decision maximises: callables ``credit(task_state, counts, now_s)``, and what they measure a task against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import is_
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import ObjectiveError
+from bftrainer.model import Objective, TaskSpec, TaskState, TunedRun, TuningSpec, static
+
+__all__ = ["as_given", "deadline", "energy", "energy_delay", "node_rate", "power_w", "scaling_efficiency", "throughput"]
+
+_Credit = TypeVar("_Credit", bound=Objective)
+
+
+class _Offer(tuple[TaskSpec, ...]):
+    """What a task may run as, the same if each spec is: comparing what stands in them would take longer."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Offer) and len(self) == len(other) and all(map(is_, self, other))
+
+
+def best_on_offer(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+    """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get.
+
+    It is kept for the task's next decision, and for the next of its power limits in this one.
+    """
+    return _best(_Offer(task.modes), measure, *more)
+
+
+@lru_cache(maxsize=1024)
+def _best(offer: _Offer, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+    return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1), *more).max()) for mode in offer)
+
+
+def node_rate(task: TaskState) -> float:
+    """Most work per second and node, at any power limit and count that `task` may get: what a node of it is worth."""
+    return best_on_offer(task, _work_per_node)
+
+
+def _work_per_node(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    return spec.rates[counts] / counts
+
+
+def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArray[np.float64]:
+    """Power of a tuned task while it trains on `counts` nodes, same shape.
+
+    Raises
+    ------
+    ObjectiveError
+        If the task is not tuned, so that nobody knows its power, or draws none on a count above 0.
+    """
+    power: NDArray[np.float64] = tuned_run(spec, objective).power_w[counts]
+    missing = (counts > 0) & ~(power > 0.0)
+    if missing.any():
+        at = int(np.argmax(missing))
+        raise ObjectiveError(
+            f"objective {objective}, task {spec.name}: Expected power > 0 W on {counts[at]} nodes, got {power[at]}."
+        )
+    return power
+
+
+def tuned_run(spec: TaskSpec, objective: str) -> TunedRun:
+    """The run that a tuned task is in.
+
+    Raises
+    ------
+    ObjectiveError
+        If it is in none.
+    """
+    if spec.run is None:
+        raise _untuned(spec, objective)
+    return spec.run
+
+
+def tuning(spec: TaskSpec, objective: str) -> TuningSpec:
+    """How a tuned task is tuned.
+
+    Raises
+    ------
+    ObjectiveError
+        If it is not.
+    """
+    if spec.tuning is None:
+        raise _untuned(spec, objective)
+    return spec.tuning
+
+
+def tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
+    """Declare that credit is known of tuned tasks alone: a task set with others is refused before it is replayed."""
+
+    def check(tasks: Sequence[TaskSpec]) -> None:
+        """Refuse the first task that is not tuned."""
+        for task in tasks:
+            tuning(task, objective)
+
+    def declared(credit: _Credit) -> _Credit:
+        """Give the objective its check."""
+        credit.check = check  # type: ignore[attr-defined]
+        return credit
+
+    return declared
+
+
+def _untuned(spec: TaskSpec, objective: str) -> ObjectiveError:
+    return ObjectiveError(
+        f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
+        "zeus section."
+    )
+
+
+@static
+def as_given(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """Credit as the task set states it, the throughput where it states none: ``O_j(n)``.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 3.3.
+    """
+    return task.spec.credits[counts]
+
+
+@static
+def throughput(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """Credit of `counts` nodes: work per second, ``P_j(n)``.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 3.3.
+    """
+    return task.spec.rates[counts]
+
+
+@static
+def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)``.
+
+    Raises
+    ------
+    ObjectiveError
+        If the task does no work on one node.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 3.3.
+    """
+    rates = task.spec.rates
+    if not rates[1] > 0:
+        raise ObjectiveError(
+            f"objective scaling-efficiency, task {task.spec.name}: Expected throughput > 0 on one node, got {rates[1]}."
+        )
+    speedup: NDArray[np.float64] = rates[counts] / rates[1]
+    return speedup
+
+
+LATE = 0.1
+"""What work counts that no deadline needs, relative to work that one does."""
+
+# Progress is booked in floats: a task that runs just fast enough must not fall behind by rounding.
+TOLERANCE = 1e-9
+
+
+def deadline(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+    """Credit of `counts` nodes: work at a tenth of its worth, and what the deadline needs in full where it is met.
+
+    ``O_j(n) = (a P_j(n) + (1 - a) q_j [P_j(n) L_j >= R_j + c_j(n)]) / p_j`` with ``a = 0.1``; ``R_j`` is the work that
+    is left, ``L_j`` the time until the deadline, ``q_j = R_j / L_j`` the rate that it takes, ``c_j(n)`` the work that
+    rescaling to n nodes loses, and ``p_j`` the most work per second and node. Bracketed is whether the task, kept on n
+    nodes from now on, finishes in time. A task that cannot do so on any count, or has no deadline, has the first term
+    alone: it gets nodes that no deadline needs.
+    """
+    spec, per_node = task.spec, node_rate(task)
+    if not per_node > 0.0:
+        return np.zeros(counts.shape)
+    credit = LATE / per_node * spec.rates[counts]
+    left_s = task.deadline_s - now_s
+    if 0.0 < left_s < math.inf:
+        left = max(0.0, spec.work - task.progress)
+        needed = left + _rescale_cost(spec, task.nodes, counts)
+        in_time = (counts > 0) & (spec.rates[counts] * left_s * (1.0 + TOLERANCE) >= needed)
+        credit[in_time] += (1.0 - LATE) * left / left_s / per_node
+    return credit
+
+
+def _rescale_cost(spec: TaskSpec, held: int, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Work that going from `held` nodes to `counts` loses; a start from nothing is free."""
+    if held < spec.min_nodes:
+        return np.zeros(counts.shape)
+    grown, shrunk = spec.grow_cost_s * (counts > held), spec.shrink_cost_s * (counts < held)
+    cost: NDArray[np.float64] = spec.rates[held] * (grown + shrunk)
+    return cost
+
+
+ENERGY = "energy"
+
+
+@static
+@tuned_only(ENERGY)
+def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """Credit of `counts` nodes: work rate, weighed by work per joule relative to the task's best.
+
+    ``O_j(n) = P_j(n) / p_j * e_j(n) / e_j``, where ``e_j(n) = P_j(n) / W_j(n)`` is the work that a joule does while the
+    task trains, ``e_j`` the most at any count and power limit on offer, and ``p_j`` the most work per second and node.
+    So work is counted in the nodes that would do it at best, and each unit of it as the share of its energy that was
+    needed. The share is relative, as the work has to be done some time anyway: what a decision can save is what
+    another setting of the same task would waste.
+
+    Raises
+    ------
+    ObjectiveError
+        If the task is not tuned, or draws no power on some count.
+    """
+    best, credit = best_on_offer(task, _work_per_joule), np.zeros(counts.shape)
+    if best > 0.0:
+        some = counts > 0
+        nodes = counts[some]
+        credit[some] = task.spec.rates[nodes] / node_rate(task) * (_work_per_joule(task.spec, nodes) / best)
+    return credit
+
+
+def _work_per_joule(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Work per joule on `counts` nodes, all above 0."""
+    return spec.rates[counts] / power_w(spec, counts, ENERGY)
+
+
+ENERGY_DELAY = "energy-delay"
+
+
+@static
+@tuned_only(ENERGY_DELAY)
+def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
+
+    ``O_j(n) = k_j / k_j(n)`` with ``k_j(n) = (eta_j W_j(n) + (1 - eta_j) W_max_j) / P_j(n)``, Zeus's cost of a unit of
+    work, and ``k_j`` the least at any count and power limit on offer. ``W_max_j``, which turns time into energy, is
+    what all nodes that the task may get would draw at the highest limit on offer: Zeus's maximum power, for a job
+    whose size is not fixed. It is the same for all counts, so that a run that takes less time costs less. With eta = 0
+    the credit is the share of the task's full speed, with eta = 1 the share of its most work per joule.
+
+    Raises
+    ------
+    ObjectiveError
+        If the task is not tuned, or draws no power on some count.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, equation 2.
+    """
+    limit_w = float(max(tuned_run(mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
+    best, credit = best_on_offer(task, _work_per_cost, limit_w), np.zeros(counts.shape)
+    if best > 0.0:
+        some = counts > 0
+        credit[some] = _work_per_cost(task.spec, counts[some], limit_w) / best
+    return credit
+
+
+def _work_per_cost(spec: TaskSpec, counts: NDArray[np.int64], limit_w: float) -> NDArray[np.float64]:
+    """``1 / k(n)`` on `counts` nodes, all above 0, of which a GPU draws at most `limit_w`."""
+    eta = tuning(spec, ENERGY_DELAY).eta
+    full_w = limit_w * spec.gpus_per_node * spec.max_nodes
+    return spec.rates[counts] / (eta * power_w(spec, counts, ENERGY_DELAY) + (1.0 - eta) * full_w)

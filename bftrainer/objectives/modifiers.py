@@ -1,0 +1,369 @@
+"""Objectives made of another one - by weights, for whoever gets the least, within quotas - and all of them by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import BftrainerError, ObjectiveError, suggestion
+from bftrainer.model import Objective, TaskSpec, TaskState, is_static
+from bftrainer.objectives.credits import as_given, scaling_efficiency
+from bftrainer.plugins import Plugins
+from solvers import AllocationProblem, Floor, LinearRow
+
+__all__ = [
+    "Constraint",
+    "FairShare",
+    "Modifier",
+    "ModifierKind",
+    "Priority",
+    "Quota",
+    "get_objective",
+    "name_of_objective",
+    "objective_names",
+]
+
+Constraint = LinearRow | Floor
+
+
+class ModifierKind(Protocol):
+    """What entry points of the group ``bftrainer.objective_modifiers`` lead to; a class of modifiers is one."""
+
+    def parsed(self, text: str) -> tuple[Callable[[Objective], Objective], str]:
+        """Read what follows a modifier's name and colon in the name of an objective; ``""`` if nothing does.
+
+        Returns
+        -------
+        modify : callable
+            Makes an objective of another one.
+        name : str
+            The name of that other one.
+
+        Raises
+        ------
+        ObjectiveError
+            If the text says nothing sensible.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Modifier:
+    """The credit of another objective, whose constraints and check stay in force.
+
+    Parameters
+    ----------
+    objective : Objective
+        The other one.
+    """
+
+    objective: Objective
+
+    kind: ClassVar[str]
+
+    def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        """The other objective's credit."""
+        return self.objective(task, counts, now_s)
+
+    @property
+    def __name__(self) -> str:
+        """What messages call it."""
+        inner = self.objective
+        return f"{self.kind}:{getattr(inner, '__name__', type(inner).__name__)}"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the other objective is static."""
+        return is_static(self.objective)
+
+    def check(self, tasks: Sequence[TaskSpec]) -> None:
+        """Let the other objective refuse tasks that it cannot be used with."""
+        check = getattr(self.objective, "check", None)
+        if check is not None:
+            check(tasks)
+
+    def inner_constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
+        """What the other objective adds to a decision."""
+        constraints = getattr(self.objective, "constraints", None)
+        return [] if constraints is None else list(constraints(problem, tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class Priority(Modifier):
+    """Credit of another objective, times the task's weight: ``w_j O_j(n)``.
+
+    Parameters
+    ----------
+    objective : Objective
+        The other one; by default what the task set gives.
+
+    Examples
+    --------
+    >>> from bftrainer.model import ScalingCurve, TaskSpec
+    >>> from bftrainer.objectives import scaling_efficiency
+    >>> task = TaskSpec("J0", 1, 2, work=1e6, scaling=ScalingCurve((0, 1, 2), (0.0, 10.0, 18.0)), weight=3.0)
+    >>> Priority(scaling_efficiency)(TaskState(task, 0, 0.0, 0.0), np.arange(3), 0.0).tolist()
+    [0.0, 3.0, 5.4]
+    """
+
+    objective: Objective = as_given
+
+    kind: ClassVar[str] = "priority"
+
+    def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        """The other objective's credit times the task's weight."""
+        return task.spec.weight * np.asarray(self.objective(task, counts, now_s))
+
+    @property
+    def constraints(self) -> Callable[..., list[Constraint]] | None:
+        """The other objective's; None if it has none, so that decisions stay sums over tasks.
+
+        In a floor a task of weight w is owed w times as much: it counts with 1/w of its credit there.
+        """
+        return None if getattr(self.objective, "constraints", None) is None else self._constraints
+
+    def _constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
+        weights = [task.spec.weight for task in tasks]
+        # The other objective sees the problem that it would have without weights.
+        plain = tuple(
+            replace(options, values=options.values / weight)
+            for options, weight in zip(problem.tasks, weights, strict=True)
+        )
+        added = self.inner_constraints(replace(problem, tasks=plain), tasks)
+        return [_owed(each, weights) if isinstance(each, Floor) else each for each in added]
+
+    @classmethod
+    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+        """``priority[:OBJECTIVE]``, by default ``as-given``."""
+        return cls, text or "as-given"
+
+
+def _owed(floor: Floor, weights: Sequence[float]) -> Floor:
+    owed = tuple(credit / weight for credit, weight in zip(floor.credits, weights, strict=True))
+    return replace(floor, credits=owed)
+
+
+KINDS = ("task", "user", "group")
+
+SUM_WEIGHT = 1e-4
+"""What the sum of all values counts beside the least one: among equally fair decisions, the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare(Modifier):
+    """Another objective for whoever gets the least: ``min_g sum_{j in g} v_j(n_j) + 1e-4 sum_j v_j(n_j)``.
+
+    Parameters
+    ----------
+    objective : Objective
+        The other one, whose credit must compare between tasks; by default the speed-up over one node.
+    by : {"task", "user", "group"}
+        Whose minimum is maximised. A task without a user or group stands for itself.
+
+    References
+    ----------
+    Bertsimas, Farias, Trichakis, "The price of fairness", Operations Research 59 (2011), doi:10.1287/opre.1100.0865.
+    """
+
+    objective: Objective = scaling_efficiency
+    by: str = "task"
+
+    kind: ClassVar[str] = "fair-share"
+
+    def __post_init__(self) -> None:
+        if self.by not in KINDS:
+            raise ObjectiveError(f"objective fair-share: Expected one of {', '.join(KINDS)}, got {self.by!r}.")
+
+    def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
+        """The other objective's credit, as far as the sum counts."""
+        return SUM_WEIGHT * np.asarray(self.objective(task, counts, now_s))
+
+    def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
+        """The floor under what each owner gets."""
+        owners: dict[tuple[bool, str], list[int]] = {}
+        for place, task in enumerate(tasks):
+            owner = None if self.by == "task" else getattr(task.spec, self.by)
+            # A task that stands for itself must not meet a user of its name.
+            key = (False, task.spec.name) if owner is None else (True, owner)
+            owners.setdefault(key, []).append(place)
+        values = tuple(options.values for options in problem.tasks)
+        floor = Floor(tuple(map(tuple, owners.values())), values, weight=1.0 / SUM_WEIGHT)
+        return [*self.inner_constraints(problem, tasks), floor]
+
+    @classmethod
+    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+        """``fair-share[:task|user|group][:OBJECTIVE]``, by default over tasks, and of ``scaling-efficiency``."""
+        by, _, inner = text.partition(":")
+        if by not in KINDS:
+            by, inner = "task", text
+        return partial(cls, by=by), inner or "scaling-efficiency"
+
+
+_LIMIT = re.compile(r"(?P<nodes>\d+)|(?P<percent>\d+(\.\d+)?)%", re.ASCII)
+_FORM = "user or group, alone or with /NAME, = nodes (16) or a share of the pool (25%)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What one owner, or each that has no limit of its own, may hold: nodes, or a share of the pool."""
+
+    by: str
+    owner: str | None
+    nodes: int
+    share: Fraction | None
+
+    @classmethod
+    def of(cls, key: str, limit: object) -> _Limit:
+        """Read one limit, such as ``user/astro`` and ``25%``."""
+        by, slash, owner = key.partition("/")
+        match = _LIMIT.fullmatch(str(limit))
+        if by not in ("user", "group") or bool(slash) != bool(owner) or match is None:
+            raise ObjectiveError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
+        if match["nodes"] is not None:
+            return cls(by, owner or None, int(match["nodes"]), None)
+        share = Fraction(match["percent"]) / 100
+        if share > 1:
+            raise ObjectiveError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
+        return cls(by, owner or None, 0, share)
+
+    def most(self, pool: int) -> int:
+        """Nodes that it allows of a pool of so many."""
+        return self.nodes if self.share is None else math.floor(self.share * pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota(Modifier):
+    """Another objective, with limits on what users or groups hold: ``sum n_j <= limit`` over the tasks of each.
+
+    Tasks without a user are under no limit of users, and alike with groups.
+
+    Parameters
+    ----------
+    objective : Objective
+        The other one; by default what the task set gives.
+    limits : mapping of str to int or str
+        By ``user`` or ``group`` for each of them, ``user/NAME`` or ``group/NAME`` for one, which then is under no other
+        limit of its kind: nodes, or a share of the pool such as ``"25%"``, rounded down.
+
+    Raises
+    ------
+    ObjectiveError
+        If there is no limit, or one that is not of that form.
+
+    Examples
+    --------
+    >>> Quota(as_given, {"user": 16, "user/astro": "50%"}).limits["user"]
+    16
+    """
+
+    objective: Objective = as_given
+    limits: Mapping[str, int | str] = field(default_factory=dict)
+    _limits: tuple[_Limit, ...] = field(init=False, repr=False, compare=False)
+
+    kind: ClassVar[str] = "quota"
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise ObjectiveError(f"objective quota: Expected limits ({_FORM}), got none.")
+        object.__setattr__(self, "_limits", tuple(_Limit.of(key, limit) for key, limit in self.limits.items()))
+
+    def check(self, tasks: Sequence[TaskSpec]) -> None:
+        """Refuse a limit of an owner that no task has.
+
+        Raises
+        ------
+        ObjectiveError
+        """
+        Modifier.check(self, tasks)
+        for limit in self._limits:
+            owners = {owner for task in tasks if (owner := getattr(task, limit.by)) is not None}
+            if limit.owner is None and not owners:
+                raise ObjectiveError(f"objective quota: Expected tasks with a {limit.by}, got none.")
+            if limit.owner is not None and limit.owner not in owners:
+                raise ObjectiveError(
+                    f"objective quota: Expected the {limit.by} of a task, got {limit.owner!r}."
+                    f"{suggestion(limit.owner, owners)}"
+                )
+
+    def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
+        """One row for each owner of the active tasks that is under a limit."""
+        return [*self.inner_constraints(problem, tasks), *self._rows(problem.nodes, tasks)]
+
+    def _rows(self, pool: int, tasks: Sequence[TaskState]) -> Iterator[LinearRow]:
+        named = {(limit.by, limit.owner) for limit in self._limits}
+        for limit in self._limits:
+            held_by = [getattr(task.spec, limit.by) for task in tasks]
+            for owner in dict.fromkeys(owner for owner in held_by if owner is not None):
+                if owner == limit.owner or (limit.owner is None and (limit.by, owner) not in named):
+                    theirs = np.array([each == owner for each in held_by], dtype=np.float64)
+                    yield LinearRow(theirs, upper=limit.most(pool))
+
+    @classmethod
+    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+        """``quota:LIMITS[:OBJECTIVE]``, limits as ``KEY=LIMIT`` with commas between them; by default ``as-given``."""
+        written, _, inner = text.partition(":")
+        limits = dict(_pair(limit) for limit in written.split(",") if limit)
+        cls(as_given, limits)  # so that a limit that is wrong is told before an objective that is
+        return partial(cls, limits=limits), inner or "as-given"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, limit = text.partition("=")
+    if not equals:
+        raise ObjectiveError(f"objective quota: Expected {_FORM}, got {text!r}.")
+    return key, limit
+
+
+_OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)
+_MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveError)
+
+
+def objective_names() -> list[str]:
+    """Names of the registered objectives, and of those that modify another one, sorted."""
+    return sorted({*_OBJECTIVES.names(), *_MODIFIERS.names()})
+
+
+def name_of_objective(objective: object) -> str:
+    """What the records of a run call an objective: by its name, or ``module:qualname`` if it was handed over."""
+    return _OBJECTIVES.name_of(objective)
+
+
+def get_objective(name: str) -> Callable[..., Any]:
+    """Find the objective called `name`.
+
+    Parameters
+    ----------
+    name : str
+        An entry point of `bftrainer.objectives`; one of `bftrainer.objective_modifiers` with what it takes and the name
+        of the objective that it modifies, all with colons between them; or ``module:callable``. Modules are looked for
+        as Python does, and in the current directory.
+
+    Raises
+    ------
+    ObjectiveError
+        If there is none of that name, or what is there cannot be called.
+
+    Examples
+    --------
+    >>> get_objective("throughput").__name__, get_objective("priority:throughput").__name__
+    ('throughput', 'priority:throughput')
+    """
+    head, _, text = name.partition(":")
+    if name in _OBJECTIVES.names() or head not in _MODIFIERS.names():
+        return _OBJECTIVES.get(name, others=_MODIFIERS.names())
+    modifier: Any = _MODIFIERS.get(head)
+    try:
+        modify, inner = modifier.parsed(text)
+        return modify(get_objective(inner))  # type: ignore[no-any-return]
+    except BftrainerError:
+        raise
+    except Exception as error:  # a modifier may be anybody's code
+        raise ObjectiveError(f"objective {head}: Expected an answer, got {type(error).__name__}: {error}.") from error
