@@ -17,7 +17,7 @@ from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
 from bftrainer.campaigns.sweep_options import PATHS
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
-from bftrainer.files.arrow import integers, known_integers, reals, texts
+from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directory import result_directory
 from bftrainer.files.provenance import file_source
 from bftrainer.files.writing import replacing
@@ -103,9 +103,9 @@ def _column(values: Sequence[Any]) -> pa.Array:
 
     known = [value for value in values if value is not None]
     if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
-        return known_integers(values)
+        return integers(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return reals([np.nan if value is None else value for value in values])
+        return reals(values)
     told = list(dict.fromkeys(map(_text, known)))
     places = {text: place for place, text in enumerate(told)}
     which = [-1 if value is None else places[_text(value)] for value in values]

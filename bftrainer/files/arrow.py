@@ -1,22 +1,30 @@
-"""Arrow columns from plain values.
+"""Arrow columns from plain values, and Parquet files that are opened.
 
-They are made of buffers because `pyarrow.array` imports pandas: a third of a second that serves nothing here.
+Columns are made of buffers because `pyarrow.array` imports pandas: a third of a second that serves nothing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import InputError
+from bftrainer.files.opening import translated
 from bftrainer.model import NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-__all__ = ["booleans", "instants", "integers", "known_integers", "lists", "reals", "texts"]
+__all__ = ["TEXT", "booleans", "instants", "integers", "lists", "parquet_file", "reals", "texts"]
+
+TEXT = ("string", "large_string", "string_view")
+"""What Arrow calls its types of text."""
 
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -27,20 +35,15 @@ def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.
     return pa.Array.from_buffers(kind, values.size, [known, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def integers(values: Sequence[int] | NDArray[np.integer], missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Column of int64; null where `missing`."""
+def integers(values: Sequence[int | None]) -> pa.Array:
+    """Column of int64; None becomes null."""
     import pyarrow as pa
 
-    return _column(pa.int64(), np.asarray(values, dtype=np.int64), missing)
-
-
-def known_integers(values: Sequence[int | None]) -> pa.Array:
-    """Column of int64; None becomes null."""
     missing = np.array([value is None for value in values], dtype=np.bool_)
-    return integers([value or 0 for value in values], missing)
+    return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing)
 
 
-def booleans(values: Sequence[bool] | Sequence[bool | None]) -> pa.Array:
+def booleans(values: Sequence[bool | None]) -> pa.Array:
     """Column of booleans; None becomes null."""
     import pyarrow as pa
 
@@ -50,8 +53,8 @@ def booleans(values: Sequence[bool] | Sequence[bool | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
 
 
-def reals(values: Sequence[float]) -> pa.Array:
-    """Column of float64; what is not finite becomes null."""
+def reals(values: Sequence[float | None]) -> pa.Array:
+    """Column of float64; None, and what is not finite, becomes null."""
     import pyarrow as pa
 
     array = np.asarray(values, dtype=np.float64)
@@ -89,3 +92,35 @@ def lists(sizes: Sequence[int], flat: pa.Array) -> pa.Array:
 
     ends = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int32)
     return pa.ListArray.from_arrays(_column(pa.int32(), ends), flat)
+
+
+@contextmanager
+def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, whose faults the block need not catch.
+
+    Parameters
+    ----------
+    path : Path
+    error : type
+    categories : sequence of str
+        Columns of text to read as such, if the file has them.
+
+    Raises
+    ------
+    InputError
+        As `error`: if it is none, or it is damaged, which may show only when a column is read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with translated(path, error), path.open("rb") as stream:  # pyarrow cannot spell every name that a file may have
+        try:
+            file = pq.ParquetFile(stream)
+            texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
+            known = [name for name in categories if name in texts]  # of others it does not find the name
+            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=known) if known else file
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # names need not be text, either
+            if isinstance(fault, OSError) and fault.errno is not None:
+                raise
+            detail = str(fault).split("\n", 1)[0].removesuffix(".")
+            raise error(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None

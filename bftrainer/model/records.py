@@ -1,8 +1,10 @@
-"""What a replay leaves behind, in memory; `RUN_SCHEMA` is the version of its files."""
+"""What a replay leaves behind, in memory and as its files tell it; `RUN_SCHEMA` is the version of these."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,13 @@ from bftrainer.model.decision import Decision
 from bftrainer.model.task import TaskSpec
 
 __all__ = [
+    "HELD",
     "RUN_SCHEMA",
     "AllocationChange",
     "DecisionRecord",
     "EventRecord",
+    "FinishedRun",
+    "Holdings",
     "Overrun",
     "PowerRecord",
     "PowerSample",
@@ -24,6 +29,12 @@ __all__ = [
 ]
 
 RUN_SCHEMA = 1
+HELD = ("optimal", "incumbent", "kept")
+"""What may come of a decision, as files call it."""
+
+Columns = Mapping[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +278,64 @@ class Recording:
     def end_s(self) -> float:
         """When the replay ended, seconds since the window's start."""
         return self.timeline[-1].time_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holdings:
+    """How many nodes tasks hold: a row says that from its time on a task holds that many; arrays of shape (H,).
+
+    Parameters
+    ----------
+    time_s : ndarray of float64
+        Seconds since the window's start; ascending within a task.
+    task : ndarray of int64
+        Index of the task in file order, ascending.
+    nodes : ndarray of int64
+    """
+
+    time_s: Floats
+    task: Integers
+    nodes: Integers
+
+    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
+        """Begin, end, task and nodes of the times in which a task holds nodes; what lasts ends at `end_s`."""
+        last = np.append(self.task[1:] != self.task[:-1], True) if self.task.size else np.zeros(0, dtype=bool)
+        end = np.where(last, end_s, np.append(self.time_s[1:], end_s)[: self.time_s.size])
+        held = (self.nodes > 0) & (end > self.time_s)
+        return self.time_s[held], end[held], self.task[held], self.nodes[held]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """A replay that is done, as its files tell it: arrays by column, times in seconds since the window's start.
+
+    Parameters
+    ----------
+    name : str
+        What the run is called beside others.
+    summary : mapping
+        `summary.json`.
+    steps : mapping, arrays of shape (E,)
+        The pool after each event: `time_s`, ascending; `idle` and `used`, nodes until the next event; what is booked.
+    decisions : mapping, arrays of shape (D,)
+        `time_s`, `solve_s`, `held` (one of `HELD`), and `gap`, NaN where it is unknown.
+    tasks : mapping, arrays of shape (T,)
+        In file order: `name`, then as in a `TaskRecord`; NaN where there is no time, or a task is not tuned.
+    holdings : Holdings
+    power : mapping or None, arrays of shape (P,)
+        Pieces of constant power as in a `PowerSample`, and `cap_w`, NaN without a cap; None where nobody knows what
+        nodes draw.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    steps: Columns
+    decisions: Columns
+    tasks: Columns
+    holdings: Holdings
+    power: Columns | None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the replayed window."""
+        return float(self.summary["window_s"])

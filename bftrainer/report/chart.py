@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.records import FinishedRun
 
 __all__ = [
     "DASHES",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import (
     DASHES,
     SERIES,
@@ -43,20 +43,18 @@ def pool_chart(runs: Sequence[FinishedRun]) -> Chart:
     one_log = all(_same_log(run, runs[0]) for run in runs)
     longest = max(runs, key=lambda run: run.window_s)
     for place, run in enumerate(runs):
-        steps = run.steps
-        rows = thinned_steps(steps.time_s, [steps.idle, steps.used], run.window_s, WIDTH)
-        if rows.size < steps.time_s.size:
-            left_out.append(f"{rows.size:,} of {steps.time_s.size:,} points of {run.name}")
-        hours = np.append(steps.time_s[rows], run.window_s) / HOUR_S
+        time_s, idle_nodes, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+        rows = thinned_steps(time_s, [idle_nodes, used], run.window_s, WIDTH)
+        if rows.size < time_s.size:
+            left_out.append(f"{rows.size:,} of {time_s.size:,} points of {run.name}")
+        hours = np.append(time_s[rows], run.window_s) / HOUR_S
         mark = mark_of(runs, run)
         if not one_log or run is longest:
             area = {"fill": "tozeroy", "fillcolor": "@shade"} if one_log or place == 0 else {}
-            idle = step_trace("idle" if one_log else mark + "idle", hours, extended(steps.idle[rows]), "@gray")
+            idle = step_trace("idle" if one_log else mark + "idle", hours, extended(idle_nodes[rows]), "@gray")
             traces.append(idle | area)
         style = DASHES[place // len(SERIES) % len(DASHES)]
-        traces.append(
-            step_trace(mark + "used", hours, extended(steps.used[rows]), SERIES[place % len(SERIES)], dash=style)
-        )
+        traces.append(step_trace(mark + "used", hours, extended(used[rows]), SERIES[place % len(SERIES)], dash=style))
     return Chart(
         "pool",
         "Idle nodes and used nodes",
@@ -70,20 +68,21 @@ def pool_chart(runs: Sequence[FinishedRun]) -> Chart:
 def gantt_chart(run: FinishedRun, number: int) -> Chart:
     """Which task held nodes when; the thicker, the more."""
     begin, end, task, nodes = run.holdings.spans(run.window_s)
+    all_names, started_s = run.tasks["name"], run.tasks["started_s"]
     shown = _busiest(run, MOST_TASKS)
     notes: list[str] = []
     keep = np.isin(task, shown)
     spans = Spans(begin[keep], end[keep], task[keep], nodes[keep].astype(np.float64))
-    if np.count_nonzero(run.tasks.node_s > 0) > shown.size:
-        notes.append(f"the {shown.size:,} tasks of {len(run.tasks.names):,} with the most node-time are shown")
+    if np.count_nonzero(run.tasks["node_s"] > 0) > shown.size:
+        notes.append(f"the {shown.size:,} tasks of {all_names.size:,} with the most node-time are shown")
     few = joined(spans, MOST_SPANS, run.window_s)
     if few.begin_s.size < spans.begin_s.size:
         notes.append(f"{spans.begin_s.size:,} intervals are joined to {few.begin_s.size:,}")
-    rank = np.full(len(run.tasks.names), -1)
-    started = np.where(np.isnan(run.tasks.started_s[shown]), np.inf, run.tasks.started_s[shown])
+    rank = np.full(all_names.size, -1)
+    started = np.where(np.isnan(started_s[shown]), np.inf, started_s[shown])
     rank[shown[np.argsort(started, kind="stable")]] = np.arange(shown.size)
     traces = [
-        _bars(few, few_mask, rank, run.tasks.names, label, shade)
+        _bars(few, few_mask, rank, all_names, label, shade)
         for few_mask, label, shade in node_classes(few.nodes)
         if few_mask.any()
     ]
@@ -97,7 +96,7 @@ def gantt_chart(run: FinishedRun, number: int) -> Chart:
     layout["height"] = int(min(900, max(320, 16 * rows)))
     if rows <= MOST_NAMES:
         order = shown[np.argsort(rank[shown])].tolist()
-        names = [short(run.tasks.names[task]) for task in order]
+        names = [short(all_names[task]) for task in order]
         layout["yaxis"] |= {
             "title": {"text": ""},
             "tickvals": list(range(len(names))),
@@ -129,7 +128,7 @@ def node_classes(nodes: NDArray[np.float64]) -> list[tuple[NDArray[np.bool_], st
 
 
 def _bars(
-    spans: Spans, mask: NDArray[np.bool_], rank: NDArray[np.int64], names: Sequence[str], label: str, color: str
+    spans: Spans, mask: NDArray[np.bool_], rank: NDArray[np.int64], names: NDArray[Any], label: str, color: str
 ) -> dict[str, Any]:
     """Spans as pieces of one line, which is drawn faster than as many rectangles."""
     begin, end, task, nodes = spans.begin_s[mask], spans.end_s[mask], spans.task[mask], spans.nodes[mask]
@@ -154,8 +153,8 @@ def _bars(
 
 def _busiest(run: FinishedRun, most: int) -> NDArray[np.int64]:
     """Tasks that held nodes at all, at most so many: those with the most node-time."""
-    held = np.flatnonzero(run.tasks.node_s > 0)
-    order = held[np.argsort(-run.tasks.node_s[held], kind="stable")]
+    held = np.flatnonzero(run.tasks["node_s"] > 0)
+    order = held[np.argsort(-run.tasks["node_s"][held], kind="stable")]
     return np.sort(order[:most])
 
 
@@ -166,9 +165,9 @@ def completion_chart(runs: Sequence[FinishedRun]) -> Chart:
     for place, run in enumerate(runs):
         tasks, color, mark = run.tasks, SERIES[place % len(SERIES)], mark_of(runs, run)
         style = DASHES[place // len(SERIES) % len(DASHES)]
-        kinds = [("completed", tasks.completed_s, style)]
+        kinds = [("completed", tasks["completed_s"], style)]
         if len(runs) == 1:
-            kinds = [("submitted", tasks.submitted_s, "dot"), ("started", tasks.started_s, "dash"), *kinds]
+            kinds = [("submitted", tasks["submitted_s"], "dot"), ("started", tasks["started_s"], "dash"), *kinds]
         for name, times, dash in kinds:
             # Of tasks that are to come after the window there is nothing to tell.
             known = np.sort(times[times <= run.window_s])
@@ -196,17 +195,17 @@ def power_chart(runs: Sequence[FinishedRun]) -> Chart | None:
     notes: list[str] = []
     for place, run in enumerate(runs):
         power = run.power
-        if power is None or not power.begin_s.size:
+        if power is None or not power["begin_s"].size:
             continue
-        total = (power.tasks_w + power.idle_w) / 1e3
-        rows = thinned_steps(power.begin_s, [total], run.window_s, WIDTH)
+        total = (power["tasks_w"] + power["idle_w"]) / 1e3
+        rows = thinned_steps(power["begin_s"], [total], run.window_s, WIDTH)
         if rows.size < total.size:
             notes.append(f"{rows.size:,} of {total.size:,} points of {run.name}")
-        hours = np.append(power.begin_s[rows], power.end_s[-1]) / HOUR_S
+        hours = np.append(power["begin_s"][rows], power["end_s"][-1]) / HOUR_S
         mark, color = mark_of(runs, run), SERIES[place % len(SERIES)]
         traces.append(step_trace(mark + "drawn", hours, extended(total[rows]), color))
-        if not np.isnan(power.cap_w).all():
-            cap_kw = extended(power.cap_w[rows] / 1e3)
+        if not np.isnan(power["cap_w"]).all():
+            cap_kw = extended(power["cap_w"][rows] / 1e3)
             traces.append(step_trace(mark + "cap", hours, cap_kw, "@red", dash="dash", width=1.5))
     if not traces:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.records import FinishedRun
 from bftrainer.model.trace_statistics import TraceStatistics
 from bftrainer.report.assumptions import ASSUMED, MARK, assumption
 from bftrainer.report.chart import Chart
@@ -276,26 +276,25 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
 def _task_table(run: FinishedRun) -> dict[str, Any]:
     """Tasks in file order; if there are many, those with the most node-time."""
     tasks = run.tasks
-    total = len(tasks.names)
+    total = len(tasks["name"])
     shown_rows = np.arange(total)
     notes = _assumed([run])
     if total > MOST_ROWS:
-        shown_rows = np.sort(np.argsort(-tasks.node_s, kind="stable")[:MOST_ROWS])
+        shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:MOST_ROWS])
         notes.append(f"The {MOST_ROWS:,} tasks of {total:,} with the most node-time; all are in tasks.parquet.")
-    tuned = bool(np.isfinite(tasks.energy_j).any())
+    tuned = bool(np.isfinite(tasks["energy_j"]).any())
     headings = ["task", "progress", "submitted", "started", "completed", "node-hours", "preemptions", "rescales"]
     rows = []
     for row in shown_rows.tolist():
-        share = min(1.0, max(0.0, tasks.work_done[row] / tasks.work_total[row])) if tasks.work_total[row] > 0 else 0.0
-        times = (tasks.submitted_s[row], tasks.started_s[row], tasks.completed_s[row])
+        task = {key: column[row] for key, column in tasks.items()}
+        share = min(1.0, max(0.0, task["work_done"] / task["work_total"])) if task["work_total"] > 0 else 0.0
+        times = (task["submitted_s"], task["started_s"], task["completed_s"])
         cells = ["-" if np.isnan(time) else f"{time / 3600:,.2f} h" for time in times]
-        cells += [f"{tasks.node_s[row] / 3600:,.1f}", f"{tasks.preemptions[row]:,}", f"{tasks.rescales[row]:,}"]
+        cells += [f"{task['node_s'] / 3600:,.1f}", f"{task['preemptions']:,}", f"{task['rescales']:,}"]
         if tuned:
-            energy = float(tasks.energy_j[row])
+            energy = float(task["energy_j"])
             cells.append(shown(energy if np.isfinite(energy) else None, "J"))
-        rows.append(
-            {"name": tasks.names[row], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells}
-        )
+        rows.append({"name": task["name"], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells})
     return {
         "name": run.name,
         "note": " ".join(notes),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, suggestion
-from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.records import FinishedRun
 from bftrainer.report.assumptions import ASSUMED, assumption
 from bftrainer.report.charts import node_classes
 from bftrainer.report.drawing import axes_or_new, plain
@@ -35,13 +35,13 @@ def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax)
     for place, run in enumerate(runs):
-        if not run.steps.time_s.size:
+        if not run.steps["time_s"].size:
             raise SettingsError(f"{run.name}: Expected a run with events, got one that ended before the first.")
-        hours = np.append(run.steps.time_s, run.window_s) / HOUR_S
+        hours = np.append(run.steps["time_s"], run.window_s) / HOUR_S
         if place == 0:
-            idle = np.append(run.steps.idle, run.steps.idle[-1:])
+            idle = np.append(run.steps["idle"], run.steps["idle"][-1:])
             ax.fill_between(hours, idle, step="post", color="tab:gray", alpha=0.35, linewidth=0, label="idle")
-        used = np.append(run.steps.used, run.steps.used[-1:])
+        used = np.append(run.steps["used"], run.steps["used"][-1:])
         label = "used" if len(runs) == 1 else f"{plain(run.name)}: used"
         ax.step(hours, used, where="post", linewidth=0.7, label=label)
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
@@ -55,8 +55,8 @@ def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     held = np.unique(task)
-    rank = np.zeros(len(run.tasks.names), dtype=np.int64)
-    started = run.tasks.started_s[held]
+    rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
+    started = run.tasks["started_s"][held]
     rank[held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]] = np.arange(held.size)
     for shade, (mask, label, _) in zip((0.3, 0.5, 0.75, 1.0), node_classes(nodes.astype(np.float64)), strict=False):
         rows = rank[task[mask]]
@@ -164,9 +164,9 @@ def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     drawn = 0
     for run in runs:
         tasks = run.tasks
-        known = np.isfinite(tasks.energy_j) & np.isfinite(tasks.completed_s)
-        hours = (tasks.completed_s - tasks.submitted_s)[known] / HOUR_S
-        ax.scatter(hours, tasks.energy_j[known] / 3.6e6, s=12, label=plain(run.name))
+        known = np.isfinite(tasks["energy_j"]) & np.isfinite(tasks["completed_s"])
+        hours = (tasks["completed_s"] - tasks["submitted_s"])[known] / HOUR_S
+        ax.scatter(hours, tasks["energy_j"][known] / 3.6e6, s=12, label=plain(run.name))
         drawn += int(known.sum())
     if not drawn:
         raise SettingsError("Expected runs with tuned tasks that reached their targets, got none.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model.finished_run import DecisionColumns, FinishedRun
+from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.chart import SERIES, WIDTH, Chart, axes, json_numbers, mark_of, saying, short, step_trace, told
 
 __all__ = ["decision_chart", "fragment_chart", "loss_chart", "loss_shares"]
@@ -72,13 +72,13 @@ def loss_shares(run: FinishedRun) -> dict[str, float | None]:
 def decision_chart(runs: Sequence[FinishedRun]) -> Chart:
     """How long decisions took, by what came of them."""
     traces: list[dict[str, Any]] = []
-    longest_s = max((float(run.decisions.solve_s.max(initial=0.0)) for run in runs), default=0.0)
+    longest_s = max((float(run.decisions["solve_s"].max(initial=0.0)) for run in runs), default=0.0)
     decades = 8 + max(0, math.ceil(math.log10(max(longest_s, 1.0) / 100.0)))
     edges = np.logspace(-6, decades - 6, 10 * decades + 1)
     for place, run in enumerate(runs):
         decisions = run.decisions
-        for number, held in enumerate(DecisionColumns.HELD):
-            times = decisions.solve_s[decisions.held == number]
+        for number, held in enumerate(HELD):
+            times = decisions["solve_s"][decisions["held"] == held]
             if not times.size:
                 continue
             counts, _ = np.histogram(np.clip(times, edges[0], edges[-1]), edges)

@@ -1,28 +1,289 @@
-"""The files of a run."""
+"""The files of a run: each column declared once, for those who write it, read it and check it."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.files.arrow import booleans, instants, integers, known_integers, lists, reals, texts
-from bftrainer.runs.result import RunResult
+from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
+from bftrainer.model.records import HELD, DecisionRecord, PowerSample, TaskRecord
 from solvers.problem import Held
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STEP_COLUMNS", "run_tables", "write_run"]
+    from bftrainer.runs.result import RunResult
 
-STEP_COLUMNS = (
-    "evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin", "nJob", "nNd", "nJrun", "nNrun", "PreCost",
-)  # fmt: skip
+__all__ = [
+    "ALLOCATION",
+    "ATTEMPTS",
+    "DECISIONS",
+    "POWER",
+    "STEPS",
+    "TASKS",
+    "Column",
+    "Kind",
+    "Table",
+    "run_tables",
+    "write_run",
+]
+
+
+class Kind(Enum):
+    """What a column holds, as messages call it."""
+
+    TIME = "time"
+    REAL = "number"
+    COUNT = "whole number"
+    TEXT = "text"
+    FLAG = "truth"
+    COUNTS = "list of whole numbers"
+    TEXTS = "list of texts"
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of its columns in Arrow."""
+        import pyarrow as pa
+
+        types = {Kind.TIME: pa.timestamp("ns", tz="UTC"), Kind.REAL: pa.float64(), Kind.COUNT: pa.int64()}
+        types |= {Kind.TEXT: pa.string(), Kind.FLAG: pa.bool_()}
+        return (types | {Kind.COUNTS: pa.list_(pa.int64()), Kind.TEXTS: pa.list_(pa.string())})[self]
+
+    def array(self, values: Sequence[Any], start_ns: int) -> pa.Array:
+        """Values as a column; times are seconds after `start_ns`, and None is null."""
+        if self is Kind.TIME:
+            return instants(start_ns, values)
+        if self in (Kind.COUNTS, Kind.TEXTS):
+            flat = list(chain.from_iterable(values))
+            return lists([len(each) for each in values], integers(flat) if self is Kind.COUNTS else texts(flat))
+        make: dict[Kind, Callable[[Any], pa.Array]]
+        make = {Kind.REAL: reals, Kind.COUNT: integers, Kind.TEXT: texts, Kind.FLAG: booleans}
+        return make[self](values)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Parameters
+    ----------
+    name : str
+        In the file; docs/files.md says what it means.
+    kind : Kind
+    of : str or callable
+        What gives a row's value from its record, or where that has it.
+    read : bool
+        Whether a `FinishedRun` has it.
+    null : bool
+        Whether a row may lack it.
+    tuned : bool
+        Whether it is only there where tasks are tuned.
+    among : tuple of str
+        All texts that it may hold; any if there are none.
+    """
+
+    name: str
+    kind: Kind
+    of: str | Callable[[Any], Any]
+    read: bool = False
+    null: bool = False
+    tuned: bool = False
+    among: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name in a `FinishedRun`: that of the record's attribute."""
+        return self.of.rpartition(".")[2] if isinstance(self.of, str) else self.name
+
+    def values(self, records: Iterable[Any]) -> list[Any]:
+        """One value a record."""
+        return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, records))
+
+
+def _columns(kind: Kind, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
+    """Columns of a kind: names, or what gives the values by them."""
+    named = {name: name for name in names.split()} if isinstance(names, str) else names
+    return tuple(Column(name, kind, of, **more) for name, of in named.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a run.
+
+    Parameters
+    ----------
+    file : str
+    source : callable
+        What gives its records from a result, or all its columns at once.
+    columns : tuple of Column
+    """
+
+    file: str
+    source: Callable[[RunResult], Sequence[Any] | Mapping[str, pa.Array]]
+    columns: tuple[Column, ...]
+
+    def of(self, result: RunResult) -> pa.Table:
+        """The table of a result."""
+        import pyarrow as pa
+
+        source = self.source(result)
+        if isinstance(source, Mapping):
+            return pa.table(dict(source))
+        columns = [column for column in self.columns if not column.tuned or _is_tuned(result)]
+        return pa.table({each.name: each.kind.array(each.values(source), result.start_ns) for each in columns})
+
+
+def _is_tuned(result: RunResult) -> bool:
+    """Whether tasks of a run are tuned."""
+    return any(task.tuned is not None for task in result.recording.tasks)
+
+
+class _Piece(NamedTuple):
+    """A piece of constant power, and the cap at its beginning."""
+
+    power: PowerSample
+    cap_w: float | None
+
+
+def _pieces(result: RunResult) -> list[_Piece]:
+    if result.metered is None:
+        return []
+    cap = result.metered.plan.cap_w
+    return [_Piece(piece, cap.at(piece.begin_s) if cap else None) for piece in result.metered.record.samples]
+
+
+def _allocation(result: RunResult) -> dict[str, pa.Array]:
+    """A row for each node that changes hands: too many to make them one by one."""
+    changes = result.recording.allocation
+    sizes = [change.nodes.size for change in changes]
+    nodes = np.concatenate([change.nodes for change in changes]) if changes else np.empty(0, dtype=np.int32)
+    owners = np.repeat(np.array([change.task for change in changes], dtype=np.int32), sizes)
+    return {
+        "time": instants(result.start_ns, np.repeat([change.time_s for change in changes], sizes)),
+        "node": texts(result.nodes, nodes),
+        "task": texts([task.spec.name for task in result.recording.tasks], owners),
+    }
+
+
+def _held(record: DecisionRecord) -> str:
+    found = record.decision.result
+    return "kept" if found is None or found.held is Held.NOTHING else found.held.value
+
+
+def _of_tasks(name: str) -> Callable[[DecisionRecord], Sequence[int | None]]:
+    """A setting of each active task; None of those that are not tuned."""
+    return lambda record: getattr(record.decision, name) or (None,) * len(record.decision.tasks)
+
+
+def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
+    """What tuning made of a task; None of one that is not tuned."""
+
+    def value(name: str) -> Callable[[TaskRecord], Any]:
+        return lambda task: None if task.tuned is None else getattr(task.tuned, name)
+
+    return {name: value(name) for name in names}
+
+
+STEPS = Table(
+    "step-logs.csv",
+    lambda result: result.recording.events,
+    (
+        *_columns(Kind.TIME, {"evtTime": "time_s"}, read=True),
+        *_columns(Kind.REAL, {"Thr": "work"}, read=True),
+        *_columns(Kind.REAL, {"Rate": "rate"}),
+        *_columns(Kind.REAL, {"ReScost": "rescale_cost"}, read=True),
+        *_columns(Kind.COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
+        *_columns(Kind.COUNT, {"nJob": lambda event: len(event.tasks), "nNd": "idle"}, read=True),
+        *_columns(Kind.COUNT, {"nJrun": "running"}),
+        *_columns(Kind.COUNT, {"nNrun": "used"}, read=True),
+        *_columns(Kind.REAL, {"PreCost": "preemption_cost"}, read=True),
+    ),
+)
+DECISIONS = Table(
+    "decisions.parquet",
+    lambda result: [record for record in result.recording.decisions if record.decision.result is not None],
+    (
+        *_columns(Kind.COUNT, "event"),
+        *_columns(Kind.TIME, {"time": "decision.time_s"}, read=True),
+        *_columns(Kind.COUNT, {"nodes": "decision.nodes"}),
+        *_columns(Kind.TEXTS, {"tasks": "decision.tasks"}),
+        *_columns(Kind.COUNTS, {"before": "decision.before", "after": "decision.after"}),
+        *_columns(Kind.REAL, {name: f"decision.result.{name}" for name in ("objective", "bound")}, null=True),
+        *_columns(Kind.REAL, {"gap": "decision.result.gap"}, null=True, read=True),
+        *_columns(Kind.TEXT, {"stop_reason": "decision.result.stop_reason.value"}),
+        *_columns(Kind.TEXT, {"held": _held}, read=True, among=HELD),
+        *_columns(Kind.TEXT, {"solver": "decision.result.solver"}),
+        *_columns(Kind.REAL, {"solve_s": "decision.result.solve_s"}, read=True),
+        *_columns(Kind.TEXT, {"decided_by": "decision.result.decided_by.value"}),
+        *_columns(Kind.COUNT, {name: f"decision.result.{name}" for name in ("model_rows", "model_columns")}, null=True),
+        *_columns(Kind.REAL, {"backend_s": "decision.result.backend_s"}, null=True),
+        *_columns(
+            Kind.COUNTS,
+            {"batch_size": _of_tasks("batch_sizes"), "power_limit_w": _of_tasks("power_limits_w")},
+            tuned=True,
+        ),
+        *_columns(Kind.REAL, {name: f"decision.{name}" for name in ("drawn_w", "cap_w")}, null=True, tuned=True),
+    ),
+)
+TASKS = Table(
+    "tasks.parquet",
+    lambda result: result.recording.tasks,
+    (
+        *_columns(Kind.TEXT, {"task": "spec.name"}, read=True),
+        *_columns(
+            Kind.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
+        ),
+        *_columns(Kind.REAL, "work_done work_total node_s", read=True),
+        *_columns(Kind.COUNT, "rescales preemptions", read=True),
+        *_columns(Kind.REAL, "rescale_cost preemption_cost", read=True),
+        *_columns(Kind.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, tuned=True),
+        *_columns(Kind.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, tuned=True),
+        *_columns(Kind.FLAG, _of_tuned("reached"), null=True, tuned=True),
+    ),
+)
+ALLOCATION = Table(
+    "allocation.parquet",
+    _allocation,
+    (
+        *_columns(Kind.TIME, {"time": "time_s"}, read=True),
+        *_columns(Kind.TEXT, "node", read=True),
+        *_columns(Kind.TEXT, "task", read=True, null=True),
+    ),
+)
+POWER = Table(
+    "power.parquet",
+    _pieces,
+    (
+        *_columns(Kind.TIME, {"begin": "power.begin_s", "end": "power.end_s"}),
+        *_columns(Kind.REAL, {name: f"power.{name}" for name in ("begin_s", "end_s", "tasks_w", "idle_w")}, read=True),
+        *_columns(Kind.REAL, "cap_w", read=True, null=True),
+    ),
+)
+ATTEMPTS = Table(
+    "attempts.parquet",
+    lambda result: result.metered.attempts if result.metered else (),
+    (
+        *_columns(Kind.TEXT, "group task"),
+        *_columns(Kind.COUNT, "recurrence attempt batch_size power_limit_w"),
+        *_columns(Kind.REAL, "energy_j train_s"),
+        *_columns(Kind.FLAG, "reached"),
+    ),
+)
+
+
+def run_tables(result: RunResult) -> list[Table]:
+    """The tables that a run has, the step log first."""
+    power, tuned = result.metered is not None, _is_tuned(result)
+    return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]
 
 
 def write_run(result: RunResult, directory: Path) -> None:
@@ -35,177 +296,23 @@ def write_run(result: RunResult, directory: Path) -> None:
     OSError
         If the disk is full or the directory cannot be written to.
     """
-    _write_steps(result, directory / "step-logs.csv")
     import pyarrow.parquet as pq
 
-    for name, table in run_tables(result).items():
+    steps, *tables = run_tables(result)
+    _write_steps(result, directory / steps.file)
+    for table in tables:
         # Opened here: pyarrow cannot spell every name that a directory may have.
-        with (directory / f"{name}.parquet").open("wb") as file:
-            pq.write_table(table(result), file, compression="zstd")
+        with (directory / table.file).open("wb") as file:
+            pq.write_table(table.of(result), file, compression="zstd")
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 
 
-def run_tables(result: RunResult) -> dict[str, Callable[[RunResult], pa.Table]]:
-    """The Parquet tables that a run has, by the names of their files, and what makes them."""
-    tables: dict[str, Callable[[RunResult], pa.Table]] = {
-        "decisions": _decisions_table,
-        "tasks": _tasks_table,
-        "allocation": _allocation_table,
-    }
-    if result.metered is not None:
-        tables["power"] = _power_table
-    if _is_tuned(result):
-        tables["attempts"] = _attempts_table
-    return tables
-
-
 def _write_steps(result: RunResult, path: Path) -> None:
+    """The step log, its numbers as Python writes them."""
+    columns = [column.values(result.recording.events) for column in STEPS.columns]
+    columns[0] = list(map(result.iso, columns[0]))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(STEP_COLUMNS)
-        for event in result.recording.events:
-            pool = (len(event.tasks), event.idle, event.running, event.used)
-            moved = (event.number, event.left, event.preempted, event.joined)
-            row = (event.work, event.rate, event.rescale_cost, *moved, *pool, event.preemption_cost)
-            writer.writerow((result.iso(event.time_s), *row))
-
-
-def _decisions_table(result: RunResult) -> pa.Table:
-    import pyarrow as pa
-
-    records = [record for record in result.recording.decisions if record.decision.result is not None]
-    decisions = [record.decision for record in records]
-    solved = [decision.result for decision in decisions if decision.result is not None]
-    sizes = [len(decision.tasks) for decision in decisions]
-    table = pa.table(
-        {
-            "event": integers([record.event for record in records]),
-            "time": instants(result.start_ns, [decision.time_s for decision in decisions]),
-            "nodes": integers([decision.nodes for decision in decisions]),
-            "tasks": lists(sizes, texts([name for decision in decisions for name in decision.tasks])),
-            "before": lists(sizes, integers([count for decision in decisions for count in decision.before])),
-            "after": lists(sizes, integers([count for decision in decisions for count in decision.after])),
-            "objective": reals([answer.objective for answer in solved]),
-            "bound": reals([answer.bound for answer in solved]),
-            "gap": reals([answer.gap for answer in solved]),
-            "stop_reason": texts([answer.stop_reason.value for answer in solved]),
-            "held": texts(["kept" if answer.held is Held.NOTHING else answer.held.value for answer in solved]),
-            "solver": texts([answer.solver for answer in solved]),
-            "solve_s": reals([answer.solve_s for answer in solved]),
-            "decided_by": texts([answer.decided_by.value for answer in solved]),
-            "model_rows": known_integers([answer.model_rows for answer in solved]),
-            "model_columns": known_integers([answer.model_columns for answer in solved]),
-            "backend_s": reals([math.nan if answer.backend_s is None else answer.backend_s for answer in solved]),
-        }
-    )
-    if not _is_tuned(result):
-        return table
-    batches = [size for decision in decisions for size in decision.batch_sizes or (None,) * len(decision.tasks)]
-    limits = [limit for decision in decisions for limit in decision.power_limits_w or (None,) * len(decision.tasks)]
-    more = {
-        "batch_size": lists(sizes, known_integers(batches)),
-        "power_limit_w": lists(sizes, known_integers(limits)),
-        "drawn_w": reals([math.nan if decision.drawn_w is None else decision.drawn_w for decision in decisions]),
-        "cap_w": reals([math.nan if decision.cap_w is None else decision.cap_w for decision in decisions]),
-    }
-    for name, column in more.items():
-        table = table.append_column(name, column)
-    return table
-
-
-def _tasks_table(result: RunResult) -> pa.Table:
-    import pyarrow as pa
-
-    tasks, start_ns = result.recording.tasks, result.start_ns
-    table = pa.table(
-        {
-            "task": texts([task.spec.name for task in tasks]),
-            "submitted": instants(start_ns, [task.submitted_s for task in tasks]),
-            "started": instants(start_ns, [task.started_s for task in tasks]),
-            "completed": instants(start_ns, [task.completed_s for task in tasks]),
-            "work_done": reals([task.work_done for task in tasks]),
-            "work_total": reals([task.work_total for task in tasks]),
-            "node_s": reals([task.node_s for task in tasks]),
-            "rescales": integers([task.rescales for task in tasks]),
-            "preemptions": integers([task.preemptions for task in tasks]),
-            "rescale_cost": reals([task.rescale_cost for task in tasks]),
-            "preemption_cost": reals([task.preemption_cost for task in tasks]),
-        }
-    )
-    if not _is_tuned(result):
-        return table
-    tuned = [task.tuned for task in tasks]
-    more = {
-        "energy_j": reals([math.nan if each is None else each.energy_j for each in tuned]),
-        "train_s": reals([math.nan if each is None else each.train_s for each in tuned]),
-        "attempts": known_integers([None if each is None else each.attempts for each in tuned]),
-        "batch_size": known_integers([None if each is None else each.batch_size for each in tuned]),
-        "power_limit_w": known_integers([None if each is None else each.power_limit_w for each in tuned]),
-        "reached": booleans([None if each is None else each.reached for each in tuned]),
-    }
-    for name, column in more.items():
-        table = table.append_column(name, column)
-    return table
-
-
-def _is_tuned(result: RunResult) -> bool:
-    return any(task.tuned is not None for task in result.recording.tasks)
-
-
-def _power_table(result: RunResult) -> pa.Table:
-    """Pieces of constant power, with the cap at their beginning."""
-    import pyarrow as pa
-
-    metered = result.metered
-    samples = metered.record.samples if metered else ()
-    cap = metered.plan.cap_w if metered else None
-    return pa.table(
-        {
-            "begin": instants(result.start_ns, [piece.begin_s for piece in samples]),
-            "end": instants(result.start_ns, [piece.end_s for piece in samples]),
-            "begin_s": reals([piece.begin_s for piece in samples]),
-            "end_s": reals([piece.end_s for piece in samples]),
-            "tasks_w": reals([piece.tasks_w for piece in samples]),
-            "idle_w": reals([piece.idle_w for piece in samples]),
-            "cap_w": reals([math.nan if cap is None else cap.at(piece.begin_s) for piece in samples]),
-        }
-    )
-
-
-def _attempts_table(result: RunResult) -> pa.Table:
-    """Tries of tuned tasks that ended, as their groups learnt of them."""
-    import pyarrow as pa
-
-    attempts = result.metered.attempts if result.metered else ()
-    return pa.table(
-        {
-            "group": texts([each.group for each in attempts]),
-            "task": texts([each.task for each in attempts]),
-            "recurrence": integers([each.recurrence for each in attempts]),
-            "attempt": integers([each.attempt for each in attempts]),
-            "batch_size": integers([each.batch_size for each in attempts]),
-            "power_limit_w": integers([each.power_limit_w for each in attempts]),
-            "energy_j": reals([each.energy_j for each in attempts]),
-            "train_s": reals([each.train_s for each in attempts]),
-            "reached": booleans([each.reached for each in attempts]),
-        }
-    )
-
-
-def _allocation_table(result: RunResult) -> pa.Table:
-    import pyarrow as pa
-
-    changes = result.recording.allocation
-    sizes = [change.nodes.size for change in changes]
-    nodes = np.concatenate([change.nodes for change in changes]) if changes else np.empty(0, dtype=np.int32)
-    return pa.table(
-        {
-            "time": instants(result.start_ns, np.repeat([change.time_s for change in changes], sizes)),
-            "node": texts(result.nodes, nodes),
-            "task": texts(
-                [task.spec.name for task in result.recording.tasks],
-                np.repeat(np.array([change.task for change in changes], dtype=np.int32), sizes),
-            ),
-        }
-    )
+        writer.writerow([column.name for column in STEPS.columns])
+        writer.writerows(zip(*columns, strict=True))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import translated
-from bftrainer.files.parquet_file import parquet_file
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.model.finished_run import (
-    DecisionColumns,
-    FinishedRun,
-    Holdings,
-    PowerPieces,
-    StepColumns,
-    TaskColumns,
-)
-from bftrainer.model.records import RUN_SCHEMA
+from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
 from bftrainer.report.comparison import shortest_tails
-from bftrainer.runs.consistency import check_one_run
-from bftrainer.runs.summary_schema import check_summary, finite, whole
+from bftrainer.runs.checks import check_one_run, check_summary, finite, whole
+from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Kind, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_run", "read_runs", "read_summary", "run_names"]
+__all__ = ["finished_run", "read_run", "read_runs", "read_summary", "run_names"]
 
 _SUMMARY = "summary.json"
 
@@ -108,37 +99,63 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         If it is none, a file of it is missing, or a column of that, or a file is of another run.
     """
     summary = read_summary(path)
-    start_ns = instant_ns(summary["window_start"])
-    tasks = _tasks(path / "tasks.parquet", start_ns)
-    run = FinishedRun(
-        name=name or run_names([path])[0],
-        summary=summary,
-        steps=_steps(path / "step-logs.csv", start_ns),
-        decisions=_decisions(path / "decisions.parquet", start_ns),
-        # Names are written into pages and figures, where a control character would do what it is for.
-        tasks=replace(tasks, names=tuple(map(escaped, tasks.names))),
-        holdings=_holdings(path / "allocation.parquet", start_ns, tasks.names),
-        power=_power(path / "power.parquet") if "energy_j" in summary else None,
-    )
+
+    def table(schema: Table) -> pa.Table:
+        return _steps(path / schema.file) if schema is STEPS else _parquet(path / schema.file, schema)
+
+    run = finished_run(name or run_names([path])[0], summary, table, path)
     check_one_run(run, path)
     return run
 
 
-_TEXT, _REAL, _COUNT, _TIME = "text", "number", "whole number", "time"
-# As these, and there is one in each row.
-_AMOUNT, _INSTANT, _NAME = "number of each row", "time of each row", "text of each row"
+def finished_run(
+    name: str, summary: Mapping[str, Any], table: Callable[[Table], pa.Table], directory: Path
+) -> FinishedRun:
+    """A run from its summary and what gives its tables; the directory is what messages name."""
+    start_ns = instant_ns(summary["window_start"])
+
+    def typed(schema: Table) -> pa.Table:
+        return _typed(directory / schema.file, table(schema), schema)
+
+    tasks = _arrays(typed(TASKS), TASKS, start_ns)
+    return FinishedRun(
+        name=name,
+        summary=summary,
+        steps=_arrays(typed(STEPS), STEPS, start_ns),
+        decisions=_arrays(typed(DECISIONS), DECISIONS, start_ns),
+        # Names are written into pages and figures, where a control character would do what it is for.
+        tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
+        holdings=_holdings(typed(ALLOCATION), start_ns, tasks["name"].tolist()),
+        power=_arrays(typed(POWER), POWER, start_ns) if "energy_j" in summary else None,
+    )
+
+
 # Beyond it no figure of a run means anything, and sums of many would overflow.
 _MOST = 1e100
 
 
-def _table(path: Path, kinds: Mapping[str, str], optional: Sequence[str] = ()) -> pa.Table:
-    """Columns of a Parquet table, each as what its kind says."""
+def _steps(path: Path) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {column.name: column.kind.type for column in STEPS.columns if column.read}
+    try:
+        with path.open("rb") as stream:
+            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
+        _need(path, STEPS, table.column_names)  # names need not be text, either
+        return table
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
+
+
+def _parquet(path: Path, schema: Table) -> pa.Table:
+    """The columns of a file that are read."""
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
-        _need(path, kinds, there)
-        table = file.read([*kinds, *(name for name in optional if name in there)])
+        _need(path, schema, there)
+        table = file.read([column.name for column in schema.columns if column.read and column.name in there])
         table.validate(full=True)
-    return _typed(path, table, {**kinds, **dict.fromkeys([name for name in optional if name in there], _REAL)})
+    return table
 
 
 def _reason(error: Exception) -> str:
@@ -146,46 +163,57 @@ def _reason(error: Exception) -> str:
     return str(text).removesuffix(".")
 
 
-def _need(path: Path, columns: Iterable[str], there: Sequence[str]) -> None:
-    for name in columns:
-        if name not in there:
-            raise RunDirectoryError(f"{path}: Expected a column {name!r}, found {', '.join(sorted(there))}.")
-        if there.count(name) > 1:
-            raise RunDirectoryError(f"{path}: Expected one column {name!r}, found {there.count(name)}.")
+def _need(path: Path, schema: Table, there: Sequence[str]) -> None:
+    for column in schema.columns:
+        if column.read and not column.tuned and column.name not in there:
+            raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
+        if column.read and there.count(column.name) > 1:
+            raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
 
 
-def _typed(path: Path, table: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
-    """The table with its columns as they are computed with."""
+def _typed(path: Path, table: pa.Table, schema: Table) -> pa.Table:
+    """The columns of a table that are read, of the types that are computed with."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    types = {_TEXT: pa.string(), _REAL: pa.float64(), _COUNT: pa.int64(), _TIME: pa.timestamp("ns", tz="UTC")}
-    types |= {_AMOUNT: types[_REAL], _INSTANT: types[_TIME], _NAME: types[_TEXT]}
     columns = {}
-    for name, kind in kinds.items():
+    for column in schema.columns:
+        name, kind = column.name, column.kind
+        if not column.read or name not in table.column_names:
+            continue
+        what = kind.value if column.null or kind is Kind.COUNT else f"{kind.value} of each row"
         try:
-            columns[name] = table[name].cast(types[kind])
+            columns[name] = table[name].cast(kind.type)
         except pa.ArrowException:
-            raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got {table[name].type}.") from None
-        if kind in (_COUNT, _AMOUNT, _INSTANT, _NAME) and columns[name].null_count:
-            raise RunDirectoryError(f"{path}: Expected each {name} to be a {kind}, got a row without.")
-        if kind in (_REAL, _AMOUNT):
+            raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got {table[name].type}.") from None
+        if not column.null and columns[name].null_count:
+            raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
+        if kind is Kind.REAL:
             values = pc.drop_null(columns[name]).to_numpy()
             odd = values[~(np.abs(values) < _MOST)]  # NaN compares false
             if odd.size:
                 raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
+        if column.among:
+            unknown = set(columns[name].to_pylist()) - set(column.among)
+            if unknown:
+                raise RunDirectoryError(
+                    f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}."
+                )
     return pa.table(columns)
 
 
-def _reals(table: pa.Table, name: str) -> NDArray[np.float64]:
-    """A column of numbers; NaN where there is none, also for the whole of an optional column."""
-    if name not in table.column_names:
-        return np.full(table.num_rows, np.nan)
-    return np.asarray(table[name].to_numpy(), dtype=np.float64)
-
-
-def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    return np.asarray(table[name].to_numpy(), dtype=np.int64)
+def _arrays(table: pa.Table, schema: Table, start_ns: int) -> dict[str, NDArray[Any]]:
+    """Columns as a `FinishedRun` has them; NaN where there is none, also for the whole of one that tuned runs have."""
+    found: dict[str, NDArray[Any]] = {}
+    for column in schema.columns:
+        if column.read and column.name not in table.column_names:
+            found[column.key] = np.full(table.num_rows, np.nan)
+        elif column.read:
+            values = table[column.name]
+            found[column.key] = (
+                _seconds(values, start_ns) if column.kind is Kind.TIME else np.asarray(values.to_numpy())
+            )
+    return found
 
 
 def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
@@ -199,73 +227,11 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     return np.where(known, offsets / NS_PER_S, np.nan)
 
 
-def _steps(path: Path, start_ns: int) -> StepColumns:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    kinds = {"evtTime": _INSTANT, **dict.fromkeys(("nNd", "nNrun", "nJob"), _COUNT)}
-    kinds |= dict.fromkeys(("Thr", "ReScost", "PreCost"), _AMOUNT)
-    types = {"evtTime": pa.timestamp("ns", tz="UTC"), **dict.fromkeys(("Thr", "ReScost", "PreCost"), pa.float64())}
-    types |= dict.fromkeys(("nNd", "nNrun", "nJob"), pa.int64())
-    try:
-        with path.open("rb") as stream:
-            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
-        there = table.column_names
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
-    _need(path, kinds, there)
-    table = _typed(path, table, kinds)
-    return StepColumns(
-        time_s=_seconds(table["evtTime"], start_ns),
-        idle=_integers(table, "nNd"),
-        used=_integers(table, "nNrun"),
-        active=_integers(table, "nJob"),
-        work=_reals(table, "Thr"),
-        rescale_cost=_reals(table, "ReScost"),
-        preemption_cost=_reals(table, "PreCost"),
-    )
-
-
-def _decisions(path: Path, start_ns: int) -> DecisionColumns:
-    table = _table(path, {"time": _INSTANT, "solve_s": _AMOUNT, "held": _NAME, "gap": _REAL})
-    place = {name: number for number, name in enumerate(DecisionColumns.HELD)}
-    held = table["held"].to_pylist()
-    unknown = set(held) - place.keys()
-    if unknown:
-        raise RunDirectoryError(f"{path}: Expected {', '.join(place)} in 'held', got {min(unknown, key=str)!r}.")
-    return DecisionColumns(
-        time_s=_seconds(table["time"], start_ns),
-        solve_s=_reals(table, "solve_s"),
-        held=np.array([place[name] for name in held], dtype=np.int64),
-        gap=_reals(table, "gap"),
-    )
-
-
-def _tasks(path: Path, start_ns: int) -> TaskColumns:
-    times = ("submitted", "started", "completed")
-    reals = ("work_done", "work_total", "node_s", "rescale_cost", "preemption_cost")
-    counts = ("rescales", "preemptions")
-    kinds = {"task": _NAME} | dict.fromkeys(times, _TIME) | dict.fromkeys(reals, _AMOUNT)
-    kinds |= dict.fromkeys(counts, _COUNT)
-    table = _table(path, kinds, ("energy_j", "train_s"))
-    columns: dict[str, Any] = {f"{name}_s": _seconds(table[name], start_ns) for name in times}
-    columns |= {name: _reals(table, name) for name in (*reals, "energy_j", "train_s")}
-    columns |= {name: _integers(table, name) for name in counts}
-    return TaskColumns(names=tuple(table["task"].to_pylist()), **columns)
-
-
-def _power(path: Path) -> PowerPieces:
-    names = ("begin_s", "end_s", "tasks_w", "idle_w", "cap_w")
-    table = _table(path, dict.fromkeys(names, _REAL))
-    return PowerPieces(**{name: _reals(table, name) for name in names})
-
-
-def _holdings(path: Path, start_ns: int, names: tuple[str, ...]) -> Holdings:
+def _holdings(table: pa.Table, start_ns: int, names: Sequence[str]) -> Holdings:
     """Node counts of tasks from the moves of single nodes: who gets one, and who had it before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = _table(path, {"time": _INSTANT, "node": _NAME, "task": _TEXT})
     time_s = _seconds(table["time"], start_ns)
     node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
     known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))

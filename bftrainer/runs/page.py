@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from bftrainer.files.provenance import file_source
 from bftrainer.files.sample import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.model.availability import AvailabilityTrace
-from bftrainer.model.finished_run import FinishedRun
+from bftrainer.model.records import FinishedRun
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.page import LogFigures, page
-from bftrainer.runs.files import write_run
 from bftrainer.runs.finished import read_runs
-from bftrainer.runs.result import RunResult
 from bftrainer.spot.statistics import trace_statistics
 
-__all__ = ["check_pages", "fragment_curves", "render_page", "write_page", "write_result_page"]
+__all__ = ["check_pages", "fragment_curves", "write_page", "write_page_of"]
 
 
 def check_pages() -> None:
@@ -37,21 +34,6 @@ def check_pages() -> None:
         If plotly or Jinja is not installed.
     """
     require_extra("Pages need", "report", "jinja2", "plotly")
-
-
-def render_page(paths: Sequence[Path]) -> str:
-    """The page of the runs in those directories.
-
-    Raises
-    ------
-    RunDirectoryError
-        If one of them is no result directory, or not one that can be read.
-    SettingsError
-        If plotly or Jinja is not installed.
-    """
-    check_pages()
-    runs = read_runs(paths)
-    return page(runs, _logs(paths, runs), __version__)
 
 
 def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> None:
@@ -68,19 +50,14 @@ def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> N
     """
     check_pages()
     refuse_existing(output, force=force)
-    text = render_page(paths)
+    write_page_of(read_runs(paths), paths, output)
+
+
+def write_page_of(runs: Sequence[FinishedRun], places: Sequence[Path], output: Path) -> None:
+    """Write the page of runs, whose node logs may lie beside those places."""
+    text = page(runs, _logs(places, runs), __version__)
     with replacing(output) as stream:
         stream.write(text.encode(errors="backslashreplace"))  # it names files, which need not be text
-
-
-def write_result_page(result: RunResult, output: Path, *, force: bool = False) -> Path:
-    """Write the page of a run that is in memory; see `write_page`."""
-    with tempfile.TemporaryDirectory() as scratch:
-        directory = Path(scratch) / output.stem
-        directory.mkdir()
-        write_run(result, directory)
-        write_page([directory], output, force=force)
-    return output
 
 
 def fragment_curves(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import SettingsError, suggestion
+from bftrainer.errors import SettingsError, escaped, suggestion
+from bftrainer.files.writing import refuse_existing
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.objectives import name_of_objective
@@ -149,10 +151,10 @@ class RunResult:
         """
         from bftrainer.runs.files import run_tables
 
-        tables = run_tables(self)
+        tables = {Path(each.file).stem: each for each in run_tables(self)[1:]}
         if table not in tables:
             raise SettingsError(f"Expected a table of this run, got {table!r}.{suggestion(table, tables)}")
-        return tables[table](self).to_pandas()
+        return tables[table].of(self).to_pandas()
 
     def report(self, path: str | Path, *, force: bool = False) -> Path:
         """Write one page with all there is to see; the same as `bftrainer report`.
@@ -164,9 +166,17 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.page import write_result_page
+        from bftrainer.runs.finished import finished_run
+        from bftrainer.runs.page import check_pages, write_page_of
 
-        return write_result_page(self, Path(path), force=force)
+        output = Path(path)
+        check_pages()
+        refuse_existing(output, force=force)
+        summary = json.loads(json.dumps(self.summary()))  # as its file would say it
+        name = escaped(output.stem.removesuffix("-itrOut"))
+        run = finished_run(name, summary, lambda table: table.of(self), Path())
+        write_page_of([run], [Path()], output)
+        return output
 
     def _repr_html_(self) -> str:
         """The headline figures, for notebooks."""

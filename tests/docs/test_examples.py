@@ -156,6 +156,20 @@ def test_every_output_is_described(tmp_path):
     assert sorted(name for name in wanted if f"`{name}`" not in page) == []
 
 
+def test_the_types_of_columns_are_described():
+    """docs/files.md has the columns of each Parquet table of a run, in their order, with the types that they have."""
+    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Kind
+
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    words = {Kind.TIME: "timestamp", Kind.REAL: "float64", Kind.COUNT: "int64", Kind.TEXT: "text", Kind.FLAG: "bool"}
+    words |= {Kind.TEXTS: "list of text", Kind.COUNTS: "list of int64"}
+    for table in (DECISIONS, TASKS, ALLOCATION, POWER, ATTEMPTS):
+        section = page.partition(f"### `{table.file}`\n")[2].partition("\n### ")[0]
+        rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+        told = [(name, kind.strip()) for names, kind in rows for name in re.findall(r"`(\w+)`", names)]
+        assert told == [(column.name, words[column.kind]) for column in table.columns], table.file
+
+
 def test_every_file_of_recurring_jobs_is_described():
     """docs/files.md names every column and key that recurring jobs are read from and written to."""
     from bftrainer.zeus.policies import trace

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.model.finished_run import DecisionColumns, FinishedRun, Holdings, TaskColumns
+from bftrainer.model.records import FinishedRun, Holdings
 from bftrainer.report import charts
 from bftrainer.report.charts import completion_chart, gantt_chart, node_classes, pool_chart, power_chart
 from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart, loss_shares
@@ -34,13 +34,14 @@ def tuned(tmp_path_factory):
 def roster(count, *, name="J{}"):
     """So many tasks, of which number i holds i + 1 nodes for 10 s from second 20 i on."""
     numbers = np.arange(count)
-    zeros = np.zeros(count)
     started = 20.0 * numbers
-    tasks = TaskColumns(
-        tuple(name.format(number) for number in numbers),
-        *(zeros, started, started + 10.0, zeros, zeros, 10.0 * (numbers + 1)),
-        *(numbers, numbers, zeros, zeros, zeros + np.nan, zeros + np.nan),
-    )
+    tasks = {
+        "name": np.array([name.format(number) for number in numbers], dtype=object),
+        "submitted_s": np.zeros(count),
+        "started_s": started,
+        "completed_s": started + 10.0,
+        "node_s": 10.0 * (numbers + 1),
+    }
     held = np.column_stack((numbers + 1, 0 * numbers)).ravel()
     holdings = Holdings(np.column_stack((started, started + 10.0)).ravel(), np.repeat(numbers, 2), held)
     return FinishedRun("made-up", {"window_s": 20.0 * count}, None, None, tasks, holdings, None)
@@ -51,8 +52,8 @@ def test_pool_is_the_step_log(runs):
     run = runs[0]
     idle, used = pool_chart([run]).traces
     assert (idle["name"], used["name"]) == ("idle", "used")
-    assert idle["y"] == [*run.steps.idle.tolist(), int(run.steps.idle[-1])]
-    assert used["y"][:-1] == run.steps.used.tolist()
+    assert idle["y"] == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
+    assert used["y"][:-1] == run.steps["used"].tolist()
     assert idle["x"][-1] == pytest.approx(run.window_s / 3600, abs=1e-5)
 
 
@@ -156,7 +157,7 @@ def test_fragments_rise():
 def test_submissions_after_the_window_are_not_drawn():
     """A task that is to come in years does not squeeze the window into a line."""
     run = roster(2)
-    run.tasks.submitted_s[1] = 1e9
+    run.tasks["submitted_s"][1] = 1e9
     chart = completion_chart([run])
     assert max(hours for trace in chart.traces for hours in trace["x"]) == pytest.approx(run.window_s / 3600, abs=1e-5)
     submitted = next(trace for trace in chart.traces if trace["name"] == "submitted")
@@ -187,8 +188,7 @@ def test_long_decisions_are_drawn_where_they_are():
 
 def decisions_of(solve_s):
     """Proven decisions that took so long."""
-    count = len(solve_s)
-    return DecisionColumns(np.zeros(count), np.array(solve_s), np.zeros(count, dtype=np.int64), np.zeros(count))
+    return {"solve_s": np.array(solve_s), "held": np.array(["optimal"] * len(solve_s), dtype=object)}
 
 
 def test_names_of_runs_stay_short_and_apart():

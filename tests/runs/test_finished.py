@@ -13,6 +13,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
+from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.runs import write_run
 from bftrainer.runs.finished import read_run, read_summary, run_names
 from bftrainer.runs.page import write_page
@@ -31,15 +32,15 @@ def test_columns_are_those_of_the_recording(tmp_path):
     write_run(result, tmp_path)
     run, recording = read_run(tmp_path), result.recording
     assert run.summary == json.loads(json.dumps(result.summary()))
-    assert run.steps.time_s == pytest.approx([event.time_s for event in recording.events], abs=1e-9)
-    assert run.steps.idle.tolist() == [event.idle for event in recording.events]
-    assert run.steps.used.tolist() == [event.used for event in recording.events]
-    assert run.tasks.names == tuple(task.spec.name for task in recording.tasks)
-    assert run.tasks.preemptions.tolist() == [task.preemptions for task in recording.tasks]
+    assert run.steps["time_s"] == pytest.approx([event.time_s for event in recording.events], abs=1e-9)
+    assert run.steps["idle"].tolist() == [event.idle for event in recording.events]
+    assert run.steps["used"].tolist() == [event.used for event in recording.events]
+    assert run.tasks["name"].tolist() == [task.spec.name for task in recording.tasks]
+    assert run.tasks["preemptions"].tolist() == [task.preemptions for task in recording.tasks]
     done = [task.completed_s if task.completed_s is not None else np.nan for task in recording.tasks]
-    assert run.tasks.completed_s == pytest.approx(done, abs=1e-9, nan_ok=True)
+    assert run.tasks["completed_s"] == pytest.approx(done, abs=1e-9, nan_ok=True)
     solved = [record.decision.result for record in recording.decisions if record.decision.result is not None]
-    assert run.decisions.solve_s.tolist() == [each.solve_s for each in solved]
+    assert run.decisions["solve_s"].tolist() == [each.solve_s for each in solved]
     assert run.power is None
 
 
@@ -48,19 +49,19 @@ def test_holdings_add_up_to_node_time(folder):
     run = read_run(folder)
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     assert (nodes > 0).all()
-    held = np.bincount(task, weights=(end - begin) * nodes, minlength=len(run.tasks.names))
-    assert held == pytest.approx(run.tasks.node_s)
-    middle = (run.steps.time_s[:-1] + run.steps.time_s[1:]) / 2
+    held = np.bincount(task, weights=(end - begin) * nodes, minlength=len(run.tasks["name"]))
+    assert held == pytest.approx(run.tasks["node_s"])
+    middle = (run.steps["time_s"][:-1] + run.steps["time_s"][1:]) / 2
     used = [nodes[(begin <= time) & (time < end)].sum() for time in middle]
-    assert used == run.steps.used[:-1].tolist()
+    assert used == run.steps["used"][:-1].tolist()
 
 
 def test_power_is_read_where_it_is_known(tmp_path):
     """A tuned run has pieces of power whose integral is the energy of the summary."""
     run = read_run(write_tuned_run(tmp_path / "tuned"))
-    length = run.power.end_s - run.power.begin_s
-    assert length @ run.power.tasks_w == pytest.approx(run.summary["energy_j"])
-    assert np.isfinite(run.tasks.energy_j).any()
+    length = run.power["end_s"] - run.power["begin_s"]
+    assert length @ run.power["tasks_w"] == pytest.approx(run.summary["energy_j"])
+    assert np.isfinite(run.tasks["energy_j"]).any()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,16 @@ def test_power_is_read_where_it_is_known(tmp_path):
 def test_names_tell_runs_apart(paths, names, tmp_path):
     """Directory names with as much before them as it takes, numbers where paths are equal."""
     assert run_names([type(tmp_path)(path) for path in paths]) == names
+
+
+def test_the_page_of_a_run_in_memory(tmp_path):
+    """A run needs no directory to have its page: the one in memory is the one that its files give."""
+    result = run_replay(solver="dp", max_events=60, tasks=sample_path(SAMPLE_TUNED_TASKS), idle_power_w=50.0)
+    (tmp_path / "run-itrOut").mkdir()
+    write_run(result, tmp_path / "run-itrOut")
+    write_page([tmp_path / "run-itrOut"], tmp_path / "run.html")
+    result.report(tmp_path / "run-itrOut.html")
+    assert (tmp_path / "run-itrOut.html").read_bytes() == (tmp_path / "run.html").read_bytes()
 
 
 def damaged(folder, tmp_path, change):
@@ -222,7 +233,7 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
         (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
         (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
-        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'nNd'"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'ReScost'"),
         (lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"), "Expected the step log"),
     ],
 )

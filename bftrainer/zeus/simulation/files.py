@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InputError, OutputError, SettingsError, TuningInputError
-from bftrainer.files.arrow import booleans, integers, known_integers, reals
+from bftrainer.files.arrow import booleans, integers, parquet_file, reals
 from bftrainer.files.documents import json_file, parsed_json
 from bftrainer.files.opening import one_line
-from bftrainer.files.parquet_file import parquet_file
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
@@ -258,7 +257,7 @@ def _column(name: str, kind: type, rows: Sequence[Mapping[str, Any]]) -> pa.Arra
     values = [row[name] for row in rows]
     if kind is float:
         return reals(values)
-    return booleans(values) if kind is bool else known_integers(values)
+    return booleans(values) if kind is bool else integers(values)
 
 
 def _write_parquet(path: Path, table: pa.Table, document: Mapping[str, Any]) -> None:

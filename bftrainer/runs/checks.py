@@ -1,21 +1,24 @@
-"""What a run's summary holds, checked before anything is made of it."""
+"""Whether a run's summary is one, and its tables are of the same run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from bftrainer.errors import RunDirectoryError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.glossary import GLOSSARY, Unit
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_summary", "finite", "whole"]
+__all__ = ["check_one_run", "check_summary", "finite", "whole"]
 
 # Other figures than the glossary's that pages tell of, and what they are counted in.
 _FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
@@ -65,7 +68,7 @@ def check_summary(summary: Mapping[str, Any], file: Path) -> None:
         less, more = summary.get(part), summary.get(whole_of_it)
         if less is not None and more is not None and less > more * (1 + _SLACK):
             raise RunDirectoryError(f"{file}: Expected {part} <= {whole_of_it}, got {less} > {more}.")
-    held = sum(summary[f"decisions_{what}"] for what in ("optimal", "incumbent", "kept"))
+    held = sum(summary[f"decisions_{what}"] for what in HELD)
     if held != summary["decisions"]:
         raise RunDirectoryError(f"{file}: Expected {summary['decisions']} decisions of all kinds, got {held}.")
 
@@ -167,3 +170,72 @@ def whole(text: str) -> int:
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
     return value
+
+
+_REL, _ABS = 1e-6, 1e-6
+"""Sums in another order, and times kept in nanoseconds, differ by less."""
+
+
+def check_one_run(run: FinishedRun, directory: Path) -> None:
+    """Refuse a directory in which a table disagrees with the summary, or with another table.
+
+    Raises
+    ------
+    RunDirectoryError
+        Naming the file, and what differs.
+    """
+    for file, what, expected, found in _claims(run):
+        if expected is not None and not math.isclose(float(expected), float(found), rel_tol=_REL, abs_tol=_ABS):
+            raise RunDirectoryError(
+                f"{directory / file}: Expected {what} {expected:,.12g} as in the rest of the run, got {found:,.12g}: "
+                "is the file another run's?"
+            )
+
+
+def _claims(run: FinishedRun) -> Iterator[tuple[str, str, Any, Any]]:
+    """All that is told twice: file, what is compared, what the rest of the run says (None: nothing), what it says."""
+    summary, steps, decisions, tasks = run.summary, run.steps, run.decisions, run.tasks
+    time_s, held = steps["time_s"], decisions["held"]
+    yield "step-logs.csv", "number of events", summary.get("events"), time_s.size
+    yield (
+        "step-logs.csv",
+        "number of events in the window",
+        time_s.size,
+        _within(time_s, run.window_s),
+    )
+    length_s = np.diff(np.append(time_s, run.window_s))
+    for name in ("idle", "used"):
+        yield "step-logs.csv", f"{name}_node_s", summary.get(f"{name}_node_s"), float(length_s @ steps[name])
+    file = "decisions.parquet"
+    yield file, "number of decisions", summary["decisions"], decisions["time_s"].size
+    for kind in HELD:
+        yield (
+            file,
+            f"number of decisions held as {kind}",
+            summary[f"decisions_{kind}"],
+            (held == kind).sum(),
+        )
+    # Times of two files are read in two manners, a nanosecond apart at most.
+    at_events = np.isin(np.round(decisions["time_s"], 6), np.round(time_s, 6)).sum()
+    yield file, "number of decisions at events", decisions["time_s"].size, at_events
+    if decisions["solve_s"].size:
+        yield file, "longest decision in s", summary.get("solve_s_max"), decisions["solve_s"].max()
+    file = "tasks.parquet"
+    yield file, "number of tasks", summary["tasks_total"], tasks["name"].size
+    yield file, "number of tasks that started", summary.get("tasks_started"), np.isfinite(tasks["started_s"]).sum()
+    yield file, "number of completed tasks", summary["tasks_completed"], np.isfinite(tasks["completed_s"]).sum()
+    for name in ("preemptions", "rescales"):
+        yield file, f"number of {name}", summary.get(name), tasks[name].sum()
+    yield file, "work done", summary.get("work_done"), tasks["work_done"].sum()
+    yield file, "node-seconds", summary.get("used_node_s"), tasks["node_s"].sum()
+    begin_s, end_s, task, nodes = run.holdings.spans(run.window_s)
+    held_s = np.bincount(task, weights=(end_s - begin_s) * nodes, minlength=tasks["name"].size)
+    for name, expected, found in zip(tasks["name"], tasks["node_s"].tolist(), held_s.tolist(), strict=True):
+        yield "allocation.parquet", f"node-seconds of task {name}", expected, found
+    if run.power is not None:
+        drawn_j = float((run.power["end_s"] - run.power["begin_s"]) @ run.power["tasks_w"])
+        yield "power.parquet", "energy in J", summary.get("energy_j"), drawn_j
+
+
+def _within(time_s: np.ndarray, window_s: float) -> int:
+    return int(((time_s >= 0) & (time_s <= window_s + _ABS)).sum())
