@@ -11,8 +11,7 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
-from bftrainer.report.assumptions import ON_SCALING
-from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import CachedReaders
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay

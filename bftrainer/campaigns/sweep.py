@@ -18,13 +18,12 @@ from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
 from bftrainer.campaigns.sweep_options import PATHS
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
-from bftrainer.files.directory import result_directory
-from bftrainer.files.provenance import file_source
+from bftrainer.files.directory import file_source, result_directory
 from bftrainer.files.writing import replacing
 from bftrainer.nodelogs import write_node_log
 from bftrainer.parallel import Lost
-from bftrainer.report.assumptions import Assumption, assumption
 from bftrainer.report.comparison import figures_of
+from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.files import write_run
 from bftrainer.runs.finished import read_summary

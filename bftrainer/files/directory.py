@@ -1,15 +1,18 @@
-"""The directory that a run's files go to: reserved at the start, filled apart, and put in place whole."""
+"""The directory that a run's files go to: reserved, filled apart, put in place whole; where they come from."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import platform
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
 from bftrainer.errors import OutputError
@@ -19,11 +22,13 @@ __all__ = [
     "MANIFEST",
     "ResultDirectory",
     "check_free",
+    "file_source",
     "list_written",
     "numbered",
     "remove_unfinished",
     "remove_written",
     "result_directory",
+    "versions",
     "written_files",
 ]
 
@@ -259,3 +264,20 @@ def remove_unfinished(directory: Path, is_ours: Callable[[str], bool]) -> None:
         else:
             remove_written(path / match["name"])
             _remove_if_empty(path)
+
+
+def file_source(path: Path) -> dict[str, str]:
+    """Path and SHA-256 of an input file."""
+    with path.open("rb") as file:
+        return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the result, where installed."""
+    found = {"python": platform.python_version()}
+    for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,17 +1,41 @@
-"""JSON and TOML, from files or from parts of them; what is none of it is refused in one line."""
+"""JSON, TOML and small CSV files, or parts of them; what is none of it is refused in one line that names the place."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import tomllib
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bftrainer.errors import BftrainerError, InputError
-from bftrainer.files.opening import open_plain, translated
+from bftrainer.errors import BftrainerError, InputError, suggestion
+from bftrainer.files.opening import form_of, one_line, open_plain, translated
 
-__all__ = ["MOST_NESTED", "json_file", "parsed_json", "parsed_toml", "toml_file"]
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+__all__ = [
+    "MOST_NESTED",
+    "Row",
+    "csv_rows",
+    "fault_text",
+    "json_file",
+    "number",
+    "parsed_json",
+    "parsed_toml",
+    "table_rows",
+    "telling_fault",
+    "toml_content",
+    "toml_file",
+    "toml_tables",
+    "whole",
+    "write_csv",
+]
 
 MOST_NESTED = 100
 """Levels of lists and tables in one another: none of ours has more than ten, and Python's own limit is a crash away."""
@@ -127,3 +151,183 @@ def _is_deeper(value: Any, levels: int) -> bool:
         if not inner:
             return False
     return True
+
+
+SCHEMA = 1
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a table",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+}
+
+
+def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
+    """What a TOML file says, ``schema = 1`` included.
+
+    Raises
+    ------
+    InputError
+        As `error`: if the file cannot be read or is no TOML, or its schema is another one.
+    """
+    content, _ = toml_file(path, error)
+    schema = content.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    return content
+
+
+def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str, Any]]:
+    """The ``[[key]]`` tables of a TOML file that says ``schema = 1`` and nothing else.
+
+    Raises
+    ------
+    InputError
+        As `error`: if the file cannot be read or is no TOML, its schema is another one, or it has other keys.
+    """
+    content = toml_content(path, error)
+    for name in content:
+        if name not in ("schema", key):
+            raise error(f"{path}: Unknown key {name!r}.{suggestion(name, ['schema', key])}")
+    tables = content.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise error(f"{path}: Expected {key}s as [[{key}]] tables, got something else.")
+    return tables
+
+
+def telling_fault(fault: ValidationError) -> Any:
+    """The most telling of a table's faults: an unknown key often is why another one is missing."""
+    return min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
+
+
+def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -> str:
+    """A fault that pydantic found in a table, in one line.
+
+    Parameters
+    ----------
+    error : dict
+        What `telling_fault` gave.
+    keys : callable
+        Known keys of the table at a path.
+    """
+    path = error["loc"]
+    key = str(path[-1])
+    if error["type"] == "extra_forbidden":
+        inside = "".join(f" in {part}" for part in path[:-1])
+        return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
+    if error["type"] == "missing":
+        return f"Missing key {key!r}."
+    place = ".".join(part for part in path if isinstance(part, str))
+    numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
+    expected = error["ctx"]["expected"] if error["type"] == "literal_error" else _EXPECTED.get(error["type"])
+    if expected is None:
+        return f"{place}{numbered}: {error['msg']}, got {error['input']!r}."
+    return f"Expected {place}{numbered} to be {expected}, got {error['input']!r}."
+
+
+Row = tuple[str, list[str]]
+"""Where a row stands (`file:line`), and its cells."""
+
+
+def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
+    """Rows of a CSV file, gzipped or not; blank lines are left out.
+
+    Raises
+    ------
+    InputError
+        As `error`: if the file cannot be read, or is no CSV.
+    """
+    form_of(path, error)
+    line = 1
+    with open_plain(path) as stream:
+        rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""), strict=True)
+        try:
+            for row in rows:
+                line = rows.line_num
+                if row:
+                    yield f"{path}:{line}", row
+        except (csv.Error, UnicodeDecodeError) as fault:
+            raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
+        except (OSError, EOFError, zlib.error) as fault:
+            raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None
+
+
+def table_rows(
+    path: Path, columns: Sequence[str], error: type[InputError], headless: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of a CSV file with a header, as cells by column; the file may have further columns.
+
+    Parameters
+    ----------
+    path : Path
+    columns : sequence of str
+        Columns that have to be there.
+    error : type of InputError
+    headless : sequence of str
+        All columns of files that have no header but begin with a row of as many values, those of `columns` numbers.
+        By default a header has to be there.
+
+    Raises
+    ------
+    InputError
+        As `error`: if a column of `columns` is missing or comes twice, or a row has another number of values.
+    """
+    rows = csv_rows(path, error)
+    where, head = next(rows, (f"{path}:1", []))
+    header = [column.strip() for column in head]
+    if headless and len(head) == len(headless) and all(_is_number(head[headless.index(column)]) for column in columns):
+        header, rows = list(headless), chain([(where, head)], rows)
+    for column in columns:
+        if header.count(column) != 1:
+            found = one_line(", ".join(header))
+            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {found}.")
+    for place, cells in rows:
+        if len(cells) != len(header):
+            raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
+        yield place, dict(zip(header, cells, strict=True))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def whole(where: str, name: str, text: str, error: type[InputError], *, least: int = 0, most: int | None = None) -> int:
+    """A whole number from a cell, within bounds."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise error(f"{where}: Expected {name} to be a whole number, got {one_line(text)!r}.") from None
+    if value < least:
+        raise error(f"{where}: Expected {name} >= {least}, got {value}.")
+    if most is not None and value > most:
+        raise error(f"{where}: Expected {name} <= {most}, got {one_line(text)}.")
+    return value
+
+
+def number(where: str, name: str, text: str, error: type[InputError]) -> float:
+    """A finite number from a cell."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise error(f"{where}: Expected {name} to be a number, got {one_line(text)!r}.") from None
+    if not math.isfinite(value):
+        raise error(f"{where}: Expected {name} to be finite, got {one_line(text)}.")
+    return value
+
+
+def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a header and rows; without one, the rows alone."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
+    text.flush()
+    text.detach()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, legible, suggestion
-from bftrainer.files.csv_rows import csv_rows, table_rows, whole, write_csv
+from bftrainer.files.documents import csv_rows, table_rows, whole, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso

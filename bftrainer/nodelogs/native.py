@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, legible
 from bftrainer.files.arrow import TEXT, parquet_file
-from bftrainer.files.csv_rows import write_csv
-from bftrainer.files.documents import json_file, parsed_json
+from bftrainer.files.documents import json_file, parsed_json, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
 from bftrainer.files.writing import replacing
 from bftrainer.model import NodeLog, instant_ns, iso

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from bftrainer.report.assumptions import Assumption, assumption
-from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 __all__ = ["Comparison", "compared", "figures_of", "input_files", "relative", "shortest_tails", "with_short_names"]
 

@@ -1,11 +1,23 @@
-"""What the figures of a run are called, what they are counted in, and what they mean in plain words."""
+"""What the figures of a run are called, count and mean, and which of them rest on an assumption."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-__all__ = ["GLOSSARY", "HEADLINES", "Term", "Unit", "shown"]
+__all__ = [
+    "ASSUMED",
+    "GLOSSARY",
+    "HEADLINES",
+    "MARK",
+    "ON_SCALING",
+    "Assumption",
+    "Term",
+    "Unit",
+    "assumption",
+    "shown",
+]
 
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
 
@@ -137,3 +149,50 @@ def shown(value: float | None, unit: Unit) -> str:
         amount = value / size
         return f"{amount:,.0f} {name}" if abs(amount) >= 1000 else f"{amount:.3g} {name}"
     return f"{value:.4g}"
+
+
+ON_SCALING = (
+    *("used_node_s", "occupancy", "work_done", "rescale_loss_work", "rescale_loss_share", "preemption_loss_work"),
+    *("preemption_loss_share", "efficiency", "efficiency_horizon_s", "ideal_work", "loss_variability_share"),
+    *("loss_horizon_share", "return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
+    *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales"),
+    *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),
+    *("peak_power_w", "site_energy_j", "emissions_gco2", "train_s", "attempts", "tasks_reached", "tasks_failed"),
+)
+"""Figures of a summary that follow from how tasks scale, directly or by the decisions; others are the log's alone."""
+
+ASSUMED = "assumed scaling"
+MARK = "*"
+"""What stands beside a figure that rests on an assumption, where there is room for words and where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What was assumed in a run.
+
+    Parameters
+    ----------
+    note : str
+        What it is, and the options that mend it, without a full stop.
+    figures : frozenset of str
+        What rests on it, as the summary names it.
+    """
+
+    note: str
+    figures: frozenset[str]
+
+    def bears(self, key: str) -> bool:
+        """Whether a figure rests on it; ``below_large_idle.occupancy`` does if occupancy does."""
+        return key.rpartition(".")[2] in self.figures
+
+
+def assumption(summary: Mapping[str, Any]) -> Assumption | None:
+    """The scaling that was assumed in the run of a summary; None if that of all tasks was given."""
+    found = summary.get("assumed_scaling")
+    if found is not None:
+        return Assumption(found["note"], frozenset(found["figures"]))
+    # Earlier versions kept only the law.
+    law = (summary.get("settings") or {}).get("scaling")
+    if law is None or "assumed_scaling" in summary:
+        return None
+    return Assumption(f"{law} from 1 work/s on one node; -scfn names measured scaling", frozenset(ON_SCALING))

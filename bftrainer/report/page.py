@@ -13,13 +13,19 @@ import numpy as np
 from bftrainer.errors import escaped
 from bftrainer.model.records import FinishedRun
 from bftrainer.model.trace_statistics import TraceStatistics
-from bftrainer.report.assumptions import ASSUMED, MARK, assumption
 from bftrainer.report.chart import Chart
-from bftrainer.report.charts import completion_chart, gantt_chart, pool_chart, power_chart
+from bftrainer.report.charts import (
+    completion_chart,
+    decision_chart,
+    fragment_chart,
+    gantt_chart,
+    loss_chart,
+    pool_chart,
+    power_chart,
+)
 from bftrainer.report.comparison import compared, input_files
-from bftrainer.report.glossary import GLOSSARY, shown
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, assumption, shown
 from bftrainer.report.metrics import settled_before
-from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart
 
 __all__ = ["MOST_GANTTS", "LogFigures", "page"]
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.assumptions import ASSUMED, assumption
 from bftrainer.report.charts import node_classes
 from bftrainer.report.drawing import axes_or_new, plain
+from bftrainer.report.glossary import ASSUMED, assumption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

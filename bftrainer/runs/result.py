@@ -16,7 +16,7 @@ from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
-from bftrainer.report.assumptions import ASSUMED, MARK, ON_SCALING, assumption
+from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.config import ReplayConfig

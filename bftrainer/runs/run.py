@@ -12,7 +12,7 @@ import numpy as np
 
 import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
-from bftrainer.files.provenance import versions
+from bftrainer.files.directory import versions
 from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
@@ -20,10 +20,9 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, replay
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.power import Metered, PowerPlan, power_plan, refuse_unused_power
+from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_unused_power, with_tuning
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
-from bftrainer.runs.tuning import Tuning, with_tuning
 from bftrainer.tasksets import AssumedScaling
 from solvers.equal_share import EqualShare
 from solvers.registry import get_solver, solve

@@ -10,8 +10,7 @@ import numpy as np
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability import CountTrace
 from bftrainer.model.spot_records import SpotRun
-from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.trace_figures import plot_counts
+from bftrainer.report.drawing import axes_or_new, plot_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import SettingsError, UnusedOptionsError
-from bftrainer.files.provenance import file_source
+from bftrainer.files.directory import file_source
 from bftrainer.files.sample import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability import MOST_NODES

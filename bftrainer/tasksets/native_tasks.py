@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.csv_rows import csv_rows, write_csv
+from bftrainer.files.documents import SCHEMA, csv_rows, fault_text, telling_fault, toml_tables, write_csv
 from bftrainer.files.opening import one_line
-from bftrainer.files.toml_tables import SCHEMA, fault_text, telling_fault, toml_tables
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
 from bftrainer.tasksets.task_set import Draft, ScalingModel, located, time_fields

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.files.csv_rows import csv_rows
+from bftrainer.files.documents import csv_rows
 from bftrainer.files.opening import one_line
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES

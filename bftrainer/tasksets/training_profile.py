@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import TrainingProfileError, suggestion
-from bftrainer.files.csv_rows import number, table_rows, whole
+from bftrainer.files.documents import number, table_rows, toml_content, whole
 from bftrainer.files.opening import form_of, one_line, translated
-from bftrainer.files.toml_tables import toml_content
 from bftrainer.model.training_profile import TrainingProfile
 
 __all__ = ["read_training_profile"]

@@ -8,8 +8,7 @@ import re
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.report.assumptions import ON_SCALING, assumption
-from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.glossary import GLOSSARY, ON_SCALING, assumption
 
 MENDS = ("-scfn", "--scaling")
 # Figures of the log and of the computation, which no scaling of tasks touches.

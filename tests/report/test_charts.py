@@ -9,8 +9,17 @@ import pytest
 
 from bftrainer.model.records import FinishedRun, Holdings
 from bftrainer.report import charts
-from bftrainer.report.charts import completion_chart, gantt_chart, node_classes, pool_chart, power_chart
-from bftrainer.report.share_charts import decision_chart, fragment_chart, loss_chart, loss_shares
+from bftrainer.report.charts import (
+    completion_chart,
+    decision_chart,
+    fragment_chart,
+    gantt_chart,
+    loss_chart,
+    loss_shares,
+    node_classes,
+    pool_chart,
+    power_chart,
+)
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run import load_inputs

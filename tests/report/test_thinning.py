@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.report.thinning import Spans, joined, thinned_steps
+from bftrainer.report.chart import Spans, joined, thinned_steps
 
 
 def test_few_points_stay():

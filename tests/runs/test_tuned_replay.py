@@ -15,7 +15,7 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
 from bftrainer.runs.baseline import efficiency
-from bftrainer.runs.tuning import with_tuning
+from bftrainer.runs.power import with_tuning
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
 from tests import tuned
 

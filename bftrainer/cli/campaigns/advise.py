@@ -49,8 +49,7 @@ def advise(
 
 def _print(found: Advice) -> None:
     from bftrainer.cli._shared.stdio import print_table
-    from bftrainer.report.assumptions import ASSUMED, MARK
-    from bftrainer.report.glossary import GLOSSARY, shown
+    from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, shown
 
     term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
     rows = []

@@ -86,8 +86,7 @@ def _instant(when: datetime) -> int:
 
 def _print(found: Forecast) -> None:
     from bftrainer.campaigns.forecast import FOR_INTERVAL, quantile
-    from bftrainer.report.assumptions import ASSUMED
-    from bftrainer.report.glossary import shown
+    from bftrainer.report.glossary import ASSUMED, shown
 
     def told(time_s: float) -> str:
         """A completion time, if it was within the horizon."""

@@ -18,7 +18,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.report.assumptions import ASSUMED, MARK
+from bftrainer.report.glossary import ASSUMED, MARK
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.engines import Engine

@@ -69,8 +69,7 @@ def _write_csv(found: Comparison, keys: Sequence[str]) -> None:
 
 def _print(found: Comparison, chosen: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
-    from bftrainer.report.assumptions import ASSUMED, MARK
-    from bftrainer.report.glossary import HEADLINES
+    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
     few = len(names) <= FEW
@@ -102,8 +101,7 @@ def _label(key: str) -> str:
 
 
 def _cells(found: Comparison, key: str) -> list[str]:
-    from bftrainer.report.assumptions import MARK
-    from bftrainer.report.glossary import GLOSSARY, shown
+    from bftrainer.report.glossary import GLOSSARY, MARK, shown
 
     term = GLOSSARY.get(key.rpartition(".")[2])
     cells = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from bftrainer.cli._shared.stdio import duration, percent, write_rows
-from bftrainer.report.assumptions import ASSUMED, assumption
+from bftrainer.report.glossary import ASSUMED, assumption
 from bftrainer.report.metrics import settled_before
 
 __all__ = ["render_summary"]

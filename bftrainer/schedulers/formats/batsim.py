@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from bftrainer.errors import HostlistError, LogError, NodeLogError
-from bftrainer.files.csv_rows import write_csv
-from bftrainer.files.documents import json_file
+from bftrainer.files.documents import json_file, write_csv
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog

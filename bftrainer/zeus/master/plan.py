@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import TuningInputError
-from bftrainer.files.documents import toml_file
-from bftrainer.files.toml_tables import fault_text, telling_fault
+from bftrainer.files.documents import fault_text, telling_fault, toml_file
 from bftrainer.zeus.master.script import RunEnvironment
 from bftrainer.zeus.policies.interfaces import check_seed, default_first
 from bftrainer.zeus.policies.job import Job, check_knobs

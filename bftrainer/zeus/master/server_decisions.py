@@ -47,7 +47,7 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
     """
     from pydantic import ValidationError
 
-    from bftrainer.files.toml_tables import fault_text, telling_fault
+    from bftrainer.files.documents import fault_text, telling_fault
     from bftrainer.zeus.server.messages import JobSpec
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):

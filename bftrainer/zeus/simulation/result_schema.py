@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from bftrainer.errors import InputError
+from bftrainer.files.documents import telling_fault
 from bftrainer.files.opening import one_line
-from bftrainer.files.toml_tables import telling_fault
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation
 from bftrainer.zeus.simulation.files import RUN_COLUMNS
