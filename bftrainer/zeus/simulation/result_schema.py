@@ -54,7 +54,8 @@ def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: C
     typed = {
         name: each if isinstance(each, tuple) else (each, ...) for name, each in fields.items() if each is not None
     }
-    return create_model(name, __config__=config, **typed)  # type: ignore[call-overload, no-any-return]
+    kept = "A document of a file." if kind is None else f"A table of a file: what a `{kind.__name__}` holds."
+    return create_model(name, __config__=config, __doc__=kept, **typed)  # type: ignore[call-overload, no-any-return]
 
 
 def validated(model: type[BaseModel], document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
