@@ -183,13 +183,7 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
 
 
 def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions.
-
-    Raises
-    ------
-    NodeLogError
-        Naming file and line, if a value is not that of a node log.
-    """
+    """Read a table of transitions; faults name file and line."""
     table = _table(path)
     times = _csv_times(path, table["time"])
     states = _states(path, table["idle"])
@@ -317,13 +311,7 @@ def write_parquet_node_log(path: Path, log: NodeLog) -> None:
 
 
 def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions.
-
-    Raises
-    ------
-    NodeLogError
-        Naming file and row, if columns, types or values are not those of a node log.
-    """
+    """Read a table of transitions; faults name file and row."""
     import pyarrow as pa
 
     with parquet_file(path, NodeLogError, ["node"]) as file:

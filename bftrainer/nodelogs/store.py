@@ -22,30 +22,14 @@ from bftrainer.nodelogs.native import (
     write_parquet_node_log,
 )
 
-__all__ = [
-    "node_log_files",
-    "node_log_form",
-    "read_legacy_node_log",
-    "read_node_log",
-    "refuse_node_log",
-    "write_legacy_node_log",
-    "write_node_log",
-]
+__all__ = ["node_log_files", "read_node_log", "refuse_node_log", "write_node_log"]
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 
 
-def read_legacy_node_log(path: Path) -> NodeLog:
-    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states.
-
-    Raises
-    ------
-    NodeLogError
-        If it is no such frame, times repeat or do not ascend, node names repeat, or a value is not 0 or 1.
-    UnsafePickleError
-        If the pickle asks for more than pandas and numpy data.
-    """
+def _read_pickled(path: Path) -> NodeLog:
+    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
     with open_pickle(path, NodeLogError) as stream:
         frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
     times = _times_ns(frame, str(path))
@@ -68,7 +52,7 @@ def read_legacy_node_log(path: Path) -> NodeLog:
         raise NodeLogError(f"{path}: {fault}") from None
 
 
-def write_legacy_node_log(path: Path, log: NodeLog) -> None:
+def _write_pickled(path: Path, log: NodeLog) -> None:
     """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
 
     The form knows no state before its first row and no change after its last: the window's start and end
@@ -166,7 +150,7 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
 _NODE_LOG_WRITERS = {
     Form.PARQUET: write_parquet_node_log,
     Form.CSV: write_csv_node_log,
-    Form.PICKLE: write_legacy_node_log,
+    Form.PICKLE: _write_pickled,
 }
 
 
@@ -197,7 +181,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
     path = Path(path)
     form = form_of(path, NodeLogError)
     if form in (Form.PICKLE, Form.TAR):
-        log = read_legacy_node_log(path)
+        log = _read_pickled(path)
     elif form is Form.PARQUET:
         log = read_parquet_node_log(path, warn)
     elif form is Form.CSV:
@@ -219,17 +203,11 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name promises no such form, or the file cannot be written.
     """
     path = Path(path)
-    _NODE_LOG_WRITERS[node_log_form(path)](path, log)
+    _NODE_LOG_WRITERS[_written_form(path)](path, log)
 
 
-def node_log_form(path: Path) -> Form:
-    """Form in which a node log of this name is written.
-
-    Raises
-    ------
-    OutputError
-        If the name promises none.
-    """
+def _written_form(path: Path) -> Form:
+    """Form in which a node log of this name is written, if it promises one."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
@@ -244,7 +222,7 @@ def node_log_files(path: Path) -> tuple[Path, ...]:
     OutputError
         If the name promises no form of node log.
     """
-    return (path, metadata_path(path)) if node_log_form(path) is Form.CSV else (path,)
+    return (path, metadata_path(path)) if _written_form(path) is Form.CSV else (path,)
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:

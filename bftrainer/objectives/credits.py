@@ -14,9 +14,20 @@ from numpy.typing import NDArray
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, TunedRun, TuningSpec, static
 
-__all__ = ["as_given", "deadline", "energy", "energy_delay", "node_rate", "power_w", "scaling_efficiency", "throughput"]
+__all__ = [
+    "as_given",
+    "best_on_offer",
+    "deadline",
+    "energy",
+    "energy_delay",
+    "node_rate",
+    "power_w",
+    "scaling_efficiency",
+    "throughput",
+]
 
 _Credit = TypeVar("_Credit", bound=Objective)
+_Part = TypeVar("_Part", TunedRun, TuningSpec)
 
 
 class _Offer(tuple[TaskSpec, ...]):
@@ -32,10 +43,8 @@ class _Offer(tuple[TaskSpec, ...]):
 
 
 def best_on_offer(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
-    """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get.
-
-    It is kept for the task's next decision, and for the next of its power limits in this one.
-    """
+    """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get."""
+    # Kept for the task's next decision, and for the next of its power limits in this one.
     return _best(_Offer(task.modes), measure, *more)
 
 
@@ -54,14 +63,8 @@ def _work_per_node(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.floa
 
 
 def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArray[np.float64]:
-    """Power of a tuned task while it trains on `counts` nodes, same shape.
-
-    Raises
-    ------
-    ObjectiveError
-        If the task is not tuned, so that nobody knows its power, or draws none on a count above 0.
-    """
-    power: NDArray[np.float64] = tuned_run(spec, objective).power_w[counts]
+    """Power of a tuned task while it trains on `counts` nodes, same shape; refused if it draws none on one above 0."""
+    power: NDArray[np.float64] = _tuned(spec.run, spec, objective).power_w[counts]
     missing = (counts > 0) & ~(power > 0.0)
     if missing.any():
         at = int(np.argmax(missing))
@@ -71,39 +74,23 @@ def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArra
     return power
 
 
-def tuned_run(spec: TaskSpec, objective: str) -> TunedRun:
-    """The run that a tuned task is in.
-
-    Raises
-    ------
-    ObjectiveError
-        If it is in none.
-    """
-    if spec.run is None:
-        raise _untuned(spec, objective)
-    return spec.run
+def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
+    """The run that a tuned task is in, or how it is tuned; tasks that are not tuned are refused."""
+    if part is None:
+        raise ObjectiveError(
+            f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
+            "zeus section."
+        )
+    return part
 
 
-def tuning(spec: TaskSpec, objective: str) -> TuningSpec:
-    """How a tuned task is tuned.
-
-    Raises
-    ------
-    ObjectiveError
-        If it is not.
-    """
-    if spec.tuning is None:
-        raise _untuned(spec, objective)
-    return spec.tuning
-
-
-def tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
+def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
     """Declare that credit is known of tuned tasks alone: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
         """Refuse the first task that is not tuned."""
         for task in tasks:
-            tuning(task, objective)
+            _tuned(task.tuning, task, objective)
 
     def declared(credit: _Credit) -> _Credit:
         """Give the objective its check."""
@@ -111,13 +98,6 @@ def tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
         return credit
 
     return declared
-
-
-def _untuned(spec: TaskSpec, objective: str) -> ObjectiveError:
-    return ObjectiveError(
-        f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
-        "zeus section."
-    )
 
 
 @static
@@ -206,7 +186,7 @@ ENERGY = "energy"
 
 
 @static
-@tuned_only(ENERGY)
+@_tuned_only(ENERGY)
 def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: work rate, weighed by work per joule relative to the task's best.
 
@@ -238,7 +218,7 @@ ENERGY_DELAY = "energy-delay"
 
 
 @static
-@tuned_only(ENERGY_DELAY)
+@_tuned_only(ENERGY_DELAY)
 def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
 
@@ -257,7 +237,7 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     ----------
     You et al., "Zeus", NSDI '23, equation 2.
     """
-    limit_w = float(max(tuned_run(mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
+    limit_w = float(max(_tuned(mode.run, mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
     best, credit = best_on_offer(task, _work_per_cost, limit_w), np.zeros(counts.shape)
     if best > 0.0:
         some = counts > 0
@@ -267,6 +247,6 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
 
 def _work_per_cost(spec: TaskSpec, counts: NDArray[np.int64], limit_w: float) -> NDArray[np.float64]:
     """``1 / k(n)`` on `counts` nodes, all above 0, of which a GPU draws at most `limit_w`."""
-    eta = tuning(spec, ENERGY_DELAY).eta
+    eta = _tuned(spec.tuning, spec, ENERGY_DELAY).eta
     full_w = limit_w * spec.gpus_per_node * spec.max_nodes
     return spec.rates[counts] / (eta * power_w(spec, counts, ENERGY_DELAY) + (1.0 - eta) * full_w)

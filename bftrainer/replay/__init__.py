@@ -3,7 +3,7 @@
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.engine import DecideOn, EndReason, Row, replay
 from bftrainer.replay.observers import Observer, PowerMeter, Recorder
-from bftrainer.replay.settings import Effects, Moves, Rules, Settings
+from bftrainer.replay.settings import Effects, Moves, Settings
 from bftrainer.replay.state import ReplayState
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Recorder",
     "ReplayState",
     "Row",
-    "Rules",
     "Settings",
     "replay",
 ]

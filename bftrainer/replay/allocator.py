@@ -16,7 +16,7 @@ from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.checks import checked_names, instances, whole_number
 from bftrainer.replay.options import OptionTables, answering, constrained, objective_name
-from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Rules, Settings
+from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
 from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
 from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
 from solvers.registry import get_solver, solve
@@ -87,13 +87,8 @@ class Allocator:
         self._tuned = None if tuner is None else TunedTasks(tuner)
         self._held: tuple[Sequence[TaskSpec], list[int], _Held] = ((), [], ((), ()))
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
-        rules = Rules(
-            max_tasks=settings.max_tasks,
-            full_startup_cost=settings.startup_cost == "full",
-            completions_noticed=settings.completions == "noticed",
-        )
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
-        self.state = ReplayState.initial(rules, tasks, submit_s, len(self.node_names))
+        self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
 
     def _first_usable(self) -> solvers.Solver:
         given = self.settings.solver
@@ -271,14 +266,11 @@ class Allocator:
         limits: dict[int, NDArray[np.int64]] = {}
         tasks = []
         capped = math.isfinite(self.power_cap_w)
-        for slot, number in enumerate(state.active.tolist()):
-            if capped:
-                options, limits[slot] = self._tables.metered(state, slot)
-            elif self._tables.has_choice(number):
-                options, limits[slot] = self._tables.best_limits(state, slot)
-            else:
-                options = self._tables.plain(state, slot)
+        for slot in range(state.active.size):
+            options, modes = self._tables.offer(state, slot, metered=capped)
             tasks.append(options)
+            if modes.size:
+                limits[slot] = modes
         if capped:
             spare_w = max(0.0, self._spare_w(state))
             problem = solvers.AllocationProblem(tuple(tasks), state.pool, capacities=(spare_w,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -55,10 +55,6 @@ class OptionTables:
         """Drop all that is known."""
         self._known.clear()
 
-    def has_choice(self, task: int) -> bool:
-        """Whether a task may run at several power limits."""
-        return len(self._modes.get(task, ())) > 1
-
     def state_of(self, state: ReplayState, slot: int, spec: TaskSpec | None = None) -> TaskState:
         """The active task in `slot`, as its objective sees it; running as `spec`, or as it does."""
         number = int(state.active[slot])
@@ -75,41 +71,32 @@ class OptionTables:
         number = int(state.active[slot])
         return self._modes.get(number) or (state.specs[number],)
 
-    def plain(self, state: ReplayState, slot: int) -> solvers.TaskOptions:
-        """Options of a task that has one power limit, or none."""
-        return self._offer(state, slot, self._plain, (int(state.counts[slot]), 0, ()))[0]
+    def offer(self, state: ReplayState, slot: int, *, metered: bool) -> Offer:
+        """Options of an active task; if the objective is static, made once per situation.
 
-    def best_limits(self, state: ReplayState, slot: int) -> Offer:
-        """Options when power does not matter: each count at the limit it is worth most at, the earlier of equal ones.
-
-        Returns
-        -------
-        options : TaskOptions
-        limits : ndarray of int64, shape (K,)
-            Which of the task's modes each option means.
-        """
-        return self._offer(state, slot, self._best_limits, (int(state.counts[slot]), self._running(state, slot), ()))
-
-    def metered(self, state: ReplayState, slot: int) -> Offer:
-        """Options with what each draws beyond the idle power of its nodes: nothing, then each limit at each count.
+        Parameters
+        ----------
+        state : ReplayState
+        slot : int
+        metered : bool
+            Whether power matters: nothing, then each limit at each count, with what that draws beyond the idle power
+            of its nodes, in watts. If not, each count at the limit it is worth most at, the earlier of equal ones.
 
         Returns
         -------
         options : TaskOptions
-            With one further resource, watts.
-        limits : ndarray of int64, shape (K,)
-            Which of the task's modes each option means.
+        modes : ndarray of int64, shape (K,)
+            Which of the task's modes each option means; empty if it has one power limit, or none, and is not metered.
         """
-        progress = float(state.progress[slot])
-        modes = self._modes_of(state, slot)
-        profiled = tuple([spec.run is not None and progress < spec.run.profiling_work for spec in modes])
-        situation = (int(state.counts[slot]), self._running(state, slot), profiled)
-        return self._offer(state, slot, self._metered, situation)
-
-    def _offer(
-        self, state: ReplayState, slot: int, make: Callable[[ReplayState, int], Offer], situation: Situation
-    ) -> Offer:
-        """What `make` makes; if the objective is static, once per situation and task."""
+        held, modes = int(state.counts[slot]), self._modes_of(state, slot)
+        if metered:
+            progress = float(state.progress[slot])
+            profiled = tuple([spec.run is not None and progress < spec.run.profiling_work for spec in modes])
+            make, situation = self._metered, (held, self._running(state, slot), profiled)
+        elif len(modes) > 1:
+            make, situation = self._best_limits, (held, self._running(state, slot), ())
+        else:
+            make, situation = self._plain, (held, 0, ())
         if not self._is_static:
             return make(state, slot)
         known = self._known.setdefault(int(state.active[slot]), {})

@@ -15,7 +15,7 @@ from bftrainer.model import Objective
 from bftrainer.model.checks import real_number, whole_number
 from bftrainer.model.records import Overrun
 
-__all__ = ["Effects", "Floats", "Indices", "Moves", "Rules", "Settings"]
+__all__ = ["Effects", "Floats", "Indices", "Moves", "Settings"]
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 
@@ -131,26 +131,6 @@ class Settings:
 
 Indices = NDArray[np.int32]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How progress is booked.
-
-    Parameters
-    ----------
-    max_tasks : int
-        Tasks that are active at once.
-    full_startup_cost : bool
-        Whether a start from nothing costs `grow_cost_s` at the new rate (it is free as published).
-    completions_noticed : bool
-        Whether a task is complete as soon as an event finds its progress at its work (published replayer);
-        otherwise completions are events of their own.
-    """
-
-    max_tasks: int = 10
-    full_startup_cost: bool = False
-    completions_noticed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.settings import Effects, Floats, Indices, Moves, Rules
+from bftrainer.replay.settings import Effects, Floats, Indices, Moves, Settings
 
 __all__ = ["BUSY", "FREE", "NO_NODES", "ReplayState", "Status"]
 
@@ -39,7 +39,7 @@ class ReplayState:
 
     Parameters
     ----------
-    rules : Rules
+    settings : Settings
     specs : tuple of TaskSpec, length T
         The roster.
     submit_s : ndarray of float64, shape (T,)
@@ -57,7 +57,7 @@ class ReplayState:
         Work to do, work done, work/s now, and work that the next event books off.
     """
 
-    rules: Rules
+    settings: Settings
     specs: tuple[TaskSpec, ...]
     submit_s: Floats
     owner: Indices
@@ -72,10 +72,10 @@ class ReplayState:
     pending: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
-    def initial(cls, rules: Rules, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
+    def initial(cls, settings: Settings, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
         """All nodes busy, no task submitted yet."""
         owner = np.full(nodes, BUSY, dtype=np.int32)
-        return cls(rules, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
+        return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
 
     @property
     def needs_decision(self) -> bool:
@@ -139,7 +139,7 @@ class ReplayState:
             counts, begun = np.where(again, 0, counts), np.where(again, 0.0, progress)
         # The constructor, here and in `adopt`: `replace` alone would take a tenth of an event's time.
         state, admitted = ReplayState(
-            rules=self.rules,
+            settings=self.settings,
             specs=self.specs,
             submit_s=self.submit_s,
             owner=owner,
@@ -167,7 +167,7 @@ class ReplayState:
             left=int(left.size),
             released=released,
             retrying=() if again is None else tuple(self.active[again].tolist()),
-            overruns=self._overruns(time_s, gross) if self.rules.completions_noticed else (),
+            overruns=self._overruns(time_s, gross) if self.settings.completions == "noticed" else (),
         )
 
     def _booked(
@@ -180,7 +180,7 @@ class ReplayState:
             progress[done] = self.work[done]
         lost, preemption = self._losses(left, done)
         progress -= preemption
-        if self.rules.completions_noticed:
+        if self.settings.completions == "noticed":
             reached = progress >= self.work - rounding_s(time_s) * self.rate
             progress[reached] = self.work[reached]
             done = reached if done is None else done | reached
@@ -252,7 +252,7 @@ class ReplayState:
 
     def _admit(self) -> tuple[ReplayState, tuple[int, ...]]:
         """Admit waiting tasks that are due, in file order, while there is room."""
-        room = self.rules.max_tasks - self.active.size
+        room = self.settings.max_tasks - self.active.size
         if room <= 0:
             return self, ()
         due = np.flatnonzero((self.status == Status.WAITING) & (self.submit_s <= self.time_s))[:room]
@@ -331,7 +331,7 @@ class ReplayState:
     def _seated(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
         return ReplayState(
-            rules=self.rules,
+            settings=self.settings,
             specs=self.specs,
             submit_s=self.submit_s,
             owner=owner,
@@ -388,6 +388,6 @@ class ReplayState:
             old, new = int(self.counts[slot]), int(after[slot])
             if old >= spec.min_nodes:
                 costs[slot] = spec.rates[old] * (spec.grow_cost_s if new > old else spec.shrink_cost_s)
-            elif self.rules.full_startup_cost and new > old:
+            elif self.settings.startup_cost == "full" and new > old:
                 costs[slot] = spec.rates[new] * spec.grow_cost_s
         return costs

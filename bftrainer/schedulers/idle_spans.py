@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bftrainer.nodelogs.intervals import Spans, Window
 from bftrainer.schedulers.busy_book import Kind, column, repeated
 
-__all__ = ["PLACEMENT", "Demand", "DemandBook", "Swept", "over_capacity_share", "placed", "sweep"]
+__all__ = ["PLACEMENT", "Demand", "Swept", "over_capacity_share", "placed", "sweep"]
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
@@ -55,25 +55,6 @@ class Demand:
     def extent_ns(self) -> tuple[int, int] | None:
         """First start and last end; None without jobs."""
         return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self) else None
-
-
-class DemandBook:
-    """Where an importer writes down jobs without node names."""
-
-    def __init__(self) -> None:
-        self._columns = (array("q"), array("q"), array("q"), array("q"))
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def add(self, start_ns: int, end_ns: int, nodes: int, key: int) -> None:
-        """Write down a job."""
-        for values, value in zip(self._columns, (start_ns, end_ns, nodes, key), strict=True):
-            values.append(value)
-
-    def demand(self) -> Demand:
-        """All jobs."""
-        return Demand(*(column(values) for values in self._columns))
 
 
 def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:

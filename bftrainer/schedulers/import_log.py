@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import fingerprints, head, log_paths
+from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import FORM
 from bftrainer.nodelogs.hostlist import folded
@@ -21,12 +23,11 @@ from bftrainer.nodelogs.inventory import inventory_paths
 from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyRecords, Kind
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, over_capacity_share, placed, sweep
-from bftrainer.schedulers.import_report import DataQuality
 from bftrainer.schedulers.log_tables import read_downtimes
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
 
-__all__ = ["AUTO", "DUPLICATE", "Imported", "import_log"]
+__all__ = ["AUTO", "DUPLICATE", "DataQuality", "Imported", "import_log", "quality_path", "write_quality_json"]
 
 AUTO = "auto"
 """In place of a format's name: tell it by the first file."""
@@ -35,6 +36,83 @@ DUPLICATE = "duplicate"
 _EXAMPLES = 10
 
 _Records = TypeVar("_Records", BusyRecords, Demand)
+
+
+@dataclass(frozen=True, slots=True)
+class DataQuality:
+    """What one should know about a log before one believes what was made of it.
+
+    Parameters
+    ----------
+    format : str
+    records, kept : int
+        Records read, and those that tell of busy nodes.
+    outside_window : int
+        Those of the kept whose intervals lie outside the window.
+    dropped : mapping of str to int
+        The other ones, by reason.
+    bad : int
+        Those of the dropped that were unusable.
+    bad_examples : tuple of str
+        Place and fault of the first of them.
+    duplicates : int
+        Those of the dropped that repeat another one.
+    unknown : int
+        Records kept whose list of nodes is not to be trusted: these nodes are not idle.
+    nodes, nodes_seen : int
+        Nodes of the node log, and those of them that the scheduler's log names.
+    nodes_unseen : int
+        Nodes of the inventory that it never names, absent or idle as `unseen` says.
+    unseen : str
+    nodes_outside : int
+        Nodes that it names and the inventory does not; left out.
+    outside_examples : tuple of str
+    window_start, window_end : str
+        ISO times.
+    window_s : float
+    zone : str or None
+        Of local times in the log.
+    busy_node_s : mapping of str to float
+        Node-seconds in the window by kind; a node may be busy for several reasons at once.
+    idle_node_s, idle_share : float
+        Node-seconds offered, and their share of nodes x window.
+    overlap_factor : float or None
+        Node-seconds of all jobs over those of their union: above 1 where nodes are shared.
+    over_capacity_share : float or None
+        Share of the window with more demand than nodes; of logs without node names.
+    notes : tuple of str
+        What had to be assumed, one line each.
+    """
+
+    format: str
+    records: int
+    kept: int
+    outside_window: int
+    dropped: Mapping[str, int]
+    bad: int
+    bad_examples: tuple[str, ...]
+    duplicates: int
+    unknown: int
+    nodes: int
+    nodes_seen: int
+    nodes_unseen: int
+    unseen: str
+    nodes_outside: int
+    outside_examples: tuple[str, ...]
+    window_start: str
+    window_end: str
+    window_s: float
+    zone: str | None
+    busy_node_s: Mapping[str, float]
+    idle_node_s: float
+    idle_share: float
+    overlap_factor: float | None
+    over_capacity_share: float | None
+    notes: tuple[str, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """The same as plain data for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +169,10 @@ def import_log(
     reading = Reading.begun(settings)
     importer.read(files, reading)
     reading.tally.check(at_end=True)
-    found = _swept_counts(importer, reading) if len(reading.demand) else _swept_names(importer, reading)
+    if reading.demand is None:
+        found = _swept_names(importer, reading)
+    else:
+        found = _swept_counts(importer, reading, reading.demand)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.offered.names,
@@ -140,14 +221,13 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
     return _Found(window, offered, _sweep(blocks, offered, window, reading), outside, unknown)
 
 
-def _swept_counts(importer: Importer, reading: Reading) -> _Found:
+def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Found:
     """Sweep records that tell only how many nodes."""
     settings = reading.settings
     if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
         raise SettingsError(
             "Expected no --downtimes, --reservations, --partition or --exclude-nodes: the log names no nodes."
         )
-    demand = reading.demand.demand()
     window = _window(importer, reading, demand.extent_ns())
     offered = counted_nodes(settings.nodes, reading.capacity)
     nodes = len(offered.names)
@@ -268,3 +348,20 @@ def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) 
         over_capacity_share=found.over_capacity_share,
         notes=tuple(reading.notes),
     )
+
+
+def quality_path(path: Path) -> Path:
+    """Where the data quality of a node log lies: `idle.parquet` and `idle.csv.gz` have `idle.quality.json`."""
+    return path.with_name(path.name.removesuffix(".gz").rpartition(".")[0] + ".quality.json")
+
+
+def write_quality_json(path: Path, quality: DataQuality) -> None:
+    """Write the figures.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    with replacing(path) as stream:
+        stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,15 +15,15 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block
+from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.schedulers.busy_book import BusyBook, Kind
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import DemandBook
-from bftrainer.schedulers.import_report import CUT_OFF, Tally
+from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.log_tables import Row
 
-__all__ = ["ImportSettings", "Importer", "Reading", "get_importer", "importer_names", "recognised"]
+__all__ = ["CUT_OFF", "ImportSettings", "Importer", "Reading", "Tally", "get_importer", "importer_names", "recognised"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,77 @@ class ImportSettings:
 _CLEAN_UP_S = 1.0
 
 
+CUT_OFF = "last line cut off"
+_EXAMPLES = 10
+_SURE = 10_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of records while a log is read.
+
+    Parameters
+    ----------
+    max_bad : float
+        Largest share of records that may be unusable.
+    records : int
+        Records read.
+    dropped : Counter
+        Records that give no busy interval, by reason.
+    bad : int
+        Those of the dropped that should have given one.
+    examples : list of str
+        Place and fault of the first bad ones.
+    """
+
+    max_bad: float
+    records: int
+    dropped: Counter[str]
+    bad: int
+    examples: list[str]
+
+    @classmethod
+    def begun(cls, max_bad: float) -> Tally:
+        """Nothing counted yet."""
+        return cls(max_bad, 0, Counter(), 0, [])
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count records that rightly give no interval."""
+        if count:
+            self.dropped[reason] += count
+
+    def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
+        """Count a record that should have given an interval, and cannot.
+
+        Parameters
+        ----------
+        reason : str
+            A few words, the same for all records with this fault.
+        path, line
+            Where it stands.
+        detail : str
+            What was expected, and what was found.
+        """
+        self.dropped[reason] += 1
+        self.bad += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{path}:{line}: {one_line(detail)}")
+
+    def check(self, *, at_end: bool = False) -> None:
+        """Stop if too many records are bad; in the middle of a log only if there are enough of them to be sure.
+
+        Raises
+        ------
+        LogError
+            Naming the first.
+        """
+        if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
+            share = (
+                f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"
+            )
+            raise LogError(f"{self.examples[0].removesuffix('.')} ({share}).")
+
+
 @dataclass(slots=True)
 class Reading:
     """The state of one import while its log is read.
@@ -118,8 +190,8 @@ class Reading:
     tally : Tally
     book : BusyBook
         Takes records that name nodes.
-    demand : DemandBook
-        Takes records that tell only how many.
+    demand : Demand, optional
+        Records that tell only how many, where the log is such.
     notes : list of str
         What had to be assumed.
     window_ns : tuple of two int, optional
@@ -142,7 +214,7 @@ class Reading:
     clock: Clock
     tally: Tally
     book: BusyBook = field(default_factory=BusyBook)
-    demand: DemandBook = field(default_factory=DemandBook)
+    demand: Demand | None = None
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     capacity: int | None = None
@@ -232,8 +304,8 @@ class Importer(Protocol):
     """
 
     name: ClassVar[str]
-    needs_window: ClassVar[bool]
-    is_availability: ClassVar[bool]
+    needs_window: ClassVar[bool] = False
+    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Whether a log that begins with these lines is of this format."""
@@ -252,16 +324,16 @@ class Importer(Protocol):
 
 # In the order in which they are asked whether a log is theirs: Cobalt's lines are also of PBS's form.
 _HOMES = {
-    "slurm": "bftrainer.schedulers.formats.slurm:SlurmImporter",
-    "swf": "bftrainer.schedulers.formats.swf:SwfImporter",
-    "cobalt": "bftrainer.schedulers.formats.pbs:CobaltImporter",
-    "pbs": "bftrainer.schedulers.formats.pbs:PbsImporter",
-    "lsf": "bftrainer.schedulers.formats.lsf:LsfImporter",
-    "alcf": "bftrainer.schedulers.formats.alcf:AlcfImporter",
-    "flux": "bftrainer.schedulers.formats.flux:FluxImporter",
-    "spot": "bftrainer.schedulers.formats.presence:SpotImporter",
-    "counts": "bftrainer.schedulers.formats.presence:CountsImporter",
-    "batsim": "bftrainer.schedulers.formats.batsim:BatsimImporter",
+    "slurm": ("slurm", "SlurmImporter"),
+    "swf": ("swf", "SwfImporter"),
+    "cobalt": ("accounting", "CobaltImporter"),
+    "pbs": ("accounting", "PbsImporter"),
+    "lsf": ("accounting", "LsfImporter"),
+    "alcf": ("job_tables", "AlcfImporter"),
+    "flux": ("flux", "FluxImporter"),
+    "spot": ("presence", "SpotImporter"),
+    "counts": ("presence", "CountsImporter"),
+    "batsim": ("job_tables", "BatsimImporter"),
 }
 
 
@@ -280,8 +352,8 @@ def get_importer(name: str) -> Importer:
     """
     if name not in _HOMES:
         raise SettingsError(f"Unknown log format {name!r}.{suggestion(name, _HOMES)}")
-    module, _, attribute = _HOMES[name].partition(":")
-    importer: Importer = getattr(import_module(module), attribute)()
+    module, attribute = _HOMES[name]
+    importer: Importer = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)()
     return importer
 
 

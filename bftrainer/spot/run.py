@@ -19,7 +19,7 @@ from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability, read_pair
 from bftrainer.spot.accounts import Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
-from bftrainer.tasksets.training_profile import read_training_profile
+from bftrainer.tasksets.measurements import read_training_profile
 
 __all__ = ["EVENT_COLUMNS", "SpotResult", "load_log", "load_profile", "settings_summary", "simulate_spot", "write_spot"]
 

@@ -25,13 +25,7 @@ __all__ = ["csv_drafts", "scaling_table", "toml_drafts", "toml_text", "write_csv
 
 
 def toml_drafts(path: Path) -> list[Draft]:
-    """Tasks of a TOML file, in its order.
-
-    Raises
-    ------
-    InvalidTaskError
-        Naming file and task, if the text is no TOML, the schema another one, a key unknown or of the wrong type.
-    """
+    """Tasks of a TOML file, in its order; faults name file and task."""
     tables = toml_tables(path, "task", InvalidTaskError)
     return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
 
@@ -246,13 +240,7 @@ COLUMNS = (
 
 
 def csv_drafts(path: Path) -> list[Draft]:
-    """Tasks of a CSV file, in its order; empty cells and absent columns mean the default.
-
-    Raises
-    ------
-    InvalidTaskError
-        Naming file and line.
-    """
+    """Tasks of a CSV file, in its order; empty cells and absent columns mean the default, faults name file and line."""
     rows = csv_rows(path, InvalidTaskError)
     _, header = next(rows, ("", []))
     _check_header(path, header)

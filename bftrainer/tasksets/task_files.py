@@ -19,14 +19,7 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, located, parse_scaling_model
 
-__all__ = [
-    "read_legacy_tasks",
-    "read_scalability",
-    "read_task_set",
-    "scalability_path",
-    "write_legacy_tasks",
-    "write_task_set",
-]
+__all__ = ["read_task_set", "scalability_path", "write_task_set"]
 
 _BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 _SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
@@ -35,28 +28,8 @@ _PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
 
 
-def read_legacy_tasks(
-    bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None
-) -> TaskSet:
-    """Read pickled bounds, and the scalability that goes with them.
-
-    Parameters
-    ----------
-    bounds_path : Path
-        Columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub.
-    scaling_path : Path, optional
-        Columns Ns, Ps, Os, Tsub; without it, the file named like the bounds with `JNPs` for `Jbnd`, if there is one: in
-        the same case, else in any.
-    scaling : ScalingModel, optional
-        For want of both; linear at 1 work/s and node if None.
-
-    Raises
-    ------
-    InvalidTaskError
-        Naming file and task; or the files, if several may hold the scalability.
-    UnsafePickleError
-        If a pickle asks for more than pandas and numpy data.
-    """
+def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
+    """Tasks of pickled bounds; their scalability is looked for beside them if no path is given."""
     frame = _frame(bounds_path, _BOUNDS)
     drafts = _drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
@@ -67,7 +40,7 @@ def read_legacy_tasks(
     if scaling_path is None:
         return finished(bounds_path, drafts, None, scaling)
     names = [draft.fields["name"] for draft in drafts]
-    curves, submissions = read_scalability(scaling_path, names, bounds_path)
+    curves, submissions = _scalability(scaling_path, names, bounds_path)
     other = sum(draft.fields["submit_ns"] != submissions[draft.fields["name"]] for draft in drafts)
     if other:
         notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
@@ -104,16 +77,8 @@ def _beside(bounds_path: Path) -> Path | None:
     return found[0] if found else None
 
 
-def read_scalability(
-    path: Path, names: Sequence[str], bounds_path: Path
-) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
-    """Curve and submission (ns since the epoch) of each task in pickled scalability.
-
-    Raises
-    ------
-    InvalidTaskError
-        If its tasks are not those called `names`, or a curve is not one.
-    """
+def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
+    """Curve and submission (ns since the epoch) of each task in pickled scalability; its tasks must be `names`."""
     frame = _frame(path, _SCALABILITY)
     labels = _names(path, frame)
     _check_same(path, set(labels), bounds_path, set(names))
@@ -138,27 +103,8 @@ def read_scalability(
     return curves, submissions
 
 
-def write_legacy_tasks(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
-    """Write bounds, and scalability beside them.
-
-    Parameters
-    ----------
-    bounds_path : Path
-        Its name must say `Jbnd`, in capitals or not; the scalability's says `JNPs` there.
-    tasks : sequence of TaskSpec
-
-    Returns
-    -------
-    tuple of str
-        What this form could not hold, one line each.
-
-    Raises
-    ------
-    OutputError
-        If the name does not say `Jbnd`, or a file cannot be written.
-    InvalidTaskError
-        If a submission is not a date: this form knows no window to count seconds from.
-    """
+def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+    """Write bounds, and scalability beside them; what this form could not hold, one line each."""
     import pandas as pd
 
     beside = scalability_path(bounds_path)
@@ -286,7 +232,7 @@ def _instant(where: str, value: Any) -> int:
 def read_task_set(
     path: str | Path, scaling_path: str | Path | None = None, scaling: str | ScalingModel | None = None
 ) -> TaskSet:
-    """Read a task set: native TOML or CSV(.gz), or pickled bounds.
+    """Read a task set: native TOML or CSV(.gz), or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
 
     A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
     them with `JNPs` for `Jbnd`; else `scaling`.
@@ -295,7 +241,7 @@ def read_task_set(
     ----------
     path : str or Path
     scaling_path : str or Path, optional
-        Pickled scalability of the same tasks.
+        Pickled scalability of the same tasks: columns Ns, Ps, Os, Tsub.
     scaling : str or ScalingModel, optional
         `linear` or `amdahl:F`; linear at 1 work/s and node if None.
 
@@ -313,14 +259,14 @@ def read_task_set(
     curves_path = None if scaling_path is None else Path(scaling_path)
     form = form_of(path, InvalidTaskError)
     if form in (Form.PICKLE, Form.TAR):
-        return read_legacy_tasks(path, curves_path, model)
+        return _pickled_tasks(path, curves_path, model)
     if form not in (Form.TOML, Form.CSV):
         raise InvalidTaskError(f"{path}: Expected a task set (TOML, CSV or pickle), got {form.value}.")
     drafts = toml_drafts(path) if form is Form.TOML else csv_drafts(path)
     if curves_path is None:
         return finished(path, drafts, None, model)
     names = [draft.fields["name"] for draft in drafts]
-    curves, _ = read_scalability(curves_path, names, path)
+    curves, _ = _scalability(curves_path, names, path)
     return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
 
 
@@ -337,7 +283,7 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     OutputError
         If the name promises no such form, or a file cannot be written.
     InvalidTaskError
-        If the form cannot hold the tasks at all.
+        If the form cannot hold the tasks at all: pickled ones are submitted at dates, and tuned by nobody.
     """
     path = Path(path)
     form = suffix_form(path)
@@ -347,7 +293,7 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
             f"{path}: Expected tasks without a zeus section, which only TOML holds (task {tuned[0]})."
         )
     if form is Form.PICKLE:
-        return write_legacy_tasks(path, tasks)
+        return _write_pickled(path, tasks)
     if form is Form.TOML:
         write_toml_tasks(path, tasks)
     elif form is Form.CSV:

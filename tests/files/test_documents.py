@@ -12,7 +12,7 @@ from bftrainer.files.documents import MOST_NESTED, json_file, toml_file
 from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.finished import read_summary
 from bftrainer.tasksets import read_task_set
-from bftrainer.tasksets.training_profile import read_training_profile
+from bftrainer.tasksets.measurements import read_training_profile
 from bftrainer.zeus.master.journal import JOURNAL, read_journal
 from bftrainer.zeus.master.plan import read_job_file
 from bftrainer.zeus.master.script import read_report

@@ -9,7 +9,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.series import CAP_COLUMN, read_series
 from bftrainer.runs.finished import read_run, read_summary
 from bftrainer.tasksets import read_task_set
-from bftrainer.tasksets.training_profile import read_training_profile
+from bftrainer.tasksets.measurements import read_training_profile
 
 READERS = {
     "node log": read_node_log,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.settings import Rules
+from bftrainer.objectives import as_given
+from bftrainer.replay.settings import Settings
 from bftrainer.replay.state import BUSY, FREE, ReplayState
 
 
@@ -23,10 +24,10 @@ def spec(name: str = "J0", **changes: object) -> TaskSpec:
     return TaskSpec(name, **(fields | changes))
 
 
-def started(*specs: TaskSpec, nodes: int, submit_s: tuple[float, ...] = (), **rules: object) -> ReplayState:
+def started(*specs: TaskSpec, nodes: int, submit_s: tuple[float, ...] = (), **settings: object) -> ReplayState:
     """State at 0 s: `nodes` idle nodes, all tasks submitted, nobody holds anything."""
     submit = np.array(submit_s or [0.0] * len(specs))
-    state = ReplayState.initial(Rules(**rules), specs, submit, nodes)
+    state = ReplayState.initial(Settings(as_given, **settings), specs, submit, nodes)
     return state.apply(0.0, joined=numbers(*range(nodes)))[0]
 
 
@@ -61,7 +62,7 @@ def test_a_start_from_nothing_is_free():
 
 def test_full_startup_cost_books_the_new_rate():
     """With the full start-up cost a start on 4 nodes books 18 s at 40 work/s."""
-    _, moves = started(spec(), nodes=4, full_startup_cost=True).adopt([4])
+    _, moves = started(spec(), nodes=4, startup_cost="full").adopt([4])
     assert moves.rescale_cost.tolist() == [18.0 * 40.0]
 
 
@@ -115,7 +116,7 @@ def test_a_task_that_completes_pays_nothing_for_nodes_that_leave_then():
 
 def test_noticed_completion_clips_progress():
     """Where completions are noticed, work beyond the end is not counted."""
-    state, _ = started(spec(work=350.0), nodes=4, completions_noticed=True).adopt([4])
+    state, _ = started(spec(work=350.0), nodes=4, completions="noticed").adopt([4])
     state, effects = state.apply(10.0)
     assert effects.completed == (0,)
     assert effects.gross.tolist() == [350.0]

@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.formats.pbs import CobaltImporter
+from bftrainer.schedulers.formats.accounting import CobaltImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, OPEN_START, records_of
 from tests.schedulers.test_pbs import MIDNIGHT, entry

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.import_report import Tally, quality_path, write_quality_json
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
+from bftrainer.schedulers.reading import ImportSettings, Tally
 
 LOG = Path("log")
 

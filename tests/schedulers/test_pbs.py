@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.formats.pbs import PbsImporter
+from bftrainer.schedulers.formats.accounting import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, idle_of, records_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.intervals import Window
-from bftrainer.schedulers.idle_spans import DemandBook, over_capacity_share, placed
+from bftrainer.schedulers.idle_spans import Demand, over_capacity_share, placed
 
 NS = 10**9
 END = 40
@@ -16,10 +16,8 @@ END = 40
 
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
-    book = DemandBook()
-    for number, (start, end, nodes) in enumerate(rows):
-        book.add(start * NS, end * NS, nodes, number)
-    return book.demand()
+    start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)))
 
 
 def spans_of(rows, capacity):
@@ -82,9 +80,7 @@ def test_the_share_is_that_of_the_window():
 
 def test_repeated_jobs():
     """A job that was read twice is known by its key and its times."""
-    book = DemandBook()
-    for key in (1, 2, 1):
-        book.add(0, 5, 1, key)
-    assert book.demand().is_repeated().tolist() == [False, False, True]
-    assert len(book.demand().where(~book.demand().is_repeated())) == 2
-    assert DemandBook().demand().extent_ns() is None
+    demand = Demand(*(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1])))
+    assert demand.is_repeated().tolist() == [False, False, True]
+    assert len(demand.where(~demand.is_repeated())) == 2
+    assert demand_of([]).extent_ns() is None

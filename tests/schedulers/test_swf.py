@@ -24,7 +24,9 @@ def read(tmp_path, text, **settings):
     (tmp_path / "log.swf").write_text(text)
     reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
     SwfImporter().read([tmp_path / "log.swf"], reading)
-    demand = reading.demand.demand()
+    demand = reading.demand
+    if demand is None:
+        return reading, []
     columns = (demand.start_ns / 1e9, demand.end_ns / 1e9, demand.nodes)
     return reading, list(zip(*(column.tolist() for column in columns), strict=True))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve
-from bftrainer.tasksets.scaling_fit import fit_scaling, read_throughput_csv
+from bftrainer.tasksets.measurements import fit_scaling, read_throughput_csv
 
 
 def test_repeated_measurements_are_averaged():

@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import TrainingProfileError
 from bftrainer.model.training_profile import TrainingProfile
-from bftrainer.tasksets.training_profile import read_training_profile
+from bftrainer.tasksets.measurements import read_training_profile
 
 TOML = """\
 schema = 1

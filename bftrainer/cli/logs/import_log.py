@@ -12,12 +12,11 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import HelpfulGroup
-from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import duration, percent, tell, write_rows
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
 
 if TYPE_CHECKING:
-    from bftrainer.schedulers.import_report import DataQuality
+    from bftrainer.schedulers.import_log import DataQuality
 
 __all__ = ["COUNTING", "FORMATS", "Names", "import_log", "own_options", "write_quality"]
 
@@ -291,7 +290,7 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     from bftrainer.files.writing import refuse_clash, refuse_existing
     from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
-    from bftrainer.schedulers.import_report import quality_path, write_quality_json
+    from bftrainer.schedulers.import_log import quality_path, write_quality_json
     from bftrainer.schedulers.reading import ImportSettings
 
     account = quality_path(output)

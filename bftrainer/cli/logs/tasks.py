@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,15 +50,11 @@ def generate(
     scenario: str,
     count: int,
     seed: int,
-    model: str,
     work: float | None,
-    min_nodes: int,
-    max_nodes: int,
-    interval_s: float,
     start: datetime | None,
-    user: str | None,
     output: Path,
     force: bool,
+    **options: Any,
 ) -> None:
     """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
@@ -75,13 +72,9 @@ def generate(
         scenario,  # type: ignore[arg-type]
         count,
         np.random.default_rng(seed),
-        model=model,
         work=DEFAULT_WORK if work is None else work,
-        min_nodes=min_nodes,
-        max_nodes=max_nodes,
-        interval_s=interval_s,
         start_ns=None if start is None else instant_ns(start),
-        user=user,
+        **options,
     )
     for warning in write_task_set(output, made):
         tell(f"Note: {warning}")
@@ -92,7 +85,7 @@ def generate(
 @click.argument("throughput", type=FILE)
 def fit(throughput: Path) -> None:
     """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
-    from bftrainer.tasksets.scaling_fit import fit_scaling, read_throughput_csv
+    from bftrainer.tasksets.measurements import fit_scaling, read_throughput_csv
 
     found = fit_scaling(read_throughput_csv(throughput))
     for doubt in found.doubts:

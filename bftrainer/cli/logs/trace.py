@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
 from bftrainer.cli.logs.import_log import Names
 
 if TYPE_CHECKING:
@@ -24,21 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["anonymise", "convert", "cut", "export", "filter_", "merge", "trace"]
 
 _COMMANDS = {
-    "anonymise": (
-        "bftrainer.cli.logs.trace",
-        "anonymise",
-        "Replace names by pseudonyms, so that a log can be shared.",
-    ),
-    "cut": ("bftrainer.cli.logs.trace", "cut", "Cut a shorter window out of a node log."),
-    "export": ("bftrainer.cli.logs.trace", "export", "Write a node log in another form, or as Batsim's jobs."),
-    "filter": ("bftrainer.cli.logs.trace", "filter_", "Keep some nodes, and idle intervals of some length."),
-    "generate": (
-        "bftrainer.cli.logs.trace_generate",
-        "generate",
-        "Generate a trace by a model, fitted to another or not.",
-    ),
-    "merge": ("bftrainer.cli.logs.trace", "merge", "Make one node log of several."),
-    "stats": ("bftrainer.cli.logs.trace_stats", "stats", "Print the figures of a trace."),
+    "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
+    "cut": (__name__, "cut", "Cut a shorter window out of a node log."),
+    "export": (__name__, "export", "Write a node log in another form, or as Batsim's jobs."),
+    "filter": (__name__, "filter_", "Keep some nodes, and idle intervals of some length."),
+    "generate": (f"{__name__}_models", "generate", "Generate a trace by a model, fitted to another or not."),
+    "merge": (__name__, "merge", "Make one node log of several."),
+    "stats": (f"{__name__}_models", "stats", "Print the figures of a trace."),
 }
 
 
@@ -263,7 +254,7 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
     from bftrainer.files.opening import Form, suffix_form
     from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
-    from bftrainer.schedulers.formats.batsim import write_batsim_jobs
+    from bftrainer.schedulers.formats.job_tables import write_batsim_jobs
 
     refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)

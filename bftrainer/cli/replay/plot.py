@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.outputs import refuse_inputs
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +36,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     fragments  how long nodes stay idle
     energy     energy of tuned tasks against the time to their targets
     """  # noqa: D301
-    from bftrainer.cli._shared.outputs import refuse_figure, write_figure
+    from bftrainer.cli._shared.usage import refuse_figure, write_figure
     from bftrainer.report.drawing import figure_of
     from bftrainer.runs.finished import read_summary
 

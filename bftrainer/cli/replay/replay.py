@@ -15,9 +15,8 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bftrainer.cli._shared.outputs import refuse_inputs
+from bftrainer.cli._shared.usage import refuse_inputs
 
 __all__ = ["report"]
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_unused, size_option
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.zeus.options import FILE, with_options
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Places:
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        from bftrainer.cli._shared.outputs import refuse_figure
+        from bftrainer.cli._shared.usage import refuse_figure
         from bftrainer.files.directory import check_free
 
         self._directory: Path | None = options.pop("output_dir")
@@ -123,7 +122,7 @@ class Places:
         draw : callable
             Gives the figure.
         """
-        from bftrainer.cli._shared.outputs import write_figure
+        from bftrainer.cli._shared.usage import write_figure
         from bftrainer.files.directory import result_directory
 
         if self._directory is not None:

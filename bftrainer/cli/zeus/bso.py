@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.outputs import refuse_inputs
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.zeus.options import with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from bftrainer.cli._shared.outputs import refuse_inputs
 from bftrainer.cli._shared.progress import counting
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
 from bftrainer.errors import TuningError
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all

@@ -16,22 +16,17 @@ from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.log_tables import exact_ns
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
-__all__ = ["FluxImporter", "Ranks", "eventlog_downtimes", "is_eventlog"]
+__all__ = ["FluxImporter", "eventlog_downtimes", "is_eventlog"]
 
 
-class Ranks:
-    """What a resource eventlog has told so far.
+class _Ranks:
+    """Which ranks a resource eventlog has told to be up, and the nodes of ranks, as far as they are known.
 
     A rank is up while it is online, neither drained nor excluded. Restarts of Flux take all ranks offline, and leave
     drained ones drained.
-
-    Parameters
-    ----------
-    names : mapping of int to str
-        Nodes of ranks, as far as they are known.
 
     References
     ----------
@@ -49,13 +44,7 @@ class Ranks:
         self._first_ns, self._last_ns = OPEN_END_NS, OPEN_START_NS
 
     def apply(self, name: str, context: Mapping[str, Any], now_ns: int) -> bool:
-        """Take an event; whether it is one of availability.
-
-        Raises
-        ------
-        HostlistError
-            If it names no set of ranks.
-        """
+        """Take an event, if it names a set of ranks; whether it is one of availability."""
         self._first_ns, self._last_ns = min(self._first_ns, now_ns), max(self._last_ns, now_ns)
         some = _ids(context.get("idset", ""))
         if name in ("resource-init", "restart"):
@@ -146,7 +135,7 @@ class _Job:
     key: int
 
 
-class FluxImporter:
+class FluxImporter(Importer):
     """Resource eventlogs and lists of jobs, told apart by what is in them.
 
     References
@@ -155,8 +144,6 @@ class FluxImporter:
     """
 
     name: ClassVar[str] = "flux"
-    needs_window: ClassVar[bool] = False
-    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A JSON object that is an event, a job, or a list of jobs."""
@@ -167,7 +154,7 @@ class FluxImporter:
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs, in the order of their first events, and all jobs."""
-        ranks = Ranks(_named_ranks(reading))
+        ranks = _Ranks(_named_ranks(reading))
         began = {path: start for path in paths if (start := _first_event_ns(path)) is not None}
         eventlogs = sorted(began, key=lambda path: began[path])
         for path in eventlogs:
@@ -233,7 +220,7 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     SettingsError
         If the settings do not name the nodes of all ranks.
     """
-    ranks = Ranks(_named_ranks(reading))
+    ranks = _Ranks(_named_ranks(reading))
     beside = Reading.begun(reading.settings)
     _read_eventlog(path, ranks, beside)
     beside.tally.check(at_end=True)
@@ -243,14 +230,14 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
         reading.book.add_node(node, start_ns, end_ns, Kind.DOWN)
 
 
-def _read_eventlog(path: Path, ranks: Ranks, reading: Reading) -> None:
+def _read_eventlog(path: Path, ranks: _Ranks, reading: Reading) -> None:
     """Let all events of a file change what is known of ranks."""
     for block in line_blocks(path):
         _read_events(block, ranks, reading)
         reading.tally.check()
 
 
-def _read_events(block: Block, ranks: Ranks, reading: Reading) -> None:
+def _read_events(block: Block, ranks: _Ranks, reading: Reading) -> None:
     """Let the events of some lines change what is known of ranks."""
     for at, line in enumerate(block.lines):
         if not line.strip():
@@ -272,7 +259,7 @@ def _read_events(block: Block, ranks: Ranks, reading: Reading) -> None:
             reading.tally.drop("no change of availability")
 
 
-def _read_jobs(path: Path, ranks: Ranks, reading: Reading) -> Iterator[_Job]:
+def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
     """Jobs of a file that ran: of one JSON document, or one a line."""
     for line, value in _job_objects(path):
         reading.tally.records += 1
@@ -311,7 +298,7 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     yield from ((1, job if isinstance(job, dict) else None) for job in jobs)
 
 
-def _job(value: Mapping[str, Any], ranks: Ranks) -> _Job | None:
+def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
     """A job; None if it has no nodes. The names of its nodes are learnt by the way.
 
     Raises

@@ -15,9 +15,8 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.intervals import OPEN_END_NS
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.clock import read_stamps
-from bftrainer.schedulers.import_report import CUT_OFF
 from bftrainer.schedulers.log_tables import exact_ns
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import CUT_OFF, Reading
 
 __all__ = [
     "LINE",
@@ -262,14 +261,15 @@ class Runs:
             key = hash((name, node_set, kind))
             self.reading.book.add(start_ns, end_ns, node_set, key, trust if kind is Kind.JOB else kind, partition)
 
-    def end_all(self, kinds: Callable[[str], Kind]) -> int:
-        """Write down all that is still open, to the end of any window; how many jobs these are."""
+    def end_all(self, kinds: Callable[[str], Kind]) -> None:
+        """Write down all that is still open, to the end of any window, and note how many jobs these are."""
         jobs = sum(kinds(name) is Kind.JOB and not run.is_paused for name, run in self.open.items())
         for name in tuple(self.open):
             self.close(name, self.open[name].due_ns, kinds(name))
         if self._first_ns < self._last_ns:
             self.reading.window_ns = (self._first_ns, self._last_ns)
-        return jobs
+        if jobs:
+            self.reading.note(f"{jobs:,} runs have no end in the log: their nodes are busy to the end of the window.")
 
 
 def kind_of(name: str) -> Kind:

@@ -10,9 +10,8 @@ from typing import ClassVar
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.availability import NO_TIME
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
-from bftrainer.nodelogs.inventory import read_inventory
-from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.selected_nodes import SEEN, anonymous, node_number
+from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.selected_nodes import counted_nodes
 
 __all__ = ["CountsImporter", "SpotImporter"]
 
@@ -22,11 +21,10 @@ _PLACEMENT = (
 )
 
 
-class CountsImporter:
+class CountsImporter(Importer):
     """Rows `timestamp,count` in order of time: as many nodes are idle from then on."""
 
     name: ClassVar[str] = "counts"
-    needs_window: ClassVar[bool] = False
     is_availability: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
@@ -39,31 +37,20 @@ class CountsImporter:
         most = int(trace.count.max())
         if most == 0:
             raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
-        reading.take_presence(trace.log(), _names(most, reading), records=trace.count.size)
+        names = counted_nodes(reading.settings.nodes, most).names  # the first ones come first and stay longest
+        if len(names) < most:
+            raise SettingsError(
+                f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
+            )
+        reading.take_presence(trace.log(), names, records=trace.count.size)
         reading.placement = _PLACEMENT
         reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
-
-
-def _names(most: int, reading: Reading) -> tuple[str, ...]:
-    """Names for the nodes, the first ones those that come first and stay longest."""
-    nodes = reading.settings.nodes
-    if nodes is None or nodes == SEEN:
-        names = anonymous(most)
-    elif (number := node_number(nodes)) is not None:
-        names = anonymous(number)
-    else:
-        names = read_inventory(nodes).names
-    if len(names) < most:
-        raise SettingsError(
-            f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
-        )
-    return names
 
 
 _ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
 
 
-class SpotImporter:
+class SpotImporter(Importer):
     """Nodes are idle from their addition to their removal.
 
     References
@@ -73,7 +60,6 @@ class SpotImporter:
     """
 
     name: ClassVar[str] = "spot"
-    needs_window: ClassVar[bool] = False
     is_availability: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:

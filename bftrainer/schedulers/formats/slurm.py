@@ -21,7 +21,7 @@ from bftrainer.nodelogs.intervals import OPEN_END_NS
 from bftrainer.schedulers.busy_book import Kind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps
 from bftrainer.schedulers.log_tables import whole_number
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import Importer, Reading
 
 __all__ = ["Layout", "SlurmImporter", "layout_of", "sections"]
 
@@ -81,7 +81,7 @@ class Layout:
         return (line.removesuffix("|") if self.trailing_bar else line).split("|", self.count - 1)
 
 
-class SlurmImporter:
+class SlurmImporter(Importer):
     """Jobs as `sacct -a -X -D -P` prints them, under a header or with the columns' names in the settings.
 
     References
@@ -91,7 +91,6 @@ class SlurmImporter:
 
     name: ClassVar[str] = "slurm"
     needs_window: ClassVar[bool] = True
-    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns that are needed, or a job's number and two times or more between bars."""

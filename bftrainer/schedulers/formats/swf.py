@@ -18,8 +18,8 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.intervals import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_book import Kind, column
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import DemandBook, over_capacity_share
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
+from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
 
 __all__ = ["SwfImporter"]
@@ -75,7 +75,7 @@ class _Jobs:
         return self._node_sets[at], Kind.JOB if self._trusted[at] else Kind.UNKNOWN, self._partitions[at]
 
 
-class SwfImporter:
+class SwfImporter(Importer):
     """Workload logs of the Parallel Workloads Archive, and what else is written in their format.
 
     References
@@ -85,8 +85,6 @@ class SwfImporter:
     """
 
     name: ClassVar[str] = "swf"
-    needs_window: ClassVar[bool] = False
-    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Comments with keys of the format, or its fields in the first line that is no comment.
@@ -248,12 +246,9 @@ def _times(
 def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading) -> None:
     """Refuse a model's log, whose jobs cannot have run when they were submitted."""
     nodes, per_node = _machine(header, reading)
-    book = DemandBook()
-    submit, run, processors = jobs["submit"], jobs["run"], jobs["processors"]
-    for at in chosen.tolist():
-        start, end = round(submit[at] * NS_PER_S), round((submit[at] + run[at]) * NS_PER_S)
-        book.add(start, end, -(-int(processors[at]) // per_node), at)
-    demand = book.demand()
+    submit, run = jobs["submit"][chosen], jobs["run"][chosen]
+    start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (submit, submit + run))
+    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen)
     extent = demand.extent_ns()
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
@@ -306,11 +301,13 @@ def _write_counts(
 ) -> None:
     """Write down jobs by the number of their nodes; a node that is used in part is used."""
     reading.capacity, per_node = _machine(header, reading)
-    number, processors = jobs["number"], jobs["processors"]
-    rows = zip(chosen.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
-    for at, start, end in rows:
-        key = hash(float(number[at])) if number[at] > 0 else -1 - at
-        reading.demand.add(start, end, -(-int(processors[at]) // per_node), key)
+    numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
+    key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)
+    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key)
+
+
+def _nodes_used(jobs: _Jobs, chosen: NDArray[np.int64], per_node: int) -> NDArray[np.int64]:
+    return -(-jobs["processors"][chosen].astype(np.int64) // per_node)
 
 
 def _write_names(

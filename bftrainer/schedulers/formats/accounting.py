@@ -1,16 +1,20 @@
-"""PBS and its kin: accounting logs of PBS Pro, OpenPBS, TORQUE and Cobalt, a job's start and end among the records."""
+"""Accounting logs of batch systems, line by line: PBS Pro, OpenPBS, TORQUE and Cobalt; and LSF's `lsb.acct`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from bftrainer.errors import HostlistError
-from bftrainer.nodelogs.intervals import OPEN_START_NS
+from bftrainer.errors import HostlistError, LogError
+from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.opening import one_line
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.formats.alcf import located
+from bftrainer.schedulers.formats.job_tables import located
 from bftrainer.schedulers.formats.pbs_records import (
     LINE,
     NO_RUN,
@@ -30,15 +34,15 @@ from bftrainer.schedulers.formats.pbs_records import (
     start_run,
 )
 from bftrainer.schedulers.log_tables import whole_number
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import Importer, Reading
 
-__all__ = ["CobaltImporter", "PbsImporter"]
+__all__ = ["CobaltImporter", "LsfImporter", "PbsImporter"]
 
 _PORT = re.compile(r":\d+$", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 
 
-class PbsImporter:
+class PbsImporter(Importer):
     """Runs from their starts, ends, and what happens between.
 
     References
@@ -48,8 +52,6 @@ class PbsImporter:
     """
 
     name: ClassVar[str] = "pbs"
-    needs_window: ClassVar[bool] = False
-    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Lines that begin with a date and a record's type."""
@@ -60,9 +62,7 @@ class PbsImporter:
         runs = Runs(reading, lambda fields: _node_list(fields, reading))
         for entry in entries(in_order_of_time(paths), reading):
             _take(entry, runs)
-        going_on = runs.end_all(kind_of)
-        if going_on:
-            reading.note(f"{going_on:,} runs have no end in the log: their nodes are busy to the end of the window.")
+        runs.end_all(kind_of)
 
 
 def _take(entry: Entry, runs: Runs) -> None:
@@ -151,7 +151,7 @@ _DOWN = "down "
 _OWN_TYPES = frozenset({"NU", "ND", "TS", "TE", "QA", "HA", "HR", "YA"})
 
 
-class CobaltImporter:
+class CobaltImporter(Importer):
     """Runs as in PBS; nodes that go down (`ND`) and come up (`NU`).
 
     References
@@ -160,8 +160,6 @@ class CobaltImporter:
     """
 
     name: ClassVar[str] = "cobalt"
-    needs_window: ClassVar[bool] = False
-    is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Lines as of PBS, some of a type that only Cobalt has, or with a host list without slots."""
@@ -181,9 +179,7 @@ class CobaltImporter:
                 _take_cobalt(entry, runs, switched)
             except HostlistError as fault:
                 reading.refuse("unreadable node list", entry.block, entry.at, str(fault))
-        going_on = runs.end_all(lambda name: Kind.DOWN if name.startswith(_DOWN) else kind_of(name))
-        if going_on:
-            reading.note(f"{going_on:,} runs have no end in the log: their nodes are busy to the end of the window.")
+        runs.end_all(lambda name: Kind.DOWN if name.startswith(_DOWN) else kind_of(name))
 
 
 def _take_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
@@ -229,3 +225,107 @@ def _located_nodes(fields: dict[str, str], reading: Reading) -> NodeList | None:
     """Nodes of a line."""
     node_set = reading.book.nodes(_location(fields), located)
     return (node_set, Kind.JOB) if reading.book.size(node_set) else None
+
+
+_FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
+_SLOTS = re.compile(r"^\d+\*", re.ASCII)
+_END, _START, _QUEUE, _ASKED = 2, 10, 12, 22
+_FINISH = '"JOB_FINISH" '
+_RECORD = re.compile(r'"[A-Z_]+" ')
+
+
+class LsfImporter(Importer):
+    """Jobs as LSF accounts for them when they finish.
+
+    References
+    ----------
+    IBM Spectrum LSF, "lsb.acct", record JOB_FINISH.
+    """
+
+    name: ClassVar[str] = "lsf"
+    needs_window: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Lines that begin with a record's name in quotes."""
+        return any(line.startswith('"JOB_') for line in lines[:5])
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files."""
+        for path in paths:
+            for block in line_blocks(path):
+                for at, line in enumerate(block.lines):
+                    if line.strip():
+                        _read_line(line, block, at, reading)
+                reading.tally.check()
+
+
+def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
+    """Write down a job, or count why not."""
+    reading.tally.records += 1
+    if not line.startswith(_FINISH):
+        if reading.tally.records == 1 and not _RECORD.match(line):
+            place = f"{block.path}:{block.first + at}"
+            raise LogError(f"{place}: Expected a record of lsb.acct, got {one_line(line[:60])!r}.")
+        reading.tally.drop("about no finished job")
+        return
+    try:
+        end_s, start_s, queue, hosts = _finished(_fields(line))
+    except (StopIteration, ValueError):
+        reading.refuse("malformed line", block, at, f"Expected all fields of JOB_FINISH, got {one_line(line[:60])!r}")
+        return
+    if max(start_s, end_s) >= OPEN_END_NS // NS_PER_S or min(start_s, end_s) < 0:
+        reading.refuse("impossible time", block, at, f"Expected epoch seconds, got {start_s} and {end_s}")
+    elif start_s == 0:
+        reading.tally.drop("never started")
+    elif not hosts:
+        reading.tally.drop("no nodes")
+    elif end_s < start_s:
+        reading.tally.drop("end before start")
+    elif end_s == start_s:
+        reading.tally.drop("zero length")
+    else:
+        node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
+        # Members of an array differ in fields far behind; a record that was copied differs in none.
+        key = hash(line)
+        partition = reading.book.partition(queue)
+        reading.book.add(start_s * NS_PER_S, end_s * NS_PER_S, node_set, key, partition=partition)
+
+
+def _fields(line: str) -> Iterator[str]:
+    """Fields of a line, quotes taken off."""
+    for found in _FIELD.finditer(line):
+        yield found[2] if found[1] is None else found[1].replace('""', '"')
+
+
+def _finished(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
+    """End, start, queue and hosts of a job.
+
+    Raises
+    ------
+    StopIteration, ValueError
+        If fields are missing or no numbers.
+    """
+    told = _next(fields, _ASKED)
+    _next(fields, int(next(fields)))
+    hosts = _next(fields, int(next(fields)))
+    int(next(fields))  # the status, which stands there only if all hosts do
+    return int(told[_END]), int(told[_START]), told[_QUEUE], hosts
+
+
+def _next(fields: Iterator[str], count: int) -> list[str]:
+    """The next fields.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer.
+    """
+    some = list(islice(fields, count))
+    if len(some) != count:
+        raise ValueError(f"Expected {count} fields, got {len(some)}.")
+    return some
+
+
+def _lsf_hosts(hosts: str) -> list[str]:
+    """Hosts, which stand there once a slot or with the number of slots: `16*host1`."""
+    return [_SLOTS.sub("", host) for host in hosts.split()]
