@@ -130,8 +130,9 @@ def test_an_interrupted_job(call, here, job, signum):
     _, said = running.communicate()
     assert running.returncode == 130
     assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", "Interrupted."]
+    # A script that was about to start when the signal came is still being ended.
+    until(lambda: not call("master", "status", logdir(here), "--json").json["running"])
     assert "interrupted: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
-    assert call("master", "status", logdir(here), "--json").json["running"] is False
     (here / "go").touch()
     done = call("master", "resume", logdir(here), "--json")
     assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
