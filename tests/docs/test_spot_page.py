@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.logs.trace_generate import generate
-from bftrainer.cli.logs.trace_stats import stats
+from bftrainer.cli.logs.trace_models import generate, stats
 from bftrainer.cli.spot.spot import simulate, sweep
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.churn import churned

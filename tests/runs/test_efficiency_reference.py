@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from bftrainer.model import Decision, NodeLog, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.replay import Recorder, replay
+from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
 from tests.worlds import World, worlds
@@ -169,9 +169,9 @@ def static_run(world: World, size: int, begin: Fraction, end: Fraction) -> Refer
     """The same tasks on a constant pool of the same length."""
     if size == 0:
         return None
-    dedicated = replace(world, decide_on="all").allocator()
     names, recorder = [f"d{number}" for number in range(size)], Recorder()
-    replay([(float(begin), tuple(names), ())], float(end), dedicated, observers=[recorder])
+    dedicated = Allocator(world.tasks, replace(world, decide_on="all").allocator().settings, names)
+    replay([(float(begin), np.arange(size), np.arange(0))], float(end), dedicated, observers=[recorder])
     decisions = [record.decision for record in recorder.recording.decisions]
     return Reference({int(begin): (names, ())}, end, world.tasks, world.max_tasks, False, decisions)
 
