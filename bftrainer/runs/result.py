@@ -166,6 +166,7 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
+        from bftrainer.runs.checks import check_one_run, check_summary
         from bftrainer.runs.finished import finished_run
         from bftrainer.runs.page import check_pages, write_page_of
 
@@ -174,7 +175,9 @@ class RunResult:
         refuse_existing(output, force=force)
         summary = json.loads(json.dumps(self.summary()))  # as its file would say it
         name = escaped(output.stem.removesuffix("-itrOut"))
+        check_summary(summary, output)
         run = finished_run(name, summary, lambda table: table.of(self), Path())
+        check_one_run(run, output)
         write_page_of([run], [Path()], output)
         return output
 

@@ -64,7 +64,7 @@ def opened(log):
 
 
 @pytest.mark.parametrize("target", NODE_LOGS)
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=30)
 @given(frame=matrices())
 def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, frame):
     """Skipping K rows of a matrix, K lines of it that is, and of what it is converted to leaves the same log."""
@@ -78,7 +78,7 @@ def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, fr
         assert opened(read_node_log(folder / target, count)) == expected
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=30)
 @given(log=logs())
 def test_native_logs_skip_the_same_as_matrices(tmp_path_factory, log):
     """Skipping K rows of a native log, wherever its window lies, and of the matrix made of it leaves the same."""

@@ -160,6 +160,8 @@ def plain_optimum(asked: AllocationProblem) -> float:
         *[(name, 4, 20, 12, 60) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
         *[(name, 10, 130, 64, 30) for name in ("dp", "cbc", "gurobi")],
         ("highs", 10, 130, 64, 10),
+        *[pytest.param(name, 10, 130, 64, 60, marks=pytest.mark.slow) for name in ("dp", "cbc", "gurobi")],
+        pytest.param("highs", 10, 130, 64, 20, marks=pytest.mark.slow),
     ],
 )
 def test_near_ties_are_told_apart(name: str, tasks: int, nodes: int, most: int, count: int, prune: bool) -> None:
@@ -187,12 +189,13 @@ def far_from_relaxed(seed: int) -> AllocationProblem:
 
 @pytest.mark.parametrize("gap", [1e-4, 0.01, 0.2, 0.5])
 @pytest.mark.parametrize("name", [name for name in EXACT if name != "exhaustive"])
-def test_the_gap_asked_for_is_kept(name: str, gap: float) -> None:
+@pytest.mark.parametrize(("odd", "usual"), [(20, 8), pytest.param(60, 25, marks=pytest.mark.slow)])
+def test_the_gap_asked_for_is_kept(name: str, gap: float, odd: int, usual: int) -> None:
     """What a solve without a time limit records as its gap is at most the one asked for, and its bound holds."""
     solver = usable(name)
-    asked = [far_from_relaxed(seed) for seed in range(20)]
+    asked = [far_from_relaxed(seed) for seed in range(odd)]
     if name != "node-level":
-        asked += [*problems(3, 5, 40, 8), *problems(3, 10, 60, 8)]
+        asked += [*problems(3, 5, 40, usual), *problems(3, 10, 60, usual)]
     for number, one in enumerate(asked):
         best = solve(get_solver("dp"), one, Limits()).objective
         # The node-level model is never pruned.

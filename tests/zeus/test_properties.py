@@ -87,7 +87,7 @@ def ended(simulate, *arguments):
 
 
 @every_policy
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
 def test_state_goes_through_json_at_any_step(name, world, seed, beta, jobs):
     """Policies written and read again before every call lead to the same history, alone and in groups."""
