@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -37,6 +38,8 @@ _LENGTH = 8
 # Sockets wait no longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
+# To wake another core takes longer than many a decision; what takes this long may well run on one of its own.
+_NEAR_S = 0.05
 
 
 def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -> Any:
@@ -86,6 +89,7 @@ class _Child:
         from multiprocessing.spawn import get_executable
 
         self.is_ready = False
+        self.cpus: set[int] | None = None
         self.socket, theirs = socket.socketpair()
         # What it says is of interest only if it ends by itself; a pipe that nobody reads would fill.
         self.said = os.memfd_create("stderr")
@@ -119,9 +123,24 @@ class _Child:
             _received(self.socket, 1, deadline)
             self.is_ready = True
         message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
+        self._run_on({_current_cpu()})
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
+        answered = select.poll()
+        answered.register(self.socket, select.POLLIN)
+        if not answered.poll(1000.0 * min(_NEAR_S, _left_s(deadline))):
+            self._run_on(os.sched_getaffinity(0))
         return pickle.loads(_message(self.socket, deadline))
+
+    def _run_on(self, cpus: set[int]) -> None:
+        """Keep the process, with the threads that it has and will start, on these cores; none are known by -1."""
+        if cpus == self.cpus or -1 in cpus:
+            return
+        self.cpus = cpus
+        with suppress(FileNotFoundError):  # whether it has ended is seen when its answer is read
+            for thread in os.listdir(f"/proc/{self.process.pid}/task"):
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread), cpus)
 
     def why_it_ended(self) -> str:
         """Why a process ended that nobody told to; the last line that it said is part of that."""
@@ -218,6 +237,19 @@ def end_with_peer(peer: socket.socket) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+@cache
+def _c_library() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+def _current_cpu() -> int:
+    """The number of the core that this thread runs on."""
+    number: int = _c_library().sched_getcpu()
+    return number
 
 
 def _left_s(deadline: float) -> float:
