@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes says how busy the machine is, not whether the claim holds.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
+# time, so that few of them make many in the end; `scripts/test --all` tries as many as Hypothesis does by default.
+settings.register_profile("few", deadline=None, max_examples=30)
+settings.register_profile("many", settings.get_profile("few"), max_examples=100)
+settings.load_profile("few")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would each process that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

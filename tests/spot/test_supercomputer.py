@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
@@ -17,6 +17,7 @@ from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import LogNormal, Quantiles, even_shares
 from bftrainer.spot.holes import DailyCycle, Holes, observed_s_by_hour
+from tests.examples import examples
 
 DAY_NS = 86_400 * 10**9
 WINDOW = (0, 14 * DAY_NS)
@@ -111,7 +112,7 @@ def test_same_seed_same_log():
     assert not np.array_equal(one.time_ns, other.time_ns)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.integers(1, 60),
     st.floats(0.01, 0.95),
