@@ -133,7 +133,7 @@ def test_any_replay_is_clean(world, options):
 
 
 @pytest.mark.slow
-@examples(500)
+@examples(250)
 @given(worlds(), OPTIONS)
 def test_many_replays_are_clean(world, options):
     """The same on many more."""

@@ -96,7 +96,7 @@ def overlapping(world, jobs, beta, eta, seed, policy_seed, window, corrections):
     )
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("check", "inputs"),
     [(recurrences, RECURRENCES), (sampling, SAMPLING), (overlapping, GROUPS)],
