@@ -9,13 +9,27 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes says how busy the machine is, not whether the claim holds.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
+# time, so that few of them make many in the end; `scripts/test --all` tries as many as Hypothesis does by default.
+settings.register_profile("few", deadline=None, max_examples=30)
+settings.register_profile("many", settings.get_profile("few"), max_examples=100)
+settings.load_profile("few")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would each process that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each of two workers begin with slow tests and end with quick ones: neither waits for the other at the end.
+
+    `--dist worksteal` gives each of them one half, in this order.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    middle, half = len(slow) // 2, len(items) // 2 - len(slow) // 2
+    items[:] = [*slow[:middle], *quick[:half], *slow[middle:], *quick[half:]]
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from bftrainer.files.sample import SAMPLE_NODE_LOG
+from bftrainer.nodelogs.edit import cut_log
+from bftrainer.nodelogs.store import read_node_log, write_node_log
 from tests.zeus.server.processes import free_port
 
 ROOT = Path(__file__).parents[1]
+DAY_NS = 86_400 * 10**9
 RUN_FILES = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
 LIST_TRACED_JOBS = """
 from bftrainer.zeus.simulation.sample import zeus_sample
@@ -36,15 +40,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command without the caller's Python settings; its output stands in the failure."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV", "COV"))}
+    # What pip would compile of pandas and all the others takes longer than all that is done with it here.
+    env["PIP_NO_COMPILE"] = "0"
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{command} exits {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A clean copy of the sources in a path with a space: no build leftovers, no environment."""
-    copy = tmp_path / "a checkout"
+def clean_copy(folder: Path) -> Path:
+    """Copy the sources to a path with a space: no build leftovers, no environment."""
+    copy = folder / "a checkout"
     copy.mkdir()
     for name in ("README.md", "LICENSE", "setup.cfg", "pyproject.toml"):
         shutil.copy2(ROOT / name, copy)
@@ -53,30 +58,47 @@ def checkout(tmp_path: Path) -> Path:
     return copy
 
 
-def test_wheel_runs_the_sample_in_an_empty_environment(checkout, tmp_path):
-    """The wheel carries code and sample: the command without arguments replays all of it, decided optimally."""
-    built = run(sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "-w", tmp_path, checkout, cwd=tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built without a warning of something that is to go."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = (sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "-w", folder, clean_copy(folder))
+    built = run(*command, cwd=folder)
     assert "Deprecat" not in built.stdout + built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where programs are in an environment that has what the wheel asks for, without extras, and nothing else."""
+    folder = tmp_path_factory.mktemp("env")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(folder / "bin/python", "-m", "pip", "install", "-q", wheel, cwd=folder)
+    return folder / "bin"
+
+
+def test_wheel_runs_the_sample_in_an_empty_environment(wheel, environment, tmp_path):
+    """The wheel carries code and sample: the command without arguments replays all of it, decided optimally."""
     data = {f"bftrainer/data/{path.name}" for path in (ROOT / "datasets").iterdir()}
     assert data <= set(zipfile.ZipFile(wheel).namelist())
-
-    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
-    run(tmp_path / "env/bin/python", "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
-    work = tmp_path / "work"
-    work.mkdir()
-    summary = json.loads(run(tmp_path / "env/bin/bftrainer-replay", "--json", cwd=work).stdout)
+    summary = json.loads(run(environment / "bftrainer-replay", "--json", cwd=tmp_path).stdout)
 
     assert (summary["nodes_total"], summary["tasks_total"], summary["partial"]) == (512, 40, False)
     assert summary["decisions"] == summary["decisions_optimal"] > 0
     assert summary["tasks_completed"] == 40
-    assert {path.name for path in (work / "sample-1-itrOut").iterdir()} >= RUN_FILES
-    listed = run(tmp_path / "env/bin/python", "-c", LIST_TRACED_JOBS, cwd=work).stdout
+    assert {path.name for path in (tmp_path / "sample-1-itrOut").iterdir()} >= RUN_FILES
+    listed = run(environment / "python", "-c", LIST_TRACED_JOBS, cwd=tmp_path).stdout
     assert listed.split() == ["synth-images", "synth-ratings", "synth-speech", "synth-text"]
 
 
-def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):
+def test_quickstart_works_twice_from_any_directory(tmp_path):
     """`scripts/quickstart` installs once, replays each time into the next free directory, and says where."""
+    checkout = clean_copy(tmp_path)
+    sample = checkout / "datasets" / SAMPLE_NODE_LOG
+    # All of it is replayed from the wheel; here a day of it is.
+    log = read_node_log(sample)
+    write_node_log(sample, cut_log(log, None, log.start_ns + DAY_NS))
     first = run(checkout / "scripts/quickstart", cwd=tmp_path)
     second = run(checkout / "scripts/quickstart", cwd=tmp_path)
     assert "Installing" in first.stderr
@@ -87,17 +109,14 @@ def test_quickstart_works_twice_from_any_directory(checkout, tmp_path):
         assert {path.name for path in results.iterdir()} >= RUN_FILES
 
 
-def test_the_server_runs_with_its_extra_alone(checkout, tmp_path):
+def test_the_server_runs_with_its_extra_alone(wheel, environment, tmp_path):
     """The extra `server` brings all that serving takes: tables, templates and the page."""
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, checkout, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
-    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
-    run(tmp_path / "env/bin/python", "-m", "pip", "install", "-q", f"{wheel}[server]", cwd=tmp_path)
-    words = [tmp_path / "env/bin/bftrainer", "bso", "serve", "--port", str(free_port())]
+    run(environment / "python", "-m", "pip", "install", "-q", f"{wheel}[server]", cwd=tmp_path)
+    words = [environment / "bftrainer", "bso", "serve", "--port", str(free_port())]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([*map(str, words)], cwd=tmp_path, stderr=log)
     try:
-        listed = [tmp_path / "env/bin/python", "-c", LIST_JOBS, f"http://127.0.0.1:{words[-1]}"]
+        listed = [environment / "python", "-c", LIST_JOBS, f"http://127.0.0.1:{words[-1]}"]
         assert run(*listed, cwd=tmp_path).stdout == "[]\nNo jobs here\n"
     finally:
         process.terminate()

@@ -213,7 +213,7 @@ def test_interrupted_sweeps(start, tmp_path, points, presses):
     assert command.said == [*kept, "Interrupted."]
     assert out.exists() == bool(done)
     (tmp_path / "go").touch()
-    assert spawn("bftrainer", *words, "--resume", cwd=tmp_path).status == 0
+    assert spawn("bftrainer", *words[:-1], "1", "--resume", cwd=tmp_path).status == 0
     assert len([*out.glob("runs/*/summary.json")]) == done + 3
     assert [*out.glob("runs/.*")] == []
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# Parts of a module that may hold a function.
+HOLDING = (ast.stmt, ast.excepthandler, ast.match_case)
 FUNCTION_LINES, MODULE_LINES, FOLDER_FILES = 60, 400, 24
 
 
@@ -20,16 +24,29 @@ def sources() -> Iterator[Path]:
             yield path
 
 
-def functions(path: Path, *, inner: bool = True) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What is asked of a function: its name and length, and whether it says what it is for."""
+
+    name: str
+    lines: int
+    documented: bool
+    inner: bool
+
+
+@cache
+def functions(path: Path) -> list[Function]:
     """All functions of a file, also methods, and those within functions."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found = []
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
     while waiting:
-        node = waiting.pop()
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_function:
-            yield node
-        if inner or not is_function:
-            waiting.extend(ast.iter_child_nodes(node))
+        node, inner = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            found.append(Function(node.name, lines, ast.get_docstring(node) is not None, inner))
+            inner = True
+        waiting += [(each, inner) for each in ast.iter_child_nodes(node) if isinstance(each, HOLDING)]
+    return found
 
 
 SOURCES = list(sources())
@@ -45,8 +62,7 @@ def test_nothing_grows_too_long():
     """Functions have at most 60 lines with their docstrings, modules 400."""
     for path in SOURCES:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES, named(path)
-        lengths = [(function.name, function.end_lineno - function.lineno + 1) for function in functions(path)]
-        assert [(name, length) for name, length in lengths if length > FUNCTION_LINES] == [], named(path)
+        assert [each for each in functions(path) if each.lines > FUNCTION_LINES] == [], named(path)
 
 
 def test_folders_hold_what_one_overlooks():
@@ -58,8 +74,8 @@ def test_folders_hold_what_one_overlooks():
 def test_what_has_a_plain_name_says_what_it_is_for():
     """Each function without a leading underscore has a docstring, but for those within functions."""
     for path in CODE:
-        plain = [function for function in functions(path, inner=False) if not function.name.startswith("_")]
-        assert [function.name for function in plain if not ast.get_docstring(function)] == [], named(path)
+        plain = [each for each in functions(path) if not each.inner and not each.name.startswith("_")]
+        assert [each.name for each in plain if not each.documented] == [], named(path)
 
 
 def test_all_kinds_of_source_are_looked_at():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.audit import audit
@@ -17,6 +17,7 @@ from bftrainer.model.records import Recording
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.tasksets import write_task_set
+from tests.examples import examples
 from tests.worlds import NS, World, worlds
 
 
@@ -124,7 +125,7 @@ def check_any_replay(world: World, options: dict[str, Any]) -> None:
         assert problems(Path(folder), world.log, world.tasks, **chosen) == []
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(worlds(), OPTIONS)
 def test_any_replay_is_clean(world, options):
     """Random logs, tasks and options leave nothing to find."""
@@ -132,7 +133,7 @@ def test_any_replay_is_clean(world, options):
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@examples(250)
 @given(worlds(), OPTIONS)
 def test_many_replays_are_clean(world, options):
     """The same on many more."""

@@ -32,12 +32,15 @@ def test_pages_show_names_as_they_can_be_seen(call, here, run):
 
 @pytest.mark.parametrize(
     "words",
-    [("replay", "--solver", "dp", "--dry-run"), ("forecast", "--solver", "dp", "--deadline", 10, "--stretches", 2)],
+    [
+        ("replay", "--solver", "dp", "--dry-run"),
+        ("forecast", "--solver", "dp", "--deadline", 10, "--stretches", 2, "--workers", 1),
+    ],
 )
 def test_embedded_tasks_are_told(call, words):
     """A log without a task set is replayed with embedded tasks, and that is said; with one, or without both, not."""
-    assert "40 tasks of the embedded sample" in call(*words, "-ndmap", "evt.pkl").err
-    assert "embedded" not in call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml").err
+    assert "40 tasks of the embedded sample" in call(*words, "--solver", "dp", "-ndmap", "evt.pkl").err
+    assert "embedded" not in call(*words, "--solver", "dp", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml").err
 
 
 def test_embedded_tasks_of_a_sweep_are_told(call, here):

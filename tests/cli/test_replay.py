@@ -48,12 +48,12 @@ def test_sample_runs_take_the_next_free_directory(call, here):
 
 def test_both_programs_run_the_sample_by_default(here):
     """`bftrainer-replay` without arguments replays all of the sample by cbc, optimally; `bftrainer replay` is it."""
-    done = spawn("bftrainer-replay", "--no-baseline", "--json", "--max-events", 200, cwd=here)
+    done = spawn("bftrainer-replay", "--no-baseline", "--json", "--max-events", 50, cwd=here)
     assert (done.status, done.err) == (0, "")
     assert done.json["solver"] == "cbc"
     assert done.json["decisions"] == done.json["decisions_optimal"] > 0
-    again = spawn("bftrainer", "replay", "--no-baseline", "--json", "--max-events", 200, cwd=here)
-    assert again.json["command"] == "bftrainer-replay --no-baseline --json --max-events 200"
+    again = spawn("bftrainer", "replay", "--no-baseline", "--json", "--max-events", 50, cwd=here)
+    assert again.json["command"] == "bftrainer-replay --no-baseline --json --max-events 50"
     assert again.json["work_done"] == done.json["work_done"]
 
 

@@ -27,6 +27,7 @@ BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
 # Pages whose examples are whole replays, many at once.
 LONG = (
+    "README.md",
     *("campaigns.md", "import.md", "index.md", "master.md", "objectives.md", "replay.md", "report.md", "server.md"),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
     *("zeus-tutorial.md", "import-batsim.md"),

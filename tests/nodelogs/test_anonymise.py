@@ -7,7 +7,7 @@ import stat
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bftrainer.errors import LogError, UnusedOptionsError
 from bftrainer.model import NodeLog
@@ -38,7 +38,6 @@ def test_pseudonyms_differ(monkeypatch):
         NAMES.of_all("node", (f"n{number}" for number in range(100)))
 
 
-@settings(deadline=None)
 @given(node_logs())
 def test_a_node_log_keeps_its_story(log):
     """Under other names the nodes are idle at the same times, or the same shifted."""

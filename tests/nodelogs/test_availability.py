@@ -6,7 +6,7 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NodeLogError
@@ -21,6 +21,7 @@ from bftrainer.nodelogs.availability import (
     write_spot_trace,
 )
 from bftrainer.spot import trace_statistics
+from tests.examples import examples
 
 S = 10**9
 SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
@@ -54,7 +55,7 @@ def test_spot_trace_goes_through_other_forms(tmp_path):
     assert (tmp_path / "again.csv").read_text() == SPOT
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=8), st.integers(0, 5))
 def test_spot_traces_round_trip(tmp_path_factory, steps, initial):
     """Any log on whole milliseconds survives the form, but for what comes after its last change."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
@@ -11,6 +11,7 @@ from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.convert import convert, kind_of
 from bftrainer.tasksets import read_task_set, write_task_set
+from tests.examples import examples
 from tests.strategies import node_logs as logs
 
 NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
@@ -64,7 +65,7 @@ def opened(log):
 
 
 @pytest.mark.parametrize("target", NODE_LOGS)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(frame=matrices())
 def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, frame):
     """Skipping K rows of a matrix, K lines of it that is, and of what it is converted to leaves the same log."""
@@ -78,7 +79,7 @@ def test_converting_does_not_change_what_is_skipped(tmp_path_factory, target, fr
         assert opened(read_node_log(folder / target, count)) == expected
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(log=logs())
 def test_native_logs_skip_the_same_as_matrices(tmp_path_factory, log):
     """Skipping K rows of a native log, wherever its window lies, and of the matrix made of it leaves the same."""
@@ -206,7 +207,7 @@ def test_terminations_of_a_log(tmp_path):
 
 
 @given(log=logs())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_counts_of_any_log_survive(tmp_path_factory, log):
     """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
     folder = tmp_path_factory.mktemp("counts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError, LogError, SettingsError
@@ -107,7 +107,6 @@ def test_merging_logs_that_disagree():
         merged_logs([])
 
 
-@settings(deadline=None)
 @given(node_logs())
 def test_merging_a_log_with_itself(log):
     """Nothing new is learnt from a log that is read twice."""
@@ -117,7 +116,6 @@ def test_merging_a_log_with_itself(log):
     assert (done.disputed_node_s, done.untold_node_s) == (0, 0)
 
 
-@settings(deadline=None)
 @given(node_logs(), st.floats(0.1, 0.9))
 def test_cut_and_merged_again(log, share):
     """The two parts of a log make the whole one."""
@@ -128,7 +126,6 @@ def test_cut_and_merged_again(log, share):
     assert (done.log.nodes, done.log.start_ns, done.log.end_ns) == (log.nodes, log.start_ns, log.end_ns)
 
 
-@settings(deadline=None)
 @given(node_logs())
 def test_nothing_left_out(log):
     """A log of which all is kept is the same, to the changes in its last instant."""

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 from ClusterShell.NodeSet import NodeSet
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError
@@ -39,7 +39,6 @@ def pieces_of(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(deadline=None)
 @given(st.lists(pieces_of(), min_size=1, max_size=4))
 def test_agrees_with_clustershell(parts):
     """A list expands to the names that ClusterShell gives, each once."""
@@ -118,7 +117,6 @@ def test_known_part(text, names):
     assert known_part(text) == names
 
 
-@settings(deadline=None)
 @given(st.sets(st.one_of(words, st.from_regex(r"[a-z]{1,2}[0-9]{1,4}(-ib)?", fullmatch=True)), min_size=1, max_size=30))
 def test_folding_loses_nothing(names):
     """A folded list expands to the same names, and equal sets fold to equal text."""
@@ -132,7 +130,6 @@ def test_folding_is_short():
     assert folded(f"nid{number:05}" for number in range(1, 5001)) == "nid[00001-05000]"
 
 
-@settings(deadline=None)
 @given(st.lists(pieces_of(), min_size=1, max_size=4))
 def test_pieces_make_up_the_list(parts):
     """A list's pieces expand to the names of the list, in their order."""

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
@@ -76,7 +76,6 @@ def swept(given, gap=0):
     return busy, busy.gaps(NODES, Window(0, LENGTH * NS))
 
 
-@settings(deadline=None)
 @given(busy_rows(), st.integers(0, 4))
 def test_union_and_gaps(given, gap):
     """Busy is the union of what covers a node, idle the rest of the window, second by second."""
@@ -87,7 +86,6 @@ def test_union_and_gaps(given, gap):
     assert busy.node_s + idle.node_s == NODES * LENGTH
 
 
-@settings(deadline=None)
 @given(busy_rows(), st.randoms())
 def test_order_does_not_matter(given, random):
     """Shuffled rows give the same spans."""
@@ -96,7 +94,6 @@ def test_order_does_not_matter(given, random):
     assert rows(swept(shuffled)[1]) == rows(swept(given)[1])
 
 
-@settings(deadline=None)
 @given(busy_rows(), st.integers(0, 4), st.integers(0, 10**9 - 1))
 def test_fractions_of_seconds(given, gap, fraction):
     """Times between whole seconds take another way through the sort, to the same end."""
@@ -107,7 +104,6 @@ def test_fractions_of_seconds(given, gap, fraction):
     assert rows(back) == rows(spans(*given).merged(gap * NS))
 
 
-@settings(deadline=None)
 @given(busy_rows(), st.integers(0, 8))
 def test_log_and_back(given, least):
     """A log of idle spans tells the same spans, and none that is shorter than asked for."""
@@ -118,7 +114,6 @@ def test_log_and_back(given, least):
     assert all(end - start >= least for _, start, end in rows(idle))
 
 
-@settings(deadline=None)
 @given(node_logs())
 def test_any_log_is_its_idle_spans(log):
     """Rebuilt from its idle spans and its last changes, a log has the same rows."""
@@ -132,7 +127,6 @@ def test_any_log_is_its_idle_spans(log):
     assert ours == theirs
 
 
-@settings(deadline=None)
 @given(busy_rows(), st.integers(1, 5))
 def test_blocks(given, at_a_time):
     """All spans are in one block each, and blocks follow one another by node."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import TaskState, is_static
 from bftrainer.objectives import get_objective
+from tests.examples import examples
 from tests.objectives.support import at, tuned, tuned_tasks
 
 SUMS = ("as-given", "throughput", "scaling-efficiency", "energy", "energy-delay", "deadline")
@@ -21,7 +22,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_credit_is_usable(name, data):
     """Credit is finite, never negative, 0 on 0 nodes, and each count's own whatever else is asked for."""

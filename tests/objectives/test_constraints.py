@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
@@ -15,6 +15,7 @@ from bftrainer.errors import ObjectiveError, UnsupportedProblemError
 from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import Priority, Quota, as_given, get_objective, throughput
 from solvers import AllocationProblem, Limits, LinearRow, TaskOptions, counts_on_offer
+from tests.examples import examples
 from tests.objectives.support import at, decide, plain, rate_tables
 
 
@@ -170,7 +171,7 @@ def test_quotas_decide(solver):
     assert (first + second, third, fourth) == (2, 1, 4)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(tables=st.lists(rate_tables(4), min_size=1, max_size=3), limit=st.integers(0, 6), pool=st.integers(1, 8))
 def test_quotas_are_kept(tables, limit, pool):
     """However nodes come and go no user holds more after a decision; the first one is the best of those."""

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
 from bftrainer.model import Event
 from bftrainer.objectives import deadline
+from tests.examples import examples
 from tests.objectives.support import at, credit, decide, plain, rate_tables
 
 BEST_EFFORT = [0.0, 0.1, 0.2, 0.3, 0.4]
@@ -95,7 +96,7 @@ def test_lost_causes_make_room():
     assert decide(deadline, [replace(lost, deadline_s=25.0), saved], 4).after == (4, 0)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(rates=rate_tables(), share=st.floats(0.01, 1.0), short=st.floats(0.01, 0.99), pool=st.integers(1, 5))
 def test_who_can_make_it_beats_who_cannot(rates, share, short, pool):
     """Of two tasks that differ in their deadlines alone, where one fits, it is the one that can be in time."""

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
 from bftrainer.errors import ObjectiveError, UnsupportedProblemError
 from bftrainer.model import Event, TaskSpec
 from bftrainer.objectives import FairShare, Priority, Quota, get_objective, throughput
+from tests.examples import examples
 from tests.objectives.support import decide, plain, rate_tables
 from tests.solvers.support import TAKES_FLOOR, usable
 
@@ -47,7 +48,7 @@ def owned_tasks(draw: st.DrawFn) -> list[TaskSpec]:
 
 
 @pytest.mark.parametrize("name", TAKES_FLOOR)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(tasks=owned_tasks(), pool=st.integers(1, 9), by=st.sampled_from(["task", "user"]))
 def test_the_minimum_is_the_largest(name, tasks, pool, by):
     """No allocation gives the worst-off task or user more, and of those that give as much none gives more in all."""

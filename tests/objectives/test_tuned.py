@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
@@ -15,6 +15,7 @@ from bftrainer.errors import ObjectiveError
 from bftrainer.model import Attempt, Event, TaskSpec, TaskState
 from bftrainer.objectives import energy, energy_delay, get_objective
 from bftrainer.objectives.credits import best_on_offer
+from tests.examples import examples
 from tests.objectives.support import credit, decide, plain, scaled, tuned, tuned_tasks
 
 
@@ -154,7 +155,7 @@ def test_power_must_be_power(name):
             credit(get_objective(name), free)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), pool=st.integers(1, 8), exponent=st.integers(-40, 40))
 def test_scaled_power_changes_nothing(data, pool, exponent):
     """Watts or milliwatts, decisions for energy are the same; exact for powers of two, which floats scale exactly."""
@@ -163,7 +164,7 @@ def test_scaled_power_changes_nothing(data, pool, exponent):
     assert decide(energy, tasks, pool).after == decide(energy, other, pool).after
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(spec=tuned_tasks(), factor=st.floats(1e-6, 1e6))
 def test_scaled_power_leaves_credit(spec, factor):
     """For any factor the credit is the same to rounding."""

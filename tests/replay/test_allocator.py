@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bftrainer import Allocator, Settings
 from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError, UnknownSolverError
@@ -15,6 +15,7 @@ from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
 from bftrainer.objectives import as_given
 from bftrainer.replay import Recorder, replay
 from solvers import Held, Limits, StopReason
+from tests.examples import examples
 from tests.scripted import Scripted
 from tests.worlds import World, numbered, worlds
 
@@ -352,7 +353,7 @@ def test_static_objectives_are_asked_once_a_count():
     assert asked == [0, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(worlds())
 def test_caching_changes_nothing(world: World):
     """The same objective, declared static or not, gives the same decisions, values included."""

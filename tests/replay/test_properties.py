@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import Decision
 from bftrainer.replay import Effects, Moves, Observer, ReplayState
 from bftrainer.replay.state import BUSY
+from tests.examples import examples
 from tests.worlds import World, worlds
 
-many = settings(max_examples=150, deadline=None)
+many = examples(150)
 
 
 def idle_integral(world: World, end_s: float) -> float:

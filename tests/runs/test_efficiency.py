@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bftrainer import RunResult, Settings, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
@@ -15,6 +15,7 @@ from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.report import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
+from tests.examples import examples
 from tests.worlds import World, worlds
 
 NS = 1_000_000_000
@@ -198,7 +199,7 @@ def test_shares_add_up(seed, decide_on):
     assert_shares_add_up(result.efficiency, result.recording)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(worlds())
 def test_shares_add_up_in_any_world(world: World):
     """The same for random logs and curves."""

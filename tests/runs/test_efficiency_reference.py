@@ -14,16 +14,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bftrainer.model import Decision, NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
+from tests.examples import examples
 from tests.worlds import World, worlds
 
-many = settings(max_examples=60, deadline=None)
+many = examples(60)
 Rows = Mapping[int, tuple[Sequence[str], Sequence[str]]]
 NEVER = Fraction(10**9)
 

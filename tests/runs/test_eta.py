@@ -16,7 +16,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.report.intervals import estimate
 from bftrainer.tasksets import read_task_set
 
-SEEDS = range(10)
+SEEDS = range(5)
 # Dataset, network, optimizer, target, epochs, default batch size of the published jobs.
 JOBS = (
     ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),

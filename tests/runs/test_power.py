@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import run_replay
@@ -20,6 +20,7 @@ from bftrainer.runs import write_run
 from solvers import Held, SolveResult, StopReason
 from solvers.registry import get_solver
 from tests import tuned
+from tests.examples import examples
 
 NS = 1_000_000_000
 
@@ -41,7 +42,7 @@ def churn(rng: np.random.Generator, nodes: int, steps: int):
     st.sampled_from(["highs", "exhaustive"]),
     st.sampled_from([None, 0.0, 150.0]),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver, idle_w):
     """Whatever nodes do, and whatever the cap, from 0 up and changing: what is drawn stays below it."""
     rng = np.random.default_rng(seed)
@@ -100,7 +101,7 @@ def test_idle_power_of_a_task_has_a_range(watts):
 
 
 @given(st.integers(0, 10_000), st.floats(0.0, 2000.0), st.floats(0.0, 1.0))
-@settings(max_examples=40)
+@examples(40)
 def test_a_tighter_cap_is_never_worth_more(seed, cap_w, share):
     """From one state, the decision under a lower cap has no higher objective."""
     rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InvalidTaskError
@@ -18,6 +18,7 @@ from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.power import with_tuning
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
 from tests import tuned
+from tests.examples import examples
 
 ONE_NODE = [(0.0, ("n0",), ())]
 
@@ -30,7 +31,7 @@ def simulated(count: int, seed: int, beta: float, eta: float) -> list[HistoryEnt
 
 
 @given(st.integers(1, 25), st.integers(0, 2**32), st.sampled_from([1.5, 2.0, math.inf]), st.floats(0.0, 1.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
     """One node, one task at a time, rescaling free: batch size, limit, energy, time and reached are the simulator's."""
     tasks = tuned.recurrences(count, tuning=tuned.section(eta=eta, beta=beta))
@@ -145,7 +146,7 @@ def test_the_node_of_a_group_that_failed_is_free_at_once():
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["chosen", "pareto", "all"]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_energy_is_the_integral_of_power(seed, power_options):
     """Tasks' energies add up to the integral of what they are recorded to draw, whatever nodes do meanwhile."""
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from bftrainer.errors import LogError
 from bftrainer.model import NodeLog
@@ -98,7 +98,6 @@ def test_nodes_that_are_always_idle(tmp_path):
     assert idle_of(import_log("batsim", [tmp_path / "jobs.csv"]).log) == {"a": [(0, 1)]}
 
 
-@settings(deadline=None)
 @given(log=node_logs())
 def test_round_trip(tmp_path_factory, log):
     """What is exported and imported has the same idle intervals, to the nanosecond, and the same window."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
@@ -30,7 +30,6 @@ def book_of(rows):
     return book
 
 
-@settings(deadline=None)
 @given(st.lists(row(), max_size=12), st.permutations(NODES), st.integers(1, 6), st.integers(1, 10))
 def test_blocks_hold_each_span_once(rows, offered, kept, at_a_time):
     """However little fits in memory at a time, each node of each record is one span of one block."""

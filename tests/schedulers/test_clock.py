@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
@@ -27,7 +27,6 @@ def epoch(text):
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ZONES), st.integers(200_000, 4_000_000_000))
 def test_agrees_with_zoneinfo(zone, instant):
     """What a zone's clocks show at an instant is read back as that instant, in one of its two passes at least."""

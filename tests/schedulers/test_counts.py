@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, SettingsError
@@ -119,7 +119,6 @@ def test_malformed_counts(imported, text, message):
         imported("counts", text)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), min_size=2, max_size=12))
 def test_counts_are_exact(tmp_path_factory, steps):
     """At every second as many nodes are idle as were counted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.intervals import Spans, Window
@@ -14,7 +14,6 @@ from tests.nodelogs.test_intervals import LENGTH, NODES, NS, busy_rows, by_secon
 WINDOW = Window(0, LENGTH * NS)
 
 
-@settings(deadline=None)
 @given(busy_rows(), busy_rows(), st.integers(0, 4), st.integers(0, 4))
 def test_kinds_are_united(jobs, downs, gap, hole):
     """A node is idle when nothing covers it; each kind's union is counted apart, and jobs once each."""
@@ -29,7 +28,6 @@ def test_kinds_are_united(jobs, downs, gap, hole):
     assert swept.job_node_s == sum(max(0, min(end, LENGTH) - max(start, 0)) for _, start, end in jobs)
 
 
-@settings(deadline=None)
 @given(busy_rows())
 def test_blocks_of_nodes_make_no_difference(jobs):
     """Swept node by node, a machine gives what it gives at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.intervals import Window
@@ -32,7 +32,6 @@ job_rows = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(job_rows, st.integers(1, 6))
 def test_counts_are_exact(rows, capacity):
     """At every second as many nodes are busy as jobs want, or all of them; no node twice."""

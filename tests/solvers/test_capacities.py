@@ -125,7 +125,7 @@ def test_what_looks_measured(name: str) -> None:
 def test_what_looks_measured_at_full_size() -> None:
     """10 tasks x 130 nodes: pruning and `dp` find what HiGHS does from all options, wherever that is proven in time."""
     proven = 0
-    for number in range(40):
+    for number in range(16):
         asked = power_instance(np.random.default_rng([3, number]), 10, 130, equal=number % 4 == 3)
         whole = solve(get_solver("highs"), asked, Limits(prune=False, time_s=20.0))
         proven += whole.held is Held.OPTIMAL
@@ -133,4 +133,4 @@ def test_what_looks_measured_at_full_size() -> None:
             result = solve(get_solver(name), asked, Limits())
             assert result.held is Held.OPTIMAL
             assert whole.objective * (1 - 1e-9) <= result.objective <= whole.bound * (1 + 1e-9), (name, number)
-    assert proven > 25
+    assert proven >= 10

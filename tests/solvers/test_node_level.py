@@ -40,8 +40,8 @@ def test_the_same_optimum_as_the_dynamic_programme() -> None:
 
 @pytest.mark.slow
 def test_the_same_optimum_on_many_more() -> None:
-    """The same on 2,000 further instances."""
-    assert agree(2, 2000) >= 400
+    """The same on 600 further instances."""
+    assert agree(2, 600) >= 120
 
 
 def test_a_task_may_change_by_more_than_half_the_pool() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers import AllocationProblem, Held, Limits, LinearRow, TaskOptions, check, objective
 from solvers.registry import get_solver, names, solve
+from tests.examples import examples
 from tests.solvers.support import usable
 
 EVERYWHERE = [name for name in names() if name not in ("node-level", "mip-gurobi")]
@@ -39,7 +40,7 @@ def allocation_problems(draw: st.DrawFn, *, rows: bool = False) -> AllocationPro
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(asked=allocation_problems(), prune=st.booleans())
 def test_every_solver_on_any_problem(name: str, asked: AllocationProblem, prune: bool) -> None:
     """The answer passes check(), its objective is objective()'s, its bound is above, and exact ones are optimal."""
@@ -55,7 +56,7 @@ def test_every_solver_on_any_problem(name: str, asked: AllocationProblem, prune:
 
 
 @pytest.mark.parametrize("name", ["cbc", "highs", "gurobi"])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(asked=allocation_problems(rows=True), prune=st.booleans())
 def test_rows_on_any_problem(name: str, asked: AllocationProblem, prune: bool) -> None:
     """With an extra row as well, of either sign, the backends find what enumeration finds."""
@@ -65,7 +66,7 @@ def test_rows_on_any_problem(name: str, asked: AllocationProblem, prune: bool) -
     assert result.objective == pytest.approx(best, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(asked=allocation_problems(), prune=st.booleans())
 def test_the_dynamic_programme_breaks_ties_as_enumeration_does(asked: AllocationProblem, prune: bool) -> None:
     """The same counts, not only the same objective, pruned or whole."""

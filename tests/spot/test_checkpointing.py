@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
@@ -19,6 +19,7 @@ from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
 from bftrainer.spot.accounts import TIME_ACCOUNTS
+from tests.examples import examples
 from tests.spot.reference import Reference, run
 
 S = 10**9
@@ -301,7 +302,7 @@ def log_of_rows(rows, span):
     )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.randoms(use_true_random=False))
 def test_agrees_with_a_plain_simulation(rng):
     """Second by second, by the rules alone, the same happens: times, iterations, saved ones, and every step."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.availability import AvailabilityTrace, CountTrace
 from bftrainer.spot import MinuteModel, SizeModel, generate_minutes, trace_statistics
+from tests.examples import examples
 
 DEFAULT = MinuteModel()
 
@@ -28,7 +29,7 @@ def test_expected_size_by_counting(mean, std):
     assert drawn.mean() == pytest.approx(model.expected, rel=0.005)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.floats(1.0, 60.0), st.floats(0.0, 30.0))
 def test_exact_means(mean, std):
     """A mean that sizes can have is met, whatever the spread."""
@@ -96,7 +97,7 @@ models = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(models, st.integers(0, 99), st.integers(1, 70), st.data())
 def test_nodes_stay_within_bounds(model, seed, most, data):
     """Never fewer than none, never more than the most, and the log opens with the nodes asked for."""

@@ -11,7 +11,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, OutputError
@@ -20,6 +20,7 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, sim
 from bftrainer.zeus.simulation.files import read_history, read_results, write_history, write_results
 from bftrainer.zeus.simulation.recurring import Run
 from bftrainer.zeus.simulation.training import Outcome
+from tests.examples import examples
 from tests.recurring import PAGES, WORDS, write_world
 
 FORMS = pytest.mark.parametrize("form", ["json", "parquet"])
@@ -81,7 +82,7 @@ SIMULATIONS = st.builds(
 
 
 @FORMS
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.builds(SimulationResult, SIMULATIONS, st.lists(RUNS).map(tuple), st.none() | st.text()), max_size=3))
 def test_any_results_come_back(tmp_path_factory, form, made):
     """Whatever the numbers and names."""
@@ -91,7 +92,7 @@ def test_any_results_come_back(tmp_path_factory, form, made):
 
 
 @FORMS
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     st.lists(
         st.builds(HistoryEntry, st.integers(1, 2**40), st.none() | st.integers(1, 999), AMOUNTS, st.booleans(), AMOUNTS)

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError
@@ -24,11 +24,12 @@ from bftrainer.zeus.policies.registry import (
     batch_size_optimizer,
     power_limit_optimizer,
 )
+from tests.examples import examples
 from tests.shipped import shipped
 from tests.zeus.golden import WatchedSimulator
 from tests.zeus.worlds import betas, etas, groups, seeds, usual_world, worlds
 
-many = settings(max_examples=40, deadline=None)
+many = examples(40)
 OPTIONS = {
     "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
     "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
@@ -87,7 +88,7 @@ def ended(simulate, *arguments):
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
 def test_state_goes_through_json_at_any_step(name, world, seed, beta, jobs):
     """Policies written and read again before every call lead to the same history, alone and in groups."""
@@ -115,7 +116,7 @@ def test_a_shorter_history_is_the_beginning_of_a_longer_one(world, seed, beta, e
 
 
 @every_policy
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)
 def test_calls_repeat_and_leave_policies_alone(name, world, seed, beta, jobs):
     """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""

@@ -6,11 +6,12 @@ import math
 from dataclasses import astuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import Corrections, JITPowerLimitOptimizer, Job
+from tests.examples import examples
 from tests.zeus.golden import Watched, WatchedSampling, WatchedSimulator
 from tests.zeus.reference import Pruning, Reference, Sampling
 from tests.zeus.worlds import NEVER, World, betas, etas, groups, seeds, worlds
@@ -95,15 +96,15 @@ def overlapping(world, jobs, beta, eta, seed, policy_seed, window, corrections):
     )
 
 
-@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("check", "inputs"),
     [(recurrences, RECURRENCES), (sampling, SAMPLING), (overlapping, GROUPS)],
     ids=["recurrences", "sampling", "groups"],
 )
-def test_ours_is_the_reference(check, inputs, examples):
+def test_ours_is_the_reference(check, inputs, count):
     """Choices, exceptions, draws, energies, times and costs are equal, to the bit."""
-    settings(max_examples=examples, deadline=None)(given(*inputs)(check))()
+    examples(count)(given(*inputs)(check))()
 
 
 def test_the_reference_itself():

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.zeus.policies.rewards import ANEW, RewardLog, statistics
+from tests.examples import examples
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
@@ -69,7 +70,7 @@ def test_equal_rewards_have_no_variance(value):
     assert log.statistics().variance > 0
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.integers(0, 2**32 - 1), st.integers(ANEW - 5, 2 * ANEW + 5))
 def test_a_log_made_again_is_the_same(seed, count):
     """A log from the rewards of another one goes on with the same bits."""

@@ -15,6 +15,7 @@ from bftrainer.files.log_files import head
 from bftrainer.nodelogs.intervals import idle_spans
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, importer_names, recognised
+from tests.examples import examples
 from tests.schedulers.conformance.histories import (
     COUNTED,
     DAY,
@@ -30,7 +31,7 @@ from tests.schedulers.conformance.histories import (
 
 WINDOW = {"start": "2026-09-01T00:01:40Z", "end": "2026-09-01T00:06:40Z"}
 ALL = {**COUNTED, **NAMED}
-few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(examples(15), suppress_health_check=[HealthCheck.too_slow])
 
 PLAIN = History((Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))))
 

@@ -1,0 +1,14 @@
+"""How many inputs a claim about all of them is tried on."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+__all__ = ["examples"]
+
+FEWEST = 5
+
+
+def examples(count: int) -> settings:
+    """As many inputs, where the others have 100: fewer of both but for `scripts/test --all` (`tests/conftest.py`)."""
+    return settings(max_examples=max(min(FEWEST, count), count * settings.default.max_examples // 100))
