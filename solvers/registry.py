@@ -8,7 +8,7 @@ solvers imports none of them. A static method ``licence() -> str`` is optional.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
@@ -233,9 +233,10 @@ def _importable(module: str) -> bool:
 
 @cache
 def _version(module: str) -> str:
-    for distribution in packages_distributions().get(module, [module]):
-        try:
+    with suppress(PackageNotFoundError):
+        return f"{module} {version(module)}"
+    # One of another name brings it: to find that takes a look at all files of all that is installed.
+    for distribution in packages_distributions().get(module, ()):
+        with suppress(PackageNotFoundError):
             return f"{distribution} {version(distribution)}"
-        except PackageNotFoundError:
-            continue
     return module

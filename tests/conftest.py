@@ -22,11 +22,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each of two workers begin with slow tests and end with quick ones: neither waits for the other at the end.
+    """Have each of two workers begin with slow tests, which get more time, and end with quick ones.
 
-    `--dist worksteal` gives each of them one half, in this order.
+    `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end.
     """
     slow = [item for item in items if item.get_closest_marker("slow")]
+    for item in slow:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
     quick = [item for item in items if not item.get_closest_marker("slow")]
     middle, half = len(slow) // 2, len(items) // 2 - len(slow) // 2
     items[:] = [*slow[:middle], *quick[:half], *slow[middle:], *quick[half:]]

@@ -192,7 +192,10 @@ SLOW = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {Tfwd}\n' for 
 
 
 @pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("points", [QUICK + SLOW, SLOW], ids=["some done", "none done"])
+@pytest.mark.parametrize(
+    "points",
+    [pytest.param(QUICK + SLOW, id="some done"), pytest.param(SLOW, id="none done", marks=pytest.mark.slow)],
+)
 def test_interrupted_sweeps(start, tmp_path, points, presses):
     """Points that would go on for ever are given up; finished ones are kept and gone on with, else nothing is left."""
     write_inputs(tmp_path)

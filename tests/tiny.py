@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +89,17 @@ throughput = [0.0, 1.0, 2.0, 4.0]
 """
 
 
+@cache
+def inputs() -> dict[str, bytes]:
+    """The files of the world, by name."""
+    frames = {"evt.pkl": log_frame(), "Jbnd.pkl": bounds_frame(), "JNPs.pkl": scaling_frame()}
+    return {name: pickle.dumps(frame) for name, frame in frames.items()} | {"tasks.toml": TASKS_TOML.encode()}
+
+
 def write_inputs(folder: Path) -> None:
     """Write evt.pkl, Jbnd.pkl, JNPs.pkl and tasks.toml."""
-    log_frame().to_pickle(folder / "evt.pkl")
-    bounds_frame().to_pickle(folder / "Jbnd.pkl")
-    scaling_frame().to_pickle(folder / "JNPs.pkl")
-    (folder / "tasks.toml").write_text(TASKS_TOML)
+    for name, content in inputs().items():
+        (folder / name).write_bytes(content)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:

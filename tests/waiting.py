@@ -16,7 +16,7 @@ def until(true, within_s=LONGEST_S):
     end = time.monotonic() + within_s
     while not (found := true()):
         assert time.monotonic() < end, f"Expected {true} within {within_s} s."
-        time.sleep(0.005)
+        time.sleep(0.02)
     return found
 
 

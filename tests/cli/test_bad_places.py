@@ -101,7 +101,7 @@ def test_a_reader_that_leaves(here):
     """When nobody reads standard output any more, the command ends silently."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = spawn("bftrainer", "solvers", cwd=here, stdout=writer)
+    done = spawn("bftrainer", "completion", "bash", cwd=here, stdout=writer)
     os.close(writer)
     assert (done.status, done.err) == (1, "")
 

@@ -25,12 +25,13 @@ from tests.shipped import shipped
 PAGES = [ROOT / "README.md", ROOT / "datasets" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
-# Pages whose examples are whole replays, many at once.
+# Pages whose examples are whole replays, many at once, and those of most formats of logs, which are all alike.
 LONG = (
     "README.md",
     *("campaigns.md", "import.md", "index.md", "master.md", "objectives.md", "replay.md", "report.md", "server.md"),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
-    *("zeus-tutorial.md", "import-batsim.md"),
+    *("zeus-tutorial.md", "import-alcf.md", "import-batsim.md", "import-cobalt.md", "import-flux.md", "import-lsf.md"),
+    *("import-pbs.md", "import-spot.md"),
 )
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}

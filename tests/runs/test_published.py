@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +131,7 @@ def sample() -> RunResult:
 
 
 @pytest.mark.slow
-def test_every_decision_of_the_sample(sample):
-    """HiGHS finds no better allocation for any of the first thousand decisions of the embedded sample."""
-    recording = replace(sample.recording, decisions=sample.recording.decisions[:1000])
-    assert check_decisions(replace(sample, recording=recording), "highs", 1) == 1000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("prune", "step"), [(True, 1), (False, 5)])
-def test_every_decision_of_the_sample_in_full(sample, prune, step):
-    """The same for all of them, and for every fifth one unpruned."""
-    assert check_decisions(sample, "highs", step, prune=prune) == len(sample.recording.decisions[::step]) > 1000
+@pytest.mark.parametrize(("prune", "step"), [(True, 1), (False, 15)])
+def test_every_decision_of_the_sample(sample, prune, step):
+    """HiGHS finds no better allocation for any decision of the embedded sample, nor unpruned for every 15th."""
+    assert check_decisions(sample, "highs", step, prune=prune) == len(sample.recording.decisions[::step]) > 300

@@ -126,7 +126,16 @@ def test_a_wider_gap_is_held_as_an_incumbent(name: str) -> None:
 
 
 @PRUNING
-@pytest.mark.parametrize(("tasks", "nodes", "count"), [(3, 12, 60), (5, 40, 60), (10, 130, 60), (12, 391, 20)])
+@pytest.mark.parametrize(
+    ("tasks", "nodes", "count"),
+    [
+        *[(3, 12, 20), (5, 40, 20), (10, 130, 16), (12, 391, 8)],
+        *[
+            pytest.param(*size, marks=pytest.mark.slow)
+            for size in [(3, 12, 60), (5, 40, 60), (10, 130, 60), (12, 391, 20)]
+        ],
+    ],
+)
 def test_the_same_optimum_from_every_exact_solver(tasks: int, nodes: int, count: int, prune: bool) -> None:
     """The dynamic programme, CBC, HiGHS and Gurobi agree on seeded instances to 1e-9."""
     solvers = [get_solver(name) for name in ("cbc", "highs", "gurobi")]
@@ -156,10 +165,11 @@ def plain_optimum(asked: AllocationProblem) -> float:
     ("name", "tasks", "nodes", "most", "count"),
     [
         ("exhaustive", 3, 12, 8, 60),
-        ("node-level", 4, 20, 12, 60),
-        *[(name, 4, 20, 12, 60) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
-        *[(name, 10, 130, 64, 30) for name in ("dp", "cbc", "gurobi")],
-        ("highs", 10, 130, 64, 10),
+        ("node-level", 4, 20, 12, 20),
+        *[(name, 4, 20, 12, 20) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
+        *[(name, 10, 130, 64, 10) for name in ("dp", "cbc", "gurobi")],
+        ("highs", 10, 130, 64, 4),
+        *[pytest.param(name, 4, 20, 12, 60, marks=pytest.mark.slow) for name in EXACT if name != "exhaustive"],
         *[pytest.param(name, 10, 130, 64, 60, marks=pytest.mark.slow) for name in ("dp", "cbc", "gurobi")],
         pytest.param("highs", 10, 130, 64, 20, marks=pytest.mark.slow),
     ],
@@ -189,7 +199,7 @@ def far_from_relaxed(seed: int) -> AllocationProblem:
 
 @pytest.mark.parametrize("gap", [1e-4, 0.01, 0.2, 0.5])
 @pytest.mark.parametrize("name", [name for name in EXACT if name != "exhaustive"])
-@pytest.mark.parametrize(("odd", "usual"), [(20, 8), pytest.param(60, 25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("odd", "usual"), [(10, 3), pytest.param(60, 25, marks=pytest.mark.slow)])
 def test_the_gap_asked_for_is_kept(name: str, gap: float, odd: int, usual: int) -> None:
     """What a solve without a time limit records as its gap is at most the one asked for, and its bound holds."""
     solver = usable(name)

@@ -34,8 +34,8 @@ def agree(seed: int, count: int) -> int:
 
 
 def test_the_same_optimum_as_the_dynamic_programme() -> None:
-    """On 250 random instances of up to 5 x 25, minima above 1, convex places, partly preempted tasks."""
-    assert agree(1, 250) >= 50
+    """On 80 random instances of up to 5 x 25, minima above 1, convex places, partly preempted tasks."""
+    assert agree(1, 80) >= 16
 
 
 @pytest.mark.slow

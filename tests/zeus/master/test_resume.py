@@ -33,7 +33,7 @@ from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master
 
 ROOT = Path(__file__).parents[3]
 # Of the published runs, or the first of them.
-RECURRENCES, FEWER = 20, 5
+RECURRENCES, FEWER = 10, 5
 RESUME = """\
 import sys
 from pathlib import Path

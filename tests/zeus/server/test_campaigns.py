@@ -81,12 +81,12 @@ def check_books(url, told):
 
 
 def test_eight_clients_on_four_workers(shared_url, tmp_path):
-    """200 cycles each on one job: all are answered, and all of them count once."""
+    """100 cycles each on one job: all are answered, and all of them count once."""
     with server(tmp_path, shared_url, "--workers", "4", "--log-level", "warning") as running:
         register(running.url, job_id=LOADED["job_id"])
-        told = clients(running.url, 8, 200)
+        told = clients(running.url, 8, 100)
         assert [(each["broken"], each["refused"]) for each in told] == [(None, [])] * 8
-        assert len(check_books(running.url, told)) == 1_600
+        assert len(check_books(running.url, told)) == 800
         running.stop()
         entries = running.entries()
     assert [entry for entry in entries if entry["level"] in ("ERROR", "CRITICAL")] == []

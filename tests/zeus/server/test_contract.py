@@ -62,7 +62,7 @@ def test_promises_are_kept_at_length(tmp_path):
             "--checks",
             ",".join(CHECKS),
             "-n",
-            "300",
+            "60",
             "--seed",
             "1",
         ]
