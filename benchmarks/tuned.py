@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.workload import Case, Plan, Sample
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import TaskSpec
 from bftrainer.runs import ReplayConfig
 from bftrainer.runs.run import load_inputs, run_replay

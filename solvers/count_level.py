@@ -18,7 +18,7 @@ from solvers.pruning import Pruned, prune, searched_on, unpruned
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
-__all__ = ["NO_SOLUTION", "OUT_OF_TIME", "Outcome", "Run", "apart", "judge", "solve_count_model"]
+__all__ = ["NO_SOLUTION", "OUT_OF_TIME", "BackendRun", "ModelOutcome", "apart", "judge", "solve_count_model"]
 
 # Nearly all models are solved within as many nodes of the tree, in some 50 ms by CBC; the others may take it for ever.
 FIRST_BRANCHES = 100
@@ -30,7 +30,7 @@ BACKEND_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class ModelOutcome:
     """What a backend found.
 
     Parameters
@@ -47,22 +47,22 @@ class Outcome:
     bound: float
 
 
-NO_SOLUTION = Outcome(StopReason.OPTIMAL, None, -math.inf)
-OUT_OF_TIME = Outcome(StopReason.TIME_LIMIT, None, math.inf)
+NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
+OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 
 Part = Sequence[NDArray[np.int64]]
 
 
-class Run(Protocol):
+class BackendRun(Protocol):
     """What a backend does with a model."""
 
-    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         """Solve `model` within `limits` and, unless None, so many nodes of the branch-and-bound tree."""
         ...
 
 
 def solve_count_model(
-    name: str, run: Run, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
+    name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
 ) -> SolveResult:
     """Solve `problem` by the backend `run`; all that goes before it counts towards the time limit.
 
@@ -93,7 +93,7 @@ class _Backend:
     """A backend that is asked about one problem: how, what it found, and what that took."""
 
     name: str
-    run: Run
+    run: BackendRun
     problem: AllocationProblem
     limits: Limits
     deadline: float
@@ -132,7 +132,7 @@ class _Backend:
             return None, StopReason.TIME_LIMIT, math.inf
         return _decoded(self.name, model, outcome), outcome.stop_reason, _worth(model, outcome)
 
-    def _run(self, model: CountModel, branches: int | None) -> Outcome:
+    def _run(self, model: CountModel, branches: int | None) -> ModelOutcome:
         began = perf_counter()
         left_s = self.deadline - began
         if left_s <= 0:
@@ -167,13 +167,13 @@ class _Backend:
         return objective(self.problem, choices=choices)
 
 
-def apart(name: str, run: Run, columns: int = 0) -> Run:
+def apart(name: str, run: BackendRun, columns: int = 0) -> BackendRun:
     """`run` in a process of its own, which is ended soon after its time limit if the backend does not keep that.
 
     Models of fewer than so many `columns`, with which it does, stay in this process: that saves a message each way.
     """
 
-    def asked(model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+    def asked(model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         """Ask there, or here."""
         if model.objective.size < columns:
             return run(model, limits, branches)
@@ -182,19 +182,19 @@ def apart(name: str, run: Run, columns: int = 0) -> Run:
         latest = deadline + max(0.1 * limits.time_s, 0.2) / 2
         # Only who asks has to know which options are meant.
         bare = replace(model, order=())
-        outcome: Outcome = run_apart(name, _in_time, run, bare, limits, branches, deadline, deadline=latest)
+        outcome: ModelOutcome = run_apart(name, _in_time, run, bare, limits, branches, deadline, deadline=latest)
         return outcome
 
     return asked
 
 
-def _in_time(run: Run, model: CountModel, limits: Limits, branches: int | None, deadline: float) -> Outcome:
+def _in_time(run: BackendRun, model: CountModel, limits: Limits, branches: int | None, deadline: float) -> ModelOutcome:
     """`run` with what is left until the deadline: the process may just have started."""
     left_s = deadline - perf_counter()
     return OUT_OF_TIME if left_s <= 0 else run(model, replace(limits, time_s=left_s), branches)
 
 
-def _worth(model: CountModel, outcome: Outcome) -> float:
+def _worth(model: CountModel, outcome: ModelOutcome) -> float:
     """The bound on what allocations are worth."""
     if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
         return -math.inf
@@ -219,7 +219,7 @@ def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
     return divided
 
 
-def _decoded(name: str, model: CountModel, outcome: Outcome) -> tuple[int, ...] | None:
+def _decoded(name: str, model: CountModel, outcome: ModelOutcome) -> tuple[int, ...] | None:
     try:
         return None if outcome.x is None else model.decode(outcome.x)
     except ValueError as error:

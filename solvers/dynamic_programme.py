@@ -6,7 +6,7 @@ strided view of the row below it plus a column of values, so a task costs one ad
 A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
 
 Under capacities the same is done without them, each count by its best option. If that keeps them it is the answer; if
-not, states would have to be nodes and watts together, and `solvers.labels` lists those that matter.
+not, states would have to be nodes and watts together, and `solvers.label_setting` lists those that matter.
 """
 
 from __future__ import annotations

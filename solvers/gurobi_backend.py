@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.count_level import NO_SOLUTION, Outcome, solve_count_model
+from solvers.count_level import NO_SOLUTION, ModelOutcome, solve_count_model
 from solvers.problem import AllocationProblem, Limits, OutOfTime, SolveResult, StopReason
 from solvers.segments import CountModel
 
@@ -72,7 +72,7 @@ class GurobiSolver:
             return str(error)
         return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"
 
-    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import gurobipy
 
         deadline = perf_counter() + limits.time_s
@@ -113,7 +113,7 @@ class GurobiSolver:
             if np.isfinite(upper):
                 target.addLConstr(total, gurobipy.GRB.LESS_EQUAL, upper)
 
-    def _outcome(self, target: gurobipy.Model) -> Outcome:
+    def _outcome(self, target: gurobipy.Model) -> ModelOutcome:
         import gurobipy
 
         status = target.Status
@@ -124,7 +124,7 @@ class GurobiSolver:
         if status not in reasons:
             raise SolverError(f"{self.name}: ended with status {status}.")
         found = np.array(target.getAttr("X")) if target.SolCount else None
-        return Outcome(reasons[status], found, target.ObjBound)
+        return ModelOutcome(reasons[status], found, target.ObjBound)
 
 
 def environment(name: str) -> gurobipy.Env:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, Outcome, apart, solve_count_model
+from solvers.count_level import NO_SOLUTION, ModelOutcome, apart, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
@@ -42,7 +42,7 @@ class HighsSolver:
         """Answer `problem` within `limits`."""
         return solve_count_model(self.name, apart(self.name, self._run, SMALL), problem, limits)
 
-    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import highspy
 
         claim_threads(limits.threads)
@@ -67,7 +67,7 @@ class HighsSolver:
         highs.run()
         return self._outcome(highs)
 
-    def _outcome(self, highs: object) -> Outcome:
+    def _outcome(self, highs: object) -> ModelOutcome:
         status = highs.getModelStatus().name  # type: ignore[attr-defined]
         if status == "kInfeasible":
             return NO_SOLUTION
@@ -76,7 +76,7 @@ class HighsSolver:
         info = highs.getInfo()  # type: ignore[attr-defined]
         solution = highs.getSolution()  # type: ignore[attr-defined]
         found = np.array(solution.col_value) if info.primal_solution_status == 2 else None
-        return Outcome(self._STATUS[status], found, info.mip_dual_bound)
+        return ModelOutcome(self._STATUS[status], found, info.mip_dual_bound)
 
 
 def claim_threads(threads: int) -> None:

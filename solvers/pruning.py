@@ -2,8 +2,8 @@
 
 What an option loses against the Lagrangian bound (see `solvers.relaxation`), any allocation that uses it loses. So an
 option whose loss exceeds what a known allocation falls short of the bound is in no better one. That allocation is a
-greedy one; under capacities a search goes on from it (see `solvers.labels`), and where that proves its find the best,
-nothing else is left.
+greedy one; under capacities a search goes on from it (see `solvers.label_setting`), and where that proves its find the
+best, nothing else is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
-from solvers.labels import Found, search
+from solvers.label_setting import Found, search
 from solvers.problem import AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
@@ -109,7 +109,7 @@ def _pruned(
 
 
 def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
-    """Go on by `solvers.labels` where pruning without capacities left a choice, for no more than some 0.1 s."""
+    """Go on by `solvers.label_setting` where pruning without capacities left a choice, for no more than some 0.1 s."""
     if perf_counter() > deadline:
         return pruned
     table, relaxed = _relaxed(problem)
@@ -142,7 +142,7 @@ def searched(
     narrow: bool = True,
     gap: float = 0.0,
 ) -> Found:
-    """`solvers.labels.search` from a greedy allocation."""
+    """`solvers.label_setting.search` from a greedy allocation."""
     choices = _improve(table, relaxed, deadline)
     value = math.fsum(table.values[np.arange(choices.size), choices])
     return search(

@@ -25,8 +25,8 @@ from bftrainer.errors import (
 )
 from bftrainer.extras import EXTRAS, installing, pip_install
 from bftrainer.plugins import by_name, clash
+from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
-from solvers.verdict import verified
 
 __all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "heeded", "licence", "names", "solve", "solver_class"]
 

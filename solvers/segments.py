@@ -1,9 +1,9 @@
 """The count-level model, written once for all backends: concave runs of options become linear segments.
 
-A task's options are cut into *runs* (see `solvers.runs`). One binary a run chooses it, one bounded integer a segment
-counts the nodes taken along it: ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one run a
-task. As a run is concave, its steeper segments fill first by themselves. A task of a single run that includes 0 needs
-no binary at all. The linear relaxation of this is as tight as can be: the concave hull of every task's options.
+A task's options are cut into *runs* (see `solvers.concave_runs`). One binary a run chooses it, one bounded integer a
+segment counts the nodes taken along it: ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one
+run a task. As a run is concave, its steeper segments fill first by themselves. A task of a single run that includes 0
+needs no binary at all. The linear relaxation of this is as tight as can be: the concave hull of every task's options.
 Each further resource is one row. What the worst-off group earns is one continuous column t, which earns the floor's
 weight, and one row a group: the group's credits are at least t.
 For backends that do not detect symmetry, tasks of equal options take their nodes in order, the first the most.
@@ -19,9 +19,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.concave_runs import ConcaveRun, modes, runs
 from solvers.evaluation import CAPACITY_TOLERANCE
 from solvers.problem import AllocationProblem, Floor, LinearRow, OutOfTime
-from solvers.runs import Run, modes, runs
 
 __all__ = ["CountModel", "formulate"]
 
@@ -146,7 +146,7 @@ class _Builder:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def task(self, number: int, pieces: list[Run]) -> tuple[int, tuple[float, ...]]:
+    def task(self, number: int, pieces: list[ConcaveRun]) -> tuple[int, tuple[float, ...]]:
         """Write one task; return its nodes and gains at x = 0."""
         first = pieces[0]
         if len(pieces) == 1:
@@ -243,7 +243,9 @@ def formulate(
     return builder.model(math.fsum([gains[0] for gains in idle]), base, order)
 
 
-def _pieces(problem: AllocationProblem, number: int, left: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Run]]:
+def _pieces(
+    problem: AllocationProblem, number: int, left: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[ConcaveRun]]:
     """The options that are left of a task in the model's order, and the runs they form in it."""
     task, floor = problem.tasks[number], problem.floor
     counts, values = task.counts[left], task.values[left]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer import run_replay
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.runs import write_run
 
 

@@ -1,4 +1,4 @@
-"""Open an input file and tell its form by its content."""
+"""Input files: told by their content, opened whatever they are packed in; and where the embedded ones lie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
 
-__all__ = ["Form", "form_of", "one_line", "open_pickle", "open_plain", "suffix_form", "translated"]
+__all__ = [
+    "SAMPLE_NODE_LOG",
+    "SAMPLE_SPOT_PROFILE",
+    "SAMPLE_TASKS",
+    "SAMPLE_TUNED_TASKS",
+    "Form",
+    "form_of",
+    "one_line",
+    "open_pickle",
+    "open_plain",
+    "sample_path",
+    "suffix_form",
+    "translated",
+]
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -168,3 +181,29 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         if "\0" not in str(path):
             raise
         raise error(f"{path}: Expected a name without the character NUL.") from None
+
+
+SAMPLE_NODE_LOG = "sample-idle.parquet"
+SAMPLE_TASKS = "sample-tasks.toml"
+SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
+SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
+
+
+def sample_path(name: str) -> Path:
+    """Path of the embedded data file `name`.
+
+    A wheel carries `datasets/` as `bftrainer/data/`. An editable install leaves it where it is: setuptools'
+    editable finder cannot import a package without `__init__.py` below another one, so
+    `importlib.resources.files("bftrainer.data")` does not answer there.
+
+    Raises
+    ------
+    InputError
+        If the installation lacks the file.
+    """
+    package = Path(__file__).parents[1]
+    installed = package / "data"
+    path = (installed if installed.is_dir() else package.parent / "datasets") / name
+    if not path.is_file():
+        raise InputError(f"Expected the embedded data file {name} at {path}, found none; is bftrainer fully installed?")
+    return path

@@ -1,11 +1,8 @@
 """The nouns: frozen, slotted dataclasses, validated when made."""
 
-from bftrainer.model.decision import Decision
-from bftrainer.model.event import Event, EventKind
-from bftrainer.model.instants import instant_ns, iso, rounding_s
+from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
+from bftrainer.model.instants import StepSeries, instant_ns, iso, rounding_s
 from bftrainer.model.node_log import NodeLog
-from bftrainer.model.objective import Objective, is_static, static
-from bftrainer.model.series import StepSeries
 from bftrainer.model.task import NS_PER_S, ScalingCurve, TaskSpec, TaskState
 from bftrainer.model.tuning import Attempt, TunedRun, Tuner, TuningSpec
 

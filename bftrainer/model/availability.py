@@ -1,9 +1,12 @@
-"""When nodes were there to be used: counts over time, nodes taken or added, and the log they amount to."""
+"""When nodes were there to be used: counts over time, nodes taken or added, the log they amount to, its figures."""
 
 from __future__ import annotations
 
+import heapq
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +15,7 @@ from bftrainer.errors import NodeLogError
 from bftrainer.model.instants import iso
 from bftrainer.model.node_log import NodeLog
 
-__all__ = ["AvailabilityTrace", "ChangeTrace", "CountTrace", "TraceKind"]
+__all__ = ["AvailabilityTrace", "ChangeTrace", "CountTrace", "Survival", "TraceKind", "TraceStatistics", "churned"]
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 MOST_NODES = 1_000_000
@@ -192,3 +195,134 @@ def _check_rows(time_ns: NDArray[np.int64], value: NDArray[np.int64], *, least: 
         raise NodeLogError(
             f"row {row}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
         )
+
+
+def churned(
+    window_ns: tuple[int, int],
+    initial: int,
+    changes: Iterable[tuple[int, int, int]],
+    pick: Callable[[int], int] = lambda live: live - 1,
+    provenance: Mapping[str, Any] | None = None,
+) -> NodeLog:
+    """Log of nodes `n0001`, `n0002`, ... that are taken and added; the free name with the lowest number comes first.
+
+    Parameters
+    ----------
+    window_ns : tuple of int
+        Start and end, nanoseconds since the Unix epoch.
+    initial : int
+        Nodes when the window opens.
+    changes : iterable of (time_ns, taken, added)
+        Times ascend strictly, within the window and after its start. At one time nodes are taken before others are
+        added, which get other names.
+    pick : callable
+        Place, among so many live nodes in the order they came, of the one to be taken next; by default the last in.
+    provenance : mapping, optional
+
+    Raises
+    ------
+    NodeLogError
+        If more nodes are taken than there are.
+    """
+    times, nodes, states = array("q"), array("i"), array("b")
+    live: list[int] = []
+    free: list[int] = []
+    names = 0
+    for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
+        if taken > len(live):
+            raise NodeLogError(
+                f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}."
+            )
+        gone = []
+        for _ in range(taken):
+            place = pick(len(live))
+            live[place], live[-1] = live[-1], live[place]
+            gone.append(live.pop())
+        while len(free) < added:
+            free.append(names)  # above all that are free, so that the heap stays one
+            names += 1
+        come = [heapq.heappop(free) for _ in range(added)]
+        for node in gone:
+            heapq.heappush(free, node)
+        live += come
+        times.extend([time_ns] * (taken + added))
+        nodes.extend(gone + come)
+        states.extend([0] * taken + [1] * added)
+    return NodeLog(
+        nodes=tuple(f"n{number:04d}" for number in range(1, names + 1)),
+        start_ns=window_ns[0],
+        end_ns=window_ns[1],
+        time_ns=np.array(times, dtype=np.int64),
+        node=np.array(nodes, dtype=np.int32),
+        idle=np.array(states, dtype=np.bool_),
+        provenance=provenance or {},
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survival:
+    """Share of nodes that stay longer than a time: a step function that is 1 from 0 on.
+
+    Parameters
+    ----------
+    time_s : ndarray of float64, shape (K,)
+        Where it falls, ascending.
+    share : ndarray of float64, shape (K,)
+        From each time on.
+    seen_s : float
+        Longest time that a node was seen to stay, gone after it or not.
+    """
+
+    time_s: NDArray[np.float64]
+    share: NDArray[np.float64]
+    seen_s: float = 0.0
+
+    def at(self, time_s: float) -> float:
+        """Share that stays longer than `time_s`."""
+        passed = int(np.searchsorted(self.time_s, time_s, side="right"))
+        return float(self.share[passed - 1]) if passed else 1.0
+
+    def quantile(self, share: float) -> float | None:
+        """Time by which `share` of the nodes are gone; None if the trace is too short to tell."""
+        # A share like 0.1 must not be missed by a rounding of 0.9.
+        reached = np.flatnonzero(self.share <= 1.0 - share + 1e-12)
+        return float(self.time_s[reached[0]]) if reached.size else None
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean time until the longest time that was seen; what would come after it counts as nothing.
+
+        None if no node is gone.
+        """
+        if not self.time_s.size:
+            return None
+        widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.seen_s, self.time_s[-1])])))
+        return float(widths @ np.concatenate(([1.0], self.share)))
+
+    def thinned(self, points: int) -> Survival:
+        """At most about `points` of its steps, evenly chosen, the last one among them."""
+        if self.time_s.size <= points:
+            return self
+        chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
+        return Survival(self.time_s[chosen], self.share[chosen], self.seen_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceStatistics:
+    """Figures of a trace.
+
+    Parameters
+    ----------
+    figures : mapping
+        JSON-ready, with the same keys for every kind of trace; null where the kind cannot tell.
+    survival : Survival
+        Of the nodes' lifetimes; without steps where the kind cannot tell.
+    """
+
+    figures: Mapping[str, Any]
+    survival: Survival
+
+    def as_json(self, points: int = 200) -> dict[str, Any]:
+        """The figures, and the survival curve with at most `points` steps."""
+        curve = self.survival.thinned(points)
+        return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}

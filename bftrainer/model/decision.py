@@ -1,12 +1,159 @@
-"""One answer of the allocator."""
+"""A decision: the events that call for it, the objective that it maximises, and what is decided."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import InputError
+from bftrainer.model.checks import checked_names, real_number
+from bftrainer.model.task import TaskSpec, TaskState
 from solvers.problem import SolveResult
 
-__all__ = ["Decision"]
+__all__ = ["Decision", "Event", "EventKind", "Objective", "is_static", "static"]
+
+
+class EventKind(IntEnum):
+    """Kinds of event; the number is the priority among events of one time."""
+
+    COMPLETION = 0
+    LEAVE = 1
+    JOIN = 2
+    SUBMISSION = 3
+    POWER_CAP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at an instant; ordered by time, then kind, and by nothing else.
+
+    Events that tie in both are neither smaller nor larger than one another, and equal only if all else is equal.
+
+    Parameters
+    ----------
+    time_s : float
+        Seconds since the window's start (live: since any fixed instant).
+    kind : EventKind
+    nodes : tuple of str
+        Nodes that join or leave.
+    tasks : tuple of str
+        Names of tasks that are complete.
+    spec : TaskSpec, optional
+        A submitted task that was not known before.
+    power_cap_w : float, optional
+        What harvested nodes may draw from now on, in watts at the site's meter; None: as much as they like.
+
+    Raises
+    ------
+    InputError
+        If a field is of another type; the message names it.
+
+    Examples
+    --------
+    >>> Event.leave(60.0, "n1", "n2") < Event.join(60.0, "n3") < Event.leave(61.0, "n3")
+    True
+    """
+
+    time_s: float
+    kind: EventKind
+    nodes: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    spec: TaskSpec | None = None
+    power_cap_w: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.time_s) is not float:
+            object.__setattr__(self, "time_s", real_number("time_s of an event", self.time_s, InputError))
+        if type(self.kind) is not EventKind:
+            raise InputError(f"Expected kind of an event to be an EventKind, got {self.kind!r}.")
+        for name in ("nodes", "tasks"):
+            values = getattr(self, name)
+            # Most have neither, or node names from a log.
+            if type(values) is not tuple or (values and (set(map(type, values)) != {str} or "" in values)):
+                object.__setattr__(self, name, checked_names(f"{name} of an event", values, InputError))
+        if self.spec is not None and not isinstance(self.spec, TaskSpec):
+            raise InputError(f"Expected spec of an event to be a TaskSpec, got {self.spec!r}.")
+        if self.power_cap_w is not None:
+            cap_w = real_number("power_cap_w of an event", self.power_cap_w, InputError)
+            object.__setattr__(self, "power_cap_w", cap_w)
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """What events are ordered by."""
+        return self.time_s, self.kind
+
+    def __lt__(self, other: Event) -> bool:
+        return self.order < other.order if isinstance(other, Event) else NotImplemented
+
+    def __le__(self, other: Event) -> bool:
+        return self.order <= other.order if isinstance(other, Event) else NotImplemented
+
+    def __gt__(self, other: Event) -> bool:
+        return self.order > other.order if isinstance(other, Event) else NotImplemented
+
+    def __ge__(self, other: Event) -> bool:
+        return self.order >= other.order if isinstance(other, Event) else NotImplemented
+
+    @classmethod
+    def join(cls, time_s: float, *nodes: str) -> Event:
+        """Nodes become idle."""
+        return cls(time_s, EventKind.JOIN, nodes=nodes)
+
+    @classmethod
+    def leave(cls, time_s: float, *nodes: str) -> Event:
+        """Nodes are taken back by the main scheduler."""
+        return cls(time_s, EventKind.LEAVE, nodes=nodes)
+
+    @classmethod
+    def completion(cls, time_s: float, *tasks: str) -> Event:
+        """Tasks have done all their work."""
+        return cls(time_s, EventKind.COMPLETION, tasks=tasks)
+
+    @classmethod
+    def submission(cls, time_s: float, spec: TaskSpec | None = None) -> Event:
+        """A task is submitted; without `spec`, one that is already known is due."""
+        return cls(time_s, EventKind.SUBMISSION, spec=spec)
+
+    @classmethod
+    def power_cap(cls, time_s: float, cap_w: float) -> Event:
+        """The power that harvested nodes may draw changes."""
+        return cls(time_s, EventKind.POWER_CAP, power_cap_w=cap_w)
+
+
+_Credit = TypeVar("_Credit", bound="Objective")
+
+
+class Objective(Protocol):
+    """Credit per task and node count, in work-equivalents per second.
+
+    It may have two methods more:
+
+    ``constraints(problem, tasks)``
+        For what is no sum over tasks (quotas, fairness): `solvers.LinearRow`s and at most one `solvers.Floor` to add to
+        the decision. `problem` is the `solvers.AllocationProblem` without them, `tasks` the `TaskState` behind each of
+        its tasks.
+    ``check(tasks)``
+        Raises `ObjectiveError` if it cannot be used with these `TaskSpec`s; asked before a replay begins.
+    """
+
+    def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float, /) -> NDArray[np.float64]:
+        """Credit of `task` at `counts`, same shape, finite."""
+        ...
+
+
+def static(objective: _Credit) -> _Credit:
+    """Declare that credit depends on the spec alone, not on time or progress, so that it is computed once."""
+    objective.is_static = True  # type: ignore[attr-defined]
+    return objective
+
+
+def is_static(objective: Objective) -> bool:
+    """Whether `objective` has been declared static."""
+    return bool(getattr(objective, "is_static", False))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,15 +1,20 @@
-"""Instants as nanoseconds since the Unix epoch (UTC), and as ISO 8601 text."""
+"""Instants as nanoseconds since the Unix epoch (UTC) and as ISO 8601 text; quantities that change in steps."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Literal
 
 import numpy as np
 
-__all__ = ["instant_ns", "iso", "rounding_s"]
+from bftrainer.errors import SettingsError
+
+__all__ = ["StepSeries", "instant_ns", "iso", "rounding_s"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
@@ -69,3 +74,57 @@ def instant_ns(moment: date | str) -> int:
     if abs(count) > np.iinfo(np.int64).max:
         raise OverflowError(f"Expected a time between the years 1678 and 2262, got {moment}.")
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeries:
+    """Values that hold from their time until the next one's.
+
+    Parameters
+    ----------
+    times_s : tuple of float, shape (K,)
+        Seconds since the window's start, strictly increasing.
+    values : tuple of float, shape (K,)
+        Finite, or infinite where there is no limit; >= 0.
+
+    Raises
+    ------
+    SettingsError
+        If there are no values, lengths differ, times do not increase, or a value is negative or NaN.
+    """
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.times_s or len(self.times_s) != len(self.values):
+            raise SettingsError(f"Expected one value a time, got {len(self.values)} for {len(self.times_s)}.")
+        if any(not b > a for a, b in itertools.pairwise(self.times_s)):
+            raise SettingsError("Expected times that increase strictly.")
+        for value in self.values:
+            if not value >= 0:
+                raise SettingsError(f"Expected values of 0 or more, got {value}.")
+
+    @classmethod
+    def constant(cls, value: float) -> StepSeries:
+        """The same value at all times."""
+        return cls((-math.inf,), (value,))
+
+    def at(self, time_s: float) -> float:
+        """Value that holds at a time; the first one's before it."""
+        return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
+
+    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Times after `begin_s` and before `end_s` at which the value becomes another one, and that value."""
+        found, last = [], self.at(begin_s)
+        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
+        for time_s, value in zip(self.times_s[inside], self.values[inside], strict=True):
+            if value != last:
+                found.append((time_s, value))
+                last = value
+        return found
+
+    def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
+        """Begin, end and value of each piece of an interval on which the value is constant."""
+        edges = [begin_s, *(time_s for time_s, _ in self.changes(begin_s, end_s)), end_s]
+        return [(a, b, self.at(a)) for a, b in itertools.pairwise(edges) if b > a]

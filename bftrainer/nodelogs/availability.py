@@ -17,8 +17,7 @@ from bftrainer.files.documents import csv_rows, table_rows, whole, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.model.availability import FORM, MOST_NODES, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
-from bftrainer.model.churn import churned
+from bftrainer.model.availability import FORM, MOST_NODES, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.nodelogs.native import COLUMNS, Warn
 from bftrainer.nodelogs.store import read_node_log
 

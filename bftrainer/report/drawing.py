@@ -14,8 +14,7 @@ import numpy as np
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
-from bftrainer.model.availability import CountTrace
-from bftrainer.model.trace_statistics import Survival
+from bftrainer.model.availability import CountTrace, Survival
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import escaped
+from bftrainer.model.availability import TraceStatistics
 from bftrainer.model.records import FinishedRun
-from bftrainer.model.trace_statistics import TraceStatistics
 from bftrainer.report.chart import Chart
 from bftrainer.report.charts import (
     completion_chart,

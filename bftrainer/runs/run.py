@@ -13,7 +13,7 @@ import numpy as np
 import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
 from bftrainer.files.directory import versions
-from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
@@ -24,7 +24,7 @@ from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
-from solvers.equal_share import EqualShare
+from solvers.published import EqualShare
 from solvers.registry import get_solver, solve
 
 __all__ = ["SAMPLE_TASKS_USED", "Inputs", "load_inputs", "log_start_ns", "run_replay"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S
-from bftrainer.model.spot_records import SpotRun
+from bftrainer.model.spot_training import SpotRun
 from bftrainer.spot.checkpointing import CheckpointedTraining
 
 __all__ = ["COST_FIGURES", "TIME_ACCOUNTS", "Prices", "run_figures"]

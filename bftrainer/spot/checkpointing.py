@@ -15,8 +15,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.spot_records import Condition, Phase, SpotRun
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.spot_training import Condition, Phase, SpotRun, TrainingProfile
 
 __all__ = ["CheckpointedTraining", "Fleet", "TrainingRun", "simulate"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability import CountTrace
-from bftrainer.model.spot_records import SpotRun
+from bftrainer.model.spot_training import SpotRun
 from bftrainer.report.drawing import axes_or_new, plot_counts
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import ChangeTrace
-from bftrainer.model.trace_statistics import Survival
+from bftrainer.model.availability import ChangeTrace, Survival
 
 __all__ = ["HOURS", "DailyCycle", "Fragments", "Holes", "fragments", "hour_of_day", "observed_s_by_hour", "survival"]
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import FORM
-from bftrainer.model.churn import churned
+from bftrainer.model.availability import FORM, churned
 
 __all__ = ["Drawn", "MinuteModel", "MinuteOptions", "SizeModel"]
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.files.directory import file_source
-from bftrainer.files.sample import SAMPLE_SPOT_PROFILE, sample_path
+from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability import MOST_NODES
-from bftrainer.model.spot_records import SpotRun
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.spot_training import SpotRun, TrainingProfile
 from bftrainer.nodelogs.availability import read_availability, read_pair
 from bftrainer.spot.accounts import Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate

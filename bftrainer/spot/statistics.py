@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
-from bftrainer.model.trace_statistics import Survival, TraceStatistics
+from bftrainer.model.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace, Survival, TraceStatistics
 from bftrainer.spot.holes import HOURS, Holes, fragments, hour_of_day, observed_s_by_hour, survival
 
 __all__ = ["BIG_ADDITION", "trace_statistics"]

@@ -15,8 +15,8 @@ from bftrainer.errors import InvalidTaskError, TrainingProfileError, suggestion
 from bftrainer.files.documents import csv_rows, number, table_rows, toml_content, whole
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.model.task import MOST_NODES
-from bftrainer.model.training_profile import TrainingProfile
 from bftrainer.tasksets.native_tasks import scaling_table, toml_text
 
 __all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv", "read_training_profile"]

@@ -131,7 +131,7 @@ def test_generated_traces_are_kept(tmp_path):
 
 def test_a_changed_training_trace_is_another_replay(tmp_path):
     """What a task set names has a part in its runs: after a change of that, none is taken for done."""
-    from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 
     tasks = sample_path(SAMPLE_TUNED_TASKS)
     for name in (tasks.name, "zeus-train.csv", "zeus-power.csv"):

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import SweepError
-from bftrainer.files.sample import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 
 
 def written(tmp_path, text):

@@ -177,7 +177,7 @@ def test_without_the_libraries(call, monkeypatch):
 
 def test_a_run_that_moved_finds_its_log(call, tmp_path, monkeypatch):
     """Run and log may go elsewhere together; the log is known by its content, whatever else has its name."""
-    from bftrainer.files.sample import SAMPLE_NODE_LOG, sample_path
+    from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 
     log = sample_path(SAMPLE_NODE_LOG).read_bytes()
     old, new, elsewhere = (tmp_path / name for name in ("old", "new", "elsewhere"))
@@ -220,7 +220,7 @@ def test_what_is_not_known_is_no_loss(runs):
 def test_a_changed_log_is_told(call, tmp_path, monkeypatch):
     """Fragments of a log that is not the one replayed any more are not shown, and the page says why."""
     log = tmp_path / "log.parquet"
-    from bftrainer.files.sample import SAMPLE_NODE_LOG, sample_path
+    from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 
     log.write_bytes(sample_path(SAMPLE_NODE_LOG).read_bytes())
     run = write_sample_run(tmp_path / "run", node_log=log, events=20)

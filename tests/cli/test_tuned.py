@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from tests.cli.conftest import check_refusal
 from tests.tiny import RESULTS, contents
 

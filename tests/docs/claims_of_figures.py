@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.published import ROOT
 from bftrainer import run_replay
-from bftrainer.files.sample import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import trace_statistics
 from bftrainer.tasksets import read_task_set

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.published import published
 from bftrainer import run_replay
-from bftrainer.files.sample import SAMPLE_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskState, is_static
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.objectives import get_objective

@@ -145,7 +145,7 @@ def test_every_output_is_described(tmp_path):
     import pyarrow.parquet as pq
 
     from bftrainer import run_replay
-    from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
     from bftrainer.runs import write_run
 
     write_run(run_replay(solver="dp", max_events=20, tasks=sample_path(SAMPLE_TUNED_TASKS)), tmp_path)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.files import sample
+from bftrainer.files import opening
 
 
 def test_finds_files_in_a_checkout():
     """In an editable install the data lie in `datasets/` beside the package."""
-    assert sample.sample_path("README.md").parent.name == "datasets"
+    assert opening.sample_path("README.md").parent.name == "datasets"
 
 
 def test_finds_files_in_an_installed_wheel(tmp_path, monkeypatch):
     """A wheel carries them in `bftrainer/data/`, which then comes first."""
     (tmp_path / "bftrainer" / "data").mkdir(parents=True)
     (tmp_path / "bftrainer" / "data" / "README.md").touch()
-    monkeypatch.setattr(sample, "__file__", str(tmp_path / "bftrainer" / "files" / "sample.py"))
-    assert sample.sample_path("README.md") == tmp_path / "bftrainer" / "data" / "README.md"
+    monkeypatch.setattr(opening, "__file__", str(tmp_path / "bftrainer" / "files" / "opening.py"))
+    assert opening.sample_path("README.md") == tmp_path / "bftrainer" / "data" / "README.md"
 
 
 def test_says_what_is_missing():
     """A file that was not installed is one line that names it."""
     with pytest.raises(InputError, match=r"Expected the embedded data file absent\.toml at .*datasets"):
-        sample.sample_path("absent.toml")
+        opening.sample_path("absent.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
 
 

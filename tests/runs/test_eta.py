@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.published import published_traces
 from bftrainer import ReplayConfig, run_replay
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.intervals import estimate

@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.runs import write_run
 from bftrainer.runs.finished import read_run, read_summary, run_names
 from bftrainer.runs.page import write_page

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.errors import InputError, InvalidTaskError, SettingsError
-from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Settings

@@ -14,11 +14,10 @@ import solvers
 from benchmarks.instances import instance, power_instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
-from solvers.count_level import Outcome, judge, solve_count_model
+from solvers.count_level import ModelOutcome, judge, solve_count_model
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.mip_backend import CbcSolver, MipGurobiSolver
-from solvers.python_mip import run
+from solvers.mip_backend import CbcSolver, MipGurobiSolver, optimised
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
@@ -113,9 +112,9 @@ def test_other_statuses_are_errors(solver: CbcSolver | HighsSolver) -> None:
         def getModelStatus(self) -> Unfinished:  # noqa: N802
             return self
 
-    def finish() -> Outcome:
+    def finish() -> ModelOutcome:
         if isinstance(solver, CbcSolver):
-            return run(Unfinished(), solver.name, Limits())
+            return optimised(Unfinished(), solver.name, Limits())
         return solver._outcome(Unfinished())
 
     with pytest.raises(SolverError, match=f"{solver.name}: ended with status kUnknown"):
@@ -128,7 +127,7 @@ def test_a_backend_that_answers_nonsense_is_found_out() -> None:
     with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
         solve_count_model(
             "odd",
-            lambda model, *_: Outcome(StopReason.OPTIMAL, model.upper, 1e4),
+            lambda model, *_: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4),
             asked,
             Limits(prune=False),
         )
@@ -146,7 +145,7 @@ def test_a_decided_problem_needs_no_backend() -> None:
     """Where pruning leaves one option each, the answer is there; without pruning the backend is asked."""
     asked = problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9)
 
-    def never(*_: object) -> Outcome:
+    def never(*_: object) -> ModelOutcome:
         raise AssertionError("asked")
 
     assert solve_count_model("odd", never, asked, Limits()).counts == (3, 2)

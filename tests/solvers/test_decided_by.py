@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.instances import problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, objective
-from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, Outcome, solve_count_model
+from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve_count_model
 from solvers.mip_backend import CbcSolver
-from solvers.node_level import with_nodes
 from solvers.pruning import prune, unpruned
+from solvers.published import with_nodes
 from solvers.registry import get_solver, solve
 from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task
@@ -36,10 +36,10 @@ def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:
 class Backend:
     """One that answers as it is told to, and notes how large a tree it was allowed."""
 
-    def __init__(self, *answers: Outcome) -> None:
+    def __init__(self, *answers: ModelOutcome) -> None:
         self.answers, self.asked = list(answers), []
 
-    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:  # noqa: ARG002
+    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:  # noqa: ARG002
         """Answer next."""
         self.asked.append(branches)
         return self.answers.pop(0)
@@ -107,7 +107,7 @@ def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -
     model = formulate(left.choices, asked)
     optimum = CbcSolver()._run(model, Limits(), None)
     for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(model.upper.size), DecidedBy.SEARCH)):
-        result = solved(Backend(Outcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME), asked)
+        result = solved(Backend(ModelOutcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME), asked)
         assert (result.decided_by, result.held) == (by, Held.INCUMBENT)
         known, best = objective(asked, choices=left.incumbent), model.worth(optimum.bound)
         assert known < best

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import equal_tasks, instance, power_instance, problems
-from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, labels
+from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, label_setting
 from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
 from solvers.exhaustive import Exhaustive
 from tests.solvers.known_optima import linear, options, problem, task
@@ -134,7 +134,7 @@ def test_under_a_cap_it_holds_what_it_has(limit: str, monkeypatch: pytest.Monkey
     best = DynamicProgramme().solve(asked, Limits())
     assert best.held is Held.OPTIMAL
     if limit == "memory":
-        monkeypatch.setattr(labels, "MOST_AT_ONCE", 0)
+        monkeypatch.setattr(label_setting, "MOST_AT_ONCE", 0)
     result = DynamicProgramme().solve(asked, Limits(time_s=10.0 if limit == "memory" else 0.0))
     reason = StopReason.HEURISTIC if limit == "memory" else StopReason.TIME_LIMIT
     assert (result.held, result.stop_reason) == (Held.INCUMBENT, reason)

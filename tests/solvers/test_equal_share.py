@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
-from solvers.equal_share import EqualShare
+from solvers.published import EqualShare
 
 
 def bounded(minimum: int, maximum: int) -> TaskOptions:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.instances import problems
 from solvers import DecidedBy, Held, Limits, StopReason, count_level, objective
-from solvers.count_level import OUT_OF_TIME, Outcome, apart, solve_count_model
+from solvers.count_level import OUT_OF_TIME, ModelOutcome, apart, solve_count_model
 from solvers.problem import OutOfTime
 from solvers.pruning import prune, searched, searched_on, unpruned
 from solvers.registry import get_solver
@@ -20,7 +20,7 @@ from solvers.segments import CountModel, formulate
 class Stuck:
     """A backend whose code returns when it likes."""
 
-    def run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:  # noqa: ARG002
+    def run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:  # noqa: ARG002
         """Not before an hour has passed."""
         time.sleep(3600.0)
         return OUT_OF_TIME
@@ -48,7 +48,7 @@ def test_none_is_waited_for_longer_than_its_limit_allows(
     """Processes are ended before a tenth of the limit, or 0.2 s, has passed beyond it, and are told to end earlier."""
     waits = []
 
-    def run_apart(*args: object, deadline: float) -> Outcome:
+    def run_apart(*args: object, deadline: float) -> ModelOutcome:
         waits.append(deadline - args[-1])
         return OUT_OF_TIME
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.model.churn import churned
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.availability import churned
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
 from bftrainer.spot.accounts import TIME_ACCOUNTS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.churn import churned
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.availability import churned
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.spot import CheckpointedTraining, Prices, run_figures, simulate
 from bftrainer.spot.accounts import COST_FIGURES
 

@@ -7,10 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bftrainer.model.availability import AvailabilityTrace, CountTrace
-from bftrainer.model.churn import churned
-from bftrainer.model.trace_statistics import Survival
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.availability import AvailabilityTrace, CountTrace, Survival, churned
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.report.drawing import plot_counts, plot_survival, rendered, trace_figure
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
 from bftrainer.spot.figures import plot_sweep, plot_time, plot_world_size, run_figure

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog
-from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace
-from bftrainer.model.churn import churned
+from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot.holes import fragments, survival
 from bftrainer.spot.statistics import trace_statistics

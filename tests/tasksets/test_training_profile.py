@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import TrainingProfileError
-from bftrainer.model.training_profile import TrainingProfile
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.tasksets.measurements import read_training_profile
 
 TOML = """\

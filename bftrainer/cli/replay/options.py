@@ -305,7 +305,7 @@ def _unheeded(solver: str, fallback: str | None) -> dict[str, str]:
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that options of `replay_options` or `setting_options` ask for."""
-    from bftrainer.files.sample import SAMPLE_TUNED_TASKS, sample_path
+    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
     from bftrainer.runs import ReplayConfig
 
     mip = options.pop("mip")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from bftrainer.files.sample import sample_path
+from bftrainer.files.opening import sample_path
 from bftrainer.zeus import Job
 
 __all__ = ["SAMPLE_JOBS", "ZeusSample", "zeus_sample"]

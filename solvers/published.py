@@ -1,7 +1,7 @@
-"""The published model, one binary per task and node, for comparison with the count-level one.
+"""What was published, to compare with: the model of one binary per task and node, and the heuristic of equal shares.
 
-It decides *which* nodes a task gets, and forbids migration: a task that grows keeps every node it has, a task that
-shrinks takes no new one. Both are one condition: as many nodes change hands as its count changes, ::
+The model decides *which* nodes a task gets, and forbids migration: a task that grows keeps every node it has, a task
+that shrinks takes no new one. Both are one condition: as many nodes change hands as its count changes, ::
 
     sum_n |x_jn - c_jn| <= (n_j - C_j) + M u_j
     sum_n |x_jn - c_jn| <= (C_j - n_j) + M (1 - u_j)
@@ -25,12 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import UnsupportedProblemError
-from solvers.count_level import Outcome, apart, solve_count_model
-from solvers.problem import AllocationProblem, Limits, SolveResult
-from solvers.python_mip import quiet_model, solve_written
+from solvers.count_level import ModelOutcome, apart, solve_count_model
+from solvers.evaluation import objective
+from solvers.mip_backend import quiet_model, solve_written
+from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 from solvers.segments import CountModel
 
-__all__ = ["NodeLevelSolver", "with_nodes"]
+__all__ = ["EqualShare", "NodeLevelSolver", "with_nodes"]
 
 Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
 
@@ -79,7 +80,7 @@ class _HeldNodes:
     held: tuple[int, ...]
     nodes: int
 
-    def run(self, model: CountModel, limits: Limits, branches: int | None) -> Outcome:
+    def run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         """Solve `model` with the nodes written out."""
         deadline = perf_counter() + limits.time_s
         whole = with_nodes(model, self.held, self.nodes)
@@ -158,3 +159,50 @@ def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
         row_lower=np.concatenate((model.row_lower, [lower for _, _, lower, _ in rows])),
         row_upper=np.concatenate((model.row_upper, [upper for _, _, _, upper in rows])),
     )
+
+
+class EqualShare:
+    """Equal shares in nodes, blind to what they are worth.
+
+    Parameters
+    ----------
+    strict_published : bool
+        Whether a share must exceed a task's minimum, as published, instead of reaching it.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 5 (the heuristic that the optimisation is compared with).
+    """
+
+    name = "equal-share"
+    exact = False
+    extra_rows = False
+    requires: tuple[str, ...] = ()
+    heeds: frozenset[str] = frozenset()
+
+    def __init__(self, *, strict_published: bool = False) -> None:
+        self.strict_published = strict_published
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - it is immediate
+        """Answer `problem`: a feasible allocation that nothing is known about."""
+        share = problem.nodes // max(1, len(problem.tasks))
+        counts = [self._quota(task, share) for task in problem.tasks]
+        left = problem.nodes - sum(counts)
+        for number, task in enumerate(problem.tasks):
+            more = _offered(task, min(counts[number] + left, task.maximum))
+            if more > counts[number]:
+                left -= more - counts[number]
+                counts[number] = more
+        answer = tuple(counts)
+        value = objective(problem, answer)
+        return SolveResult(answer, value, math.inf, StopReason.HEURISTIC, Held.INCUMBENT, self.name)
+
+    def _quota(self, task: TaskOptions, share: int) -> int:
+        enough = share > task.minimum if self.strict_published else share >= task.minimum
+        return _offered(task, min(share, task.maximum)) if enough else 0
+
+
+def _offered(task: TaskOptions, nodes: int) -> int:
+    """Largest count on offer of at most `nodes` nodes; 0 below the task's minimum."""
+    count = int(task.counts[task.counts.searchsorted(nodes, "right") - 1])
+    return count if count >= task.minimum else 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import power_instance
-from solvers import AllocationProblem, labels, objective
-from solvers.labels import Found, _undominated, search
+from solvers import AllocationProblem, label_setting, objective
+from solvers.label_setting import Found, _undominated, search
 from solvers.relaxation import option_table, relax_all
 from tests.solvers.known_optima import TWO_LIMITS, problem
 from tests.solvers.support import optimum, small
@@ -46,8 +46,8 @@ def test_the_optimum_is_found_and_proven(narrow: bool) -> None:
 
 def test_more_than_a_few_labels_are_needed_for_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """With hardly any labels nothing is proven that is not so, and more often than not the optimum is still met."""
-    monkeypatch.setattr(labels, "CANDIDATES", 1)
-    monkeypatch.setattr(labels, "FEW", 2)
+    monkeypatch.setattr(label_setting, "CANDIDATES", 1)
+    monkeypatch.setattr(label_setting, "FEW", 2)
     met = 0
     for seed in range(200):
         found, bound = searched(small(seed), effort=0)
@@ -62,7 +62,7 @@ def test_a_search_that_is_given_up_keeps_what_it_has(limit: str, monkeypatch: py
     """Past its deadline, or with too many labels at once, a search ends with the allocation that it began with."""
     asked = power_instance(np.random.default_rng(1), 6, 40)
     if limit == "memory":
-        monkeypatch.setattr(labels, "MOST_AT_ONCE", 0)
+        monkeypatch.setattr(label_setting, "MOST_AT_ONCE", 0)
     table = option_table(asked)
     relaxed = relax_all(table)
     found = search(table, relaxed, perf_counter() + (60.0 if limit == "memory" else -1.0))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Run", "modes", "runs"]
+__all__ = ["ConcaveRun", "modes", "runs"]
 
 # Slopes that differ by less than this share of a task's largest value differ by rounding.
 SLOPE_TOLERANCE = 2.0**-44
@@ -23,7 +23,7 @@ MODE_TOLERANCE = 2.0**-30
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ConcaveRun:
     """Options of consecutive counts along which all that they bring is concave.
 
     Parameters
@@ -46,7 +46,7 @@ class Run:
         return 1 + sum([length for length, _ in self.segments])
 
 
-def runs(counts: NDArray[np.int64], gains: NDArray[np.float64]) -> list[Run]:
+def runs(counts: NDArray[np.int64], gains: NDArray[np.float64]) -> list[ConcaveRun]:
     """Cut options into as few concave runs of maximal linear segments as a scan from the left finds.
 
     Parameters
@@ -92,12 +92,12 @@ def _concave(counts: list[int], row: list[float], first: int, last: int, toleran
     return last, corners
 
 
-def _run(start: int, rows: list[list[float]], corners: list[int], first: int, last: int) -> Run:
+def _run(start: int, rows: list[list[float]], corners: list[int], first: int, last: int) -> ConcaveRun:
     segments = []
     for corner, end in itertools.pairwise((*corners, last)):
         length = end - corner
         segments.append((length, tuple([(row[end] - row[corner]) / length for row in rows])))
-    return Run(start, tuple([row[first] for row in rows]), tuple(segments))
+    return ConcaveRun(start, tuple([row[first] for row in rows]), tuple(segments))
 
 
 def modes(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> list[NDArray[np.int64]]:

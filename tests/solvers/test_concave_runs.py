@@ -5,37 +5,39 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.runs import Run, modes, runs
+from solvers.concave_runs import ConcaveRun, modes, runs
 
 
-def cut(values: dict[int, float]) -> list[Run]:
+def cut(values: dict[int, float]) -> list[ConcaveRun]:
     """Runs of a table."""
     return runs(np.array(list(values)), np.array([list(values.values())], dtype=np.float64))
 
 
 def test_a_linear_curve_is_one_segment() -> None:
     """However many counts, a straight line is a single run of a single segment; rounding does not break it."""
-    assert cut({n: 2.0 * n for n in range(9)}) == [Run(0, (0.0,), ((8, (2.0,)),))]
+    assert cut({n: 2.0 * n for n in range(9)}) == [ConcaveRun(0, (0.0,), ((8, (2.0,)),))]
     [run] = cut({n: 0.1 * n for n in range(65)})
     assert run.segments == ((64, pytest.approx((0.1,))),)
 
 
 def test_a_concave_curve_is_one_run() -> None:
     """Slopes that fall share a run, steepest first."""
-    assert cut({0: 0.0, 1: 5.0, 2: 8.0, 3: 11.0, 4: 12.0}) == [Run(0, (0.0,), ((1, (5.0,)), (2, (3.0,)), (1, (1.0,))))]
+    assert cut({0: 0.0, 1: 5.0, 2: 8.0, 3: 11.0, 4: 12.0}) == [
+        ConcaveRun(0, (0.0,), ((1, (5.0,)), (2, (3.0,)), (1, (1.0,))))
+    ]
 
 
 def test_a_convex_corner_starts_a_run() -> None:
     """Where the slope rises, a new run begins after the step; the step itself belongs to neither."""
     assert cut({0: 0.0, 1: 1.0, 2: 2.0, 3: 6.0, 4: 10.0}) == [
-        Run(0, (0.0,), ((2, (1.0,)),)),
-        Run(3, (6.0,), ((1, (4.0,)),)),
+        ConcaveRun(0, (0.0,), ((2, (1.0,)),)),
+        ConcaveRun(3, (6.0,), ((1, (4.0,)),)),
     ]
 
 
 def test_a_gap_starts_a_run() -> None:
     """A minimum above 1 leaves the lone point 0 and a run from the minimum on."""
-    assert cut({0: 0.0, 4: 8.0, 5: 9.0}) == [Run(0, (0.0,), ()), Run(4, (8.0,), ((1, (1.0,)),))]
+    assert cut({0: 0.0, 4: 8.0, 5: 9.0}) == [ConcaveRun(0, (0.0,), ()), ConcaveRun(4, (8.0,), ((1, (1.0,)),))]
 
 
 def test_the_cost_of_rescaling_cuts_around_the_current_count() -> None:
@@ -51,8 +53,8 @@ def test_a_run_ends_where_anything_stops_being_concave() -> None:
     use = np.array([1.0, 2.0, 4.0, 5.0, 6.0])
     assert [run.start for run in runs(counts, value[None])] == [1]
     assert runs(counts, np.vstack((value, -use))) == [
-        Run(1, (5.0, -1.0), ((1, (4.0, -1.0)), (1, (3.0, -2.0)))),
-        Run(4, (14.0, -5.0), ((1, (1.0, -1.0)),)),
+        ConcaveRun(1, (5.0, -1.0), ((1, (4.0, -1.0)), (1, (3.0, -2.0)))),
+        ConcaveRun(4, (14.0, -5.0), ((1, (1.0, -1.0)),)),
     ]
 
 
