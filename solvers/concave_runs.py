@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ConcaveRun", "modes", "runs"]
-
 # Slopes that differ by less than this share of a task's largest value differ by rounding.
 SLOPE_TOLERANCE = 2.0**-44
 # Uses per node that differ by less than this share are those of one mode.

@@ -18,8 +18,6 @@ from solvers.pruning import Pruned, prune, searched_on, unpruned
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
-__all__ = ["NO_SOLUTION", "OUT_OF_TIME", "BackendRun", "ModelOutcome", "apart", "judge", "solve_count_model"]
-
 # Nearly all models are solved within as many nodes of the tree, in some 50 ms by CBC; the others may take it for ever.
 FIRST_BRANCHES = 100
 # To write a model of so many options takes longer than to search them.

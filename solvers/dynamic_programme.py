@@ -23,8 +23,6 @@ from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTim
 from solvers.pruning import searched, unpruned
 from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
-__all__ = ["DynamicProgramme"]
-
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
 TIE_SHARE = 2.0**-36

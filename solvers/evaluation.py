@@ -11,20 +11,6 @@ import numpy as np
 from bftrainer.errors import SolverError
 from solvers.problem import AllocationProblem, DecidedBy, Floor, Held, SolveResult, StopReason
 
-__all__ = [
-    "CAPACITY_TOLERANCE",
-    "FEASIBILITY_TOLERANCE",
-    "PROVEN_GAP",
-    "assess",
-    "check",
-    "choices_of",
-    "counts_of",
-    "objective",
-    "overdrawn",
-    "proves",
-    "verified",
-]
-
 FEASIBILITY_TOLERANCE = 1e-6
 # Sums of what fills a capacity exactly may exceed it by rounding; by more than this share of it they must not.
 CAPACITY_TOLERANCE = 1e-12

@@ -13,8 +13,6 @@ from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason
 from solvers.pruning import unpruned
 
-__all__ = ["Exhaustive"]
-
 MOST_COMBINATIONS = 2_000_000
 # Allocations this close (relative) to the best are equal to it; sums of floats blur ties.
 TIE_TOLERANCE = 1e-9

@@ -21,8 +21,6 @@ from solvers.segments import CountModel
 if TYPE_CHECKING:
     import gurobipy
 
-__all__ = ["GurobiSolver", "environment", "unavailable"]
-
 # https://docs.gurobi.com/projects/optimizer/en/current/reference/misc/errorcodes.html
 NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
 TIGHTEST = 1e-9

@@ -9,8 +9,6 @@ from solvers.count_level import NO_SOLUTION, ModelOutcome, apart, solve_count_mo
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
-__all__ = ["HighsSolver", "claim_threads"]
-
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
 # With models of fewer columns HiGHS keeps its time limit to some 0.1 s; with 30,000 it took 3 s of 2.
 SMALL = 1_000

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from solvers.relaxation import OptionTable, Relaxation
 
-__all__ = ["Found", "search"]
-
 # The first budget leaves so many options a task, on average, or is such a share of what is known to be enough.
 FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
 # Where few labels must do, so many candidates are looked at in all steps together, but never fewer labels a step.

@@ -22,16 +22,6 @@ from solvers.segments import CountModel
 if TYPE_CHECKING:
     import mip
 
-__all__ = [
-    "STATUS",
-    "CbcSolver",
-    "MipGurobiSolver",
-    "MipHighsSolver",
-    "optimised",
-    "quiet_model",
-    "solve_written",
-]
-
 # https://docs.python-mip.com/en/latest/classes.html#mip.OptimizationStatus
 # Whatever is not listed is an error.
 STATUS = {

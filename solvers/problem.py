@@ -18,21 +18,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "AllocationProblem",
-    "DecidedBy",
-    "Floor",
-    "Held",
-    "Limits",
-    "LinearRow",
-    "OutOfTime",
-    "SolveResult",
-    "Solver",
-    "StopReason",
-    "TaskOptions",
-    "counts_on_offer",
-]
-
 
 class OutOfTime(Exception):  # noqa: N818 - a signal between modules of this package, not an error
     """A deadline has passed."""

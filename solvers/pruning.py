@@ -21,8 +21,6 @@ from solvers.label_setting import Found, search
 from solvers.problem import AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
-__all__ = ["Pruned", "dominated", "prune", "searched", "searched_on", "unpruned"]
-
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
 # Under capacities a pass of the search is given up after so many candidates: some tenth of a second.

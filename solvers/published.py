@@ -31,8 +31,6 @@ from solvers.mip_backend import quiet_model, solve_written
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 from solvers.segments import CountModel
 
-__all__ = ["EqualShare", "NodeLevelSolver", "with_nodes"]
-
 Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
 
 

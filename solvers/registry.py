@@ -28,8 +28,6 @@ from bftrainer.plugins import by_name, clash
 from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
 
-__all__ = ["GROUP", "SolverInfo", "catalogue", "get_solver", "heeded", "licence", "names", "solve", "solver_class"]
-
 GROUP = "bftrainer.solvers"
 
 

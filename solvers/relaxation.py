@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from solvers.evaluation import CAPACITY_TOLERANCE
 from solvers.problem import AllocationProblem, TaskOptions
 
-__all__ = ["OptionTable", "Relaxation", "option_table", "relax", "relax_all", "value_table"]
-
 CUTTING_PLANES = 60
 # What is used at a price, what it is worth at no price, and what was chosen.
 Point = tuple[float, float, Any]

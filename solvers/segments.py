@@ -23,8 +23,6 @@ from solvers.concave_runs import ConcaveRun, modes, runs
 from solvers.evaluation import CAPACITY_TOLERANCE
 from solvers.problem import AllocationProblem, Floor, LinearRow, OutOfTime
 
-__all__ = ["CountModel", "formulate"]
-
 # The largest objective coefficient lies in [2**23, 2**24): the backends' absolute tolerances are then relative ones.
 # CBC cuts off what gains less than 1e-5 on its incumbent; at 2**12 that lost optima by more than 1e-9.
 COEFFICIENT_EXPONENT = 24

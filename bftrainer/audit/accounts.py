@@ -13,8 +13,6 @@ from bftrainer.audit.inputs import NS, Task
 from bftrainer.audit.training import Point
 from bftrainer.audit.tuning import Run
 
-__all__ = ["Account", "Draw", "Mode", "Queue", "modes_of"]
-
 Floats = NDArray[np.float64]
 
 

@@ -24,8 +24,6 @@ from bftrainer.audit.pool import Pool
 from bftrainer.audit.timeline import Step, Timeline
 from bftrainer.audit.tuning import Attempt, Group, StuckError
 
-__all__ = ["Books", "Records", "Settings"]
-
 # A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.
 SNAP_NS = 10_000
 

@@ -16,8 +16,6 @@ from bftrainer.audit.objectives import SUM_WEIGHT, EdgeError, Objective, Situati
 from bftrainer.audit.optimum import Choice, best_sum, best_with_floor, better_than
 from bftrainer.audit.parts import TOLERANCE, NotCheckableError, Part, close
 
-__all__ = ["Judge", "Rules"]
-
 Floats = NDArray[np.float64]
 EDGE = "a deadline is so near that rounding decides"
 _STOPS = {

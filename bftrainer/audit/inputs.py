@@ -30,19 +30,6 @@ from numpy.typing import NDArray
 from bftrainer.audit.parts import UnusableError
 from bftrainer.audit.pickles import read_frame
 
-__all__ = [
-    "NS",
-    "Log",
-    "Series",
-    "Task",
-    "instant_ns",
-    "read_node_log",
-    "read_series",
-    "read_tasks",
-    "table_rows",
-    "unpacked",
-]
-
 NS = 1_000_000_000
 Floats = NDArray[np.float64]
 _PACKED: dict[bytes, Callable[[bytes], bytes]] = {

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from bftrainer.audit.accounts import Account, Mode
 from bftrainer.audit.parts import TOLERANCE, UnusableError, plain
 
-__all__ = ["EdgeError", "Objective", "Situation"]
-
 Floats = NDArray[np.float64]
 Credit = Callable[["Situation", Mode], Floats]
 

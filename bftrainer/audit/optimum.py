@@ -15,8 +15,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-__all__ = ["Choice", "best_sum", "best_with_floor", "better_than", "sums"]
-
 Floats = NDArray[np.float64]
 MOST_LABELS = 200_000
 # Of what a resource may be priced at, relative to the most value per unit: coarse, then around the best.

@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from typing import Any
 
-__all__ = ["ROUNDING", "TOLERANCE", "NotCheckableError", "Part", "UnusableError", "close", "plain"]
-
 TOLERANCE = 1e-6
 """Relative difference of two figures that count as equal: times are recorded in whole nanoseconds."""
 

@@ -16,8 +16,6 @@ from pandas.compat.pickle_compat import Unpickler
 
 from bftrainer.audit.parts import UnusableError, plain
 
-__all__ = ["read_frame"]
-
 _MODULES = ("pandas", "numpy", "pyarrow")
 _DATA = frozenset(
     [

@@ -10,8 +10,6 @@ import numpy as np
 from bftrainer.audit.inputs import Log
 from bftrainer.audit.parts import Part
 
-__all__ = ["Pool"]
-
 BUSY, FREE = -2, -1
 
 

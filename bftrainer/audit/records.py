@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 from bftrainer.audit.inputs import instant_ns
 from bftrainer.audit.parts import Part, UnusableError, plain
 
-__all__ = ["SCHEMA", "STEP_COLUMNS", "Record", "found_inputs", "read_record"]
-
 SCHEMA = 1
 Rows = list[dict[str, Any]]
 

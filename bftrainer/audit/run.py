@@ -25,8 +25,6 @@ from bftrainer.audit.tables import check_attempts, check_cap, check_power, check
 from bftrainer.audit.training import Tables
 from bftrainer.audit.tuning import Group
 
-__all__ = ["Audit", "audit"]
-
 # What reading and working out raise on files that no run writes: there are as many ways as there are damages.
 _DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),

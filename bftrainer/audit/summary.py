@@ -16,8 +16,6 @@ from bftrainer.audit.parts import ROUNDING, Part
 from bftrainer.audit.records import SCHEMA, Record
 from bftrainer.audit.timeline import Interval
 
-__all__ = ["check_summary"]
-
 J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be worked out again"
 DEDICATED = "takes replays on constant pools, whose decisions no run records"

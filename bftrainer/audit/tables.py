@@ -13,8 +13,6 @@ from bftrainer.audit.parts import ROUNDING, Part, close
 from bftrainer.audit.records import STEP_COLUMNS, Record
 from bftrainer.audit.tuning import Attempt
 
-__all__ = ["check_attempts", "check_cap", "check_power", "check_steps", "check_tasks"]
-
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
 _ATTEMPT = ("group", "task", "recurrence", "attempt", "batch_size", "power_limit_w", "energy_j", "train_s", "reached")

@@ -9,8 +9,6 @@ from typing import Any
 from bftrainer.audit.accounts import Account, Draw
 from bftrainer.audit.inputs import NS
 
-__all__ = ["Interval", "Step", "Timeline"]
-
 Booked = tuple[float, float, float]
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from bftrainer.audit.inputs import table_rows, unpacked
 from bftrainer.audit.parts import UnusableError
 
-__all__ = ["Measured", "Point", "Tables", "cost_j"]
-
 Job = tuple[str, str, str]
 
 

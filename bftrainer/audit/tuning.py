@@ -14,8 +14,6 @@ import numpy as np
 
 from bftrainer.audit.training import Measured, Point, cost_j
 
-__all__ = ["Attempt", "Group", "Run", "StuckError"]
-
 MOST_TRIES = 20
 NEVER_RAN = 100
 ROUNDS = 2

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["TEXT", "booleans", "instants", "integers", "lists", "parquet_file", "reals", "texts"]
-
 TEXT = ("string", "large_string", "string_view")
 """What Arrow calls its types of text."""
 

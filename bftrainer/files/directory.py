@@ -18,20 +18,6 @@ from pathlib import Path, PurePosixPath
 from bftrainer.errors import OutputError
 from bftrainer.files.writing import replacing, usual_mode
 
-__all__ = [
-    "MANIFEST",
-    "ResultDirectory",
-    "check_free",
-    "file_source",
-    "list_written",
-    "numbered",
-    "remove_unfinished",
-    "remove_written",
-    "result_directory",
-    "versions",
-    "written_files",
-]
-
 MANIFEST = ".bftrainer"
 # Where results are filled, and where those that they replace are for a moment: beside the place, `.NAME.new-abcdefgh`.
 _NEW, _OLD = ".new-", ".old-"

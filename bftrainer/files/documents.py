@@ -19,24 +19,6 @@ from bftrainer.files.opening import form_of, one_line, open_plain, translated
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = [
-    "MOST_NESTED",
-    "Row",
-    "csv_rows",
-    "fault_text",
-    "json_file",
-    "number",
-    "parsed_json",
-    "parsed_toml",
-    "table_rows",
-    "telling_fault",
-    "toml_content",
-    "toml_file",
-    "toml_tables",
-    "whole",
-    "write_csv",
-]
-
 MOST_NESTED = 100
 """Levels of lists and tables in one another: none of ours has more than ten, and Python's own limit is a crash away."""
 

@@ -14,8 +14,6 @@ from typing import BinaryIO, cast
 from bftrainer.errors import LogError
 from bftrainer.files.opening import open_plain, translated
 
-__all__ = ["Block", "fingerprints", "head", "line_blocks", "log_paths", "whole_text"]
-
 _CHUNK = 1 << 23
 _LONGEST_LINE = 1 << 28
 _HEAD = 1 << 16

@@ -15,21 +15,6 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
 
-__all__ = [
-    "SAMPLE_NODE_LOG",
-    "SAMPLE_SPOT_PROFILE",
-    "SAMPLE_TASKS",
-    "SAMPLE_TUNED_TASKS",
-    "Form",
-    "form_of",
-    "one_line",
-    "open_pickle",
-    "open_plain",
-    "sample_path",
-    "suffix_form",
-    "translated",
-]
-
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")

@@ -13,8 +13,6 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 
-__all__ = ["leftovers", "refuse_clash", "refuse_existing", "replacing", "usual_mode"]
-
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to replace a file unless `force`, and to write where no directory is, before any work is done.

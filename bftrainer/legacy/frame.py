@@ -16,8 +16,6 @@ from bftrainer.errors import InputError
 from bftrainer.files.opening import one_line
 from bftrainer.legacy.pickle import Record, load_records
 
-__all__ = ["Block", "Frame", "label_texts", "plain", "read_pickled_frame", "shortened"]
-
 Labels = NDArray[Any] | range
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")

@@ -17,8 +17,6 @@ from bftrainer.errors import InputError, UnsafePickleError
 from bftrainer.files.opening import one_line
 from bftrainer.legacy.scan import PersistentObjectError, checked
 
-__all__ = ["Record", "load_records"]
-
 
 class _Sealed(type):
     """A class that pickled data cannot change."""

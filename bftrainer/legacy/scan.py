@@ -15,8 +15,6 @@ import pickle
 import pickletools
 from typing import BinaryIO
 
-__all__ = ["PersistentObjectError", "ScanError", "checked"]
-
 
 class ScanError(Exception):
     """The stream is no pickle, claims what it cannot hold, or uses something else than a scalar as a key."""

@@ -15,8 +15,6 @@ from bftrainer.errors import NodeLogError
 from bftrainer.model.instants import iso
 from bftrainer.model.node_log import NodeLog
 
-__all__ = ["AvailabilityTrace", "ChangeTrace", "CountTrace", "Survival", "TraceKind", "TraceStatistics", "churned"]
-
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 MOST_NODES = 1_000_000
 """Nodes that counts, numbers and models may speak of: each becomes a name and changes."""

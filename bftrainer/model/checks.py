@@ -10,8 +10,6 @@ import numpy as np
 
 from bftrainer.errors import InputError
 
-__all__ = ["checked_names", "instances", "real_number", "whole_number"]
-
 T = TypeVar("T")
 
 

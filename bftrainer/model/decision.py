@@ -14,8 +14,6 @@ from bftrainer.model.checks import checked_names, real_number
 from bftrainer.model.task import TaskSpec, TaskState
 from solvers.problem import SolveResult
 
-__all__ = ["Decision", "Event", "EventKind", "Objective", "is_static", "static"]
-
 
 class EventKind(IntEnum):
     """Kinds of event; the number is the priority among events of one time."""

@@ -14,8 +14,6 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 
-__all__ = ["StepSeries", "instant_ns", "iso", "rounding_s"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _UNITS: tuple[tuple[Literal["s", "ms", "us"], int], ...] = (("s", 10**9), ("ms", 10**6), ("us", 10**3))

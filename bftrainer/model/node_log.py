@@ -14,8 +14,6 @@ from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import iso
 from bftrainer.model.task import NS_PER_S
 
-__all__ = ["NodeLog", "check_node_names"]
-
 
 def check_node_names(names: Sequence[str]) -> None:
     """Refuse names of nodes that could not be told apart, or not be written down.

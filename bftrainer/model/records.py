@@ -12,22 +12,6 @@ from numpy.typing import NDArray
 from bftrainer.model.decision import Decision
 from bftrainer.model.task import TaskSpec
 
-__all__ = [
-    "HELD",
-    "RUN_SCHEMA",
-    "AllocationChange",
-    "DecisionRecord",
-    "EventRecord",
-    "FinishedRun",
-    "Holdings",
-    "Overrun",
-    "PowerRecord",
-    "PowerSample",
-    "Recording",
-    "TaskRecord",
-    "TunedRecord",
-]
-
 RUN_SCHEMA = 1
 HELD = ("optimal", "incumbent", "kept")
 """What may come of a decision, as files call it."""

@@ -10,8 +10,6 @@ from typing import Literal
 
 from bftrainer.errors import TrainingProfileError
 
-__all__ = ["Condition", "Phase", "SpotRun", "Step", "TrainingProfile"]
-
 _MOST = 10**9
 """Nodes, or seconds: sums of such times still fit in the nanoseconds of a run."""
 _MOST_SAMPLES = 1e15

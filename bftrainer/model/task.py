@@ -14,8 +14,6 @@ from bftrainer.errors import InvalidTaskError
 from bftrainer.model.checks import real_number, whole_number
 from bftrainer.model.tuning import TunedRun, TuningSpec
 
-__all__ = ["MOST_NODES", "NS_PER_S", "ScalingCurve", "TaskSpec", "TaskState"]
-
 NS_PER_S = 1_000_000_000
 MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""

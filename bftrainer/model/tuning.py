@@ -16,8 +16,6 @@ from bftrainer.model.checks import real_number, whole_number
 if TYPE_CHECKING:
     from bftrainer.model.task import TaskSpec
 
-__all__ = ["Attempt", "TunedRun", "Tuner", "TuningSpec"]
-
 
 @dataclass(frozen=True, slots=True)
 class TuningSpec:

@@ -21,23 +21,6 @@ from bftrainer.model.availability import FORM, MOST_NODES, NO_TIME, Availability
 from bftrainer.nodelogs.native import COLUMNS, Warn
 from bftrainer.nodelogs.store import read_node_log
 
-__all__ = [
-    "CHANGE_COLUMNS",
-    "COUNT_COLUMNS",
-    "first_row",
-    "read_availability",
-    "read_changes",
-    "read_count_trace",
-    "read_pair",
-    "read_spot_trace",
-    "tells_nodes",
-    "write_changes",
-    "write_count_trace",
-    "write_measured",
-    "write_spot_trace",
-    "write_terminations",
-]
-
 COUNT_COLUMNS = ("timestamp", "count")
 CHANGE_COLUMNS = {
     "terminations": (("timestamp", "number"), ("dt", "preemptions")),

@@ -24,8 +24,6 @@ from bftrainer.nodelogs.availability import (
 from bftrainer.nodelogs.store import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
-__all__ = ["TRACES", "Conversion", "TraceForm", "convert", "kind_of"]
-
 Kind = Literal["node log", "task set"]
 TraceForm = Literal["spot", "counts", "terminations"]
 TRACES: dict[TraceForm, str] = {

@@ -20,18 +20,6 @@ from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.intervals import Spans, Window, idle_spans, last_changes, log_of_idle
 from bftrainer.nodelogs.inventory import listed, partition_names
 
-__all__ = [
-    "Merged",
-    "Pseudonyms",
-    "anonymous_log",
-    "cut_log",
-    "edited",
-    "filtered_log",
-    "merged_logs",
-    "partitions_of",
-    "read_or_make_key",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 from bftrainer.errors import HostlistError
 
-__all__ = ["MOST_NODES", "expanded", "folded", "known_part", "numbers", "outer_parts", "pieces"]
-
 MOST_NODES = 1_000_000
 """Several times the nodes of the largest machine; a list of more is a mistake or an attack."""
 

@@ -13,17 +13,6 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError
 from bftrainer.model import NS_PER_S, NodeLog
 
-__all__ = [
-    "OPEN_END_NS",
-    "OPEN_START_NS",
-    "Spans",
-    "Window",
-    "idle_spans",
-    "last_changes",
-    "log_of_idle",
-    "nanoseconds",
-]
-
 OPEN_END_NS = 2**62
 """End of what had not ended when the log was written: 2116, after any window."""
 OPEN_START_NS = -(2**62) + 1

@@ -13,8 +13,6 @@ from bftrainer.files.log_files import whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
 
-__all__ = ["Inventory", "in_order", "inventory_paths", "listed", "partition_names", "read_inventory"]
-
 _EXAMPLES = 10
 _SUFFIXES = "*~#!%$@^-+"
 # Slurm's node states, long and short (sinfo(1), "NODE STATE CODES").

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-__all__ = [
-    "COLUMNS",
-    "Warn",
-    "declared",
-    "metadata",
-    "metadata_path",
-    "read_csv_node_log",
-    "read_parquet_node_log",
-    "write_csv_node_log",
-    "write_parquet_node_log",
-]
-
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
 

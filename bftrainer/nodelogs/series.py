@@ -11,8 +11,6 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.opening import open_plain, translated
 from bftrainer.model import NS_PER_S, StepSeries, instant_ns
 
-__all__ = ["CAP_COLUMN", "CARBON_COLUMN", "read_series"]
-
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 
 

@@ -22,8 +22,6 @@ from bftrainer.nodelogs.native import (
     write_parquet_node_log,
 )
 
-__all__ = ["node_log_files", "read_node_log", "refuse_node_log", "write_node_log"]
-
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 

@@ -14,18 +14,6 @@ from numpy.typing import NDArray
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, TunedRun, TuningSpec, static
 
-__all__ = [
-    "as_given",
-    "best_on_offer",
-    "deadline",
-    "energy",
-    "energy_delay",
-    "node_rate",
-    "power_w",
-    "scaling_efficiency",
-    "throughput",
-]
-
 _Credit = TypeVar("_Credit", bound=Objective)
 _Part = TypeVar("_Part", TunedRun, TuningSpec)
 

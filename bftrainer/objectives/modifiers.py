@@ -19,18 +19,6 @@ from bftrainer.objectives.credits import as_given, scaling_efficiency
 from bftrainer.plugins import Plugins
 from solvers import AllocationProblem, Floor, LinearRow
 
-__all__ = [
-    "Constraint",
-    "FairShare",
-    "Modifier",
-    "ModifierKind",
-    "Priority",
-    "Quota",
-    "get_objective",
-    "name_of_objective",
-    "objective_names",
-]
-
 Constraint = LinearRow | Floor
 
 

@@ -21,8 +21,6 @@ from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
 from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
 from solvers.registry import get_solver, solve
 
-__all__ = ["Allocator"]
-
 _Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]
 
 

@@ -13,8 +13,6 @@ from bftrainer.replay.observers import Observer, Observers
 from bftrainer.replay.settings import Effects, Indices
 from bftrainer.replay.state import NO_NODES, ReplayState
 
-__all__ = ["DecideOn", "EndReason", "Row", "replay"]
-
 DecideOn = Literal["all", "nodes"]
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 

@@ -23,8 +23,6 @@ from bftrainer.replay.settings import Effects, Moves
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import held_idle_w
 
-__all__ = ["Observer", "Observers", "PowerMeter", "Recorder"]
-
 # The window counts from its start, whatever happens first in it.
 WINDOW_START = EventRecord(-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0)
 

@@ -19,8 +19,6 @@ from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
 from solvers import AllocationProblem, Floor, LinearRow
 
-__all__ = ["OptionTables", "answering", "constrained", "objective_name"]
-
 Modes = NDArray[np.int64]
 # Options, and which of the task's modes each means.
 Offer = tuple[solvers.TaskOptions, Modes]

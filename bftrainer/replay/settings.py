@@ -15,8 +15,6 @@ from bftrainer.model import Objective
 from bftrainer.model.checks import real_number, whole_number
 from bftrainer.model.records import Overrun
 
-__all__ = ["Effects", "Floats", "Indices", "Moves", "Settings"]
-
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 
 

@@ -17,8 +17,6 @@ from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.settings import Effects, Floats, Indices, Moves, Settings
 
-__all__ = ["BUSY", "FREE", "NO_NODES", "ReplayState", "Status"]
-
 BUSY, FREE = -2, -1
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)

@@ -13,8 +13,6 @@ from bftrainer.model import TaskSpec, Tuner
 from bftrainer.replay.settings import Effects
 from bftrainer.replay.state import ReplayState, Status
 
-__all__ = ["TunedTasks", "drawn_at_most_w", "held_idle_w", "training_power_w"]
-
 
 def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
     """What a node draws that the task holds without training: its own idle power, else that of the pool's nodes."""

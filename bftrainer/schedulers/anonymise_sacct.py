@@ -17,8 +17,6 @@ from bftrainer.nodelogs.edit import Pseudonyms
 from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.schedulers.formats.slurm import Layout, layout_of, sections
 
-__all__ = ["AnonymousRows", "anonymise_sacct"]
-
 _PLAIN = frozenset(
     {
         "elapsed",

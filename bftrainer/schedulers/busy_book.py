@@ -16,8 +16,6 @@ from bftrainer.errors import HostlistError
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, Spans
 
-__all__ = ["SPANS_AT_A_TIME", "BusyBook", "BusyRecords", "Kind", "column", "repeated"]
-
 _LISTS_KNOWN = 200_000
 SPANS_AT_A_TIME = 1 << 22
 """Busy spans that are swept together: sorting takes some hundred bytes of memory for each."""

@@ -18,8 +18,6 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.intervals import OPEN_END_NS
 
-__all__ = ["BAD", "UNSET", "Clock", "Stamps", "is_instant", "read_stamps"]
-
 UNSET = np.iinfo(np.int64).min
 """Of a time that the log leaves open."""
 BAD = UNSET + 1

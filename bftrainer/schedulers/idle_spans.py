@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from bftrainer.nodelogs.intervals import Spans, Window
 from bftrainer.schedulers.busy_book import Kind, column, repeated
 
-__all__ = ["PLACEMENT", "Demand", "Swept", "over_capacity_share", "placed", "sweep"]
-
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
     "Idle counts are exact, which nodes are idle and for how long at a stretch is not."

@@ -27,8 +27,6 @@ from bftrainer.schedulers.log_tables import read_downtimes
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
 
-__all__ = ["AUTO", "DUPLICATE", "DataQuality", "Imported", "import_log", "quality_path", "write_quality_json"]
-
 AUTO = "auto"
 """In place of a format's name: tell it by the first file."""
 

@@ -18,8 +18,6 @@ from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook, Kind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps
 
-__all__ = ["Row", "exact_ns", "read_downtimes", "table_rows", "whole_number"]
-
 _LONGEST_FIELD = 1 << 26
 """Sets of a large machine's nodes take more than the csv module's 128 KiB."""
 

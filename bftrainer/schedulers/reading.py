@@ -23,8 +23,6 @@ from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.log_tables import Row
 
-__all__ = ["CUT_OFF", "ImportSettings", "Importer", "Reading", "Tally", "get_importer", "importer_names", "recognised"]
-
 
 @dataclass(frozen=True, slots=True)
 class ImportSettings:

@@ -15,17 +15,6 @@ from bftrainer.schedulers.busy_book import BusyRecords
 from bftrainer.schedulers.log_tables import whole_number
 from bftrainer.schedulers.reading import Reading
 
-__all__ = [
-    "SEEN",
-    "Offered",
-    "anonymous",
-    "counted_nodes",
-    "excluded_names",
-    "node_number",
-    "offered_nodes",
-    "places",
-]
-
 SEEN = "seen"
 _MOST_PARTITIONS = 200
 

@@ -10,8 +10,6 @@ from bftrainer.model import NS_PER_S
 from bftrainer.model.spot_training import SpotRun
 from bftrainer.spot.checkpointing import CheckpointedTraining
 
-__all__ = ["COST_FIGURES", "TIME_ACCOUNTS", "Prices", "run_figures"]
-
 _ON_DEMAND = ("nodes", "iterations", "cost", "iterations_per_currency")
 COST_FIGURES = (
     *("cost", "iterations_per_currency", "samples_per_currency"),

@@ -14,8 +14,6 @@ from bftrainer.model import NS_PER_S
 from bftrainer.spot.distributions import Distribution, even_shares
 from bftrainer.spot.holes import HOURS, DailyCycle, hour_cuts, hour_of_day
 
-__all__ = ["Arrivals", "DrainArrivals", "EvenArrivals"]
-
 _SECONDS_OF_A_DAY = 86_400.0
 
 Hole = tuple[int, int]

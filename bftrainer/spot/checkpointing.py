@@ -17,8 +17,6 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.spot_training import Condition, Phase, SpotRun, TrainingProfile
 
-__all__ = ["CheckpointedTraining", "Fleet", "TrainingRun", "simulate"]
-
 
 class Fleet:
     """Nodes of a pipeline-parallel run; each is in one state, in the order in which it came to it.

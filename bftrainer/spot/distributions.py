@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 
-__all__ = ["Distribution", "LogNormal", "Quantiles", "even_shares"]
-
 Floats = NDArray[np.float64]
 
 GRID = 100_001

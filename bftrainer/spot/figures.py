@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_sweep", "plot_time", "plot_world_size", "run_figure"]
-
 _TIMES = {"training": "tab:blue", "redoing": "tab:orange", "reconfiguring": "tab:green", "stalled": "tab:gray"}
 
 

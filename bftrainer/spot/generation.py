@@ -22,19 +22,6 @@ from bftrainer.spot.minute_model import Drawn, MinuteModel, MinuteOptions
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, SupercomputerModel
 
-__all__ = [
-    "Figure",
-    "Generated",
-    "GenerationConfig",
-    "HoleOptions",
-    "generate_holes",
-    "generate_minutes",
-    "generate_trace",
-    "minute_setup",
-    "sibling",
-    "write_pair",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:

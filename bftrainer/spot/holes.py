@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import ChangeTrace, Survival
 
-__all__ = ["HOURS", "DailyCycle", "Fragments", "Holes", "fragments", "hour_of_day", "observed_s_by_hour", "survival"]
-
 Floats = NDArray[np.float64]
 
 

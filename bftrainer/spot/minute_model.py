@@ -14,8 +14,6 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import FORM, churned
 
-__all__ = ["Drawn", "MinuteModel", "MinuteOptions", "SizeModel"]
-
 BIG_SIZES = (11, 31)
 """Sizes of big additions: uniform, both ends included."""
 _MINUTE_NS = 60 * NS_PER_S

@@ -20,8 +20,6 @@ from bftrainer.spot.accounts import Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.tasksets.measurements import read_training_profile
 
-__all__ = ["EVENT_COLUMNS", "SpotResult", "load_log", "load_profile", "settings_summary", "simulate_spot", "write_spot"]
-
 SCHEMA = 1
 EVENT_COLUMNS = ("ws", "dt", "event", "event-id")
 INITIAL_NODES = 32

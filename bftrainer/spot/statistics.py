@@ -11,8 +11,6 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace, Survival, TraceStatistics
 from bftrainer.spot.holes import HOURS, Holes, fragments, hour_of_day, observed_s_by_hour, survival
 
-__all__ = ["BIG_ADDITION", "trace_statistics"]
-
 BIG_ADDITION = 10
 """An addition of more nodes than this is a big one."""
 SHORT_S = 600.0

@@ -18,8 +18,6 @@ from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
 from bftrainer.spot.distributions import Distribution, Quantiles
 from bftrainer.spot.holes import DailyCycle, Holes, fragments
 
-__all__ = ["SUMMIT_FRAGMENTS", "SUMMIT_HOLES", "SupercomputerModel"]
-
 # Measured on the Summit log published with BFTrainer (Liu et al., arXiv:2106.12091; 4,734 nodes, 358 h).
 SUMMIT_NODES = 4734
 SUMMIT_IDLE_SHARE = 0.0827

@@ -19,8 +19,6 @@ from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.minute_model import MinuteModel
 from bftrainer.spot.run import SCHEMA, settings_summary, write_summary
 
-__all__ = ["SWEPT", "SpotSweep", "SweepResult", "sweep_spot", "write_sweep"]
-
 SWEPT = (
     *("iterations_done", "iterations_per_hour", "iterations_lost", *TIME_ACCOUNTS, "reconfigurations", "preemptions"),
     *("mean_nodes", "mean_world_size", "samples_per_s", "cost", "iterations_per_currency", "value_against_on_demand"),

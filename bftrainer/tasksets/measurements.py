@@ -19,8 +19,6 @@ from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.model.task import MOST_NODES
 from bftrainer.tasksets.native_tasks import scaling_table, toml_text
 
-__all__ = ["ScalingFit", "fit_scaling", "read_throughput_csv", "read_training_profile"]
-
 _MOST_DECADES = 100
 """From the least throughput to the largest; squares of what is farther apart overflow."""
 

@@ -21,8 +21,6 @@ from bftrainer.tasksets.task_set import Draft, ScalingModel, located, time_field
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["csv_drafts", "scaling_table", "toml_drafts", "toml_text", "write_csv_tasks", "write_toml_tasks"]
-
 
 def toml_drafts(path: Path) -> list[Draft]:
     """Tasks of a TOML file, in its order; faults name file and task."""

@@ -19,8 +19,6 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, located, parse_scaling_model
 
-__all__ = ["read_task_set", "scalability_path", "write_task_set"]
-
 _BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 _SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
 # What the names of the two files say, in the cases in which people write them.

@@ -11,8 +11,6 @@ import numpy as np
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import NS_PER_S, ScalingCurve, TaskSpec
 
-__all__ = ["DEFAULT_WORK", "IMAGENET_CURVES", "generate_tasks"]
-
 _NODES = (0, 1, 2, 4, 8, 16, 32, 64)
 
 # Images per second of ImageNet training on Summit nodes (6 V100 each), as published with the BFTrainer log replayer

@@ -15,8 +15,6 @@ from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 from bftrainer.model.task import MOST_NODES
 
-__all__ = ["AssumedScaling", "Draft", "ScalingModel", "TaskSet", "finished", "parse_scaling_model", "time_fields"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:

@@ -36,8 +36,6 @@ from bftrainer.schedulers.formats.pbs_records import (
 from bftrainer.schedulers.log_tables import whole_number
 from bftrainer.schedulers.reading import Importer, Reading
 
-__all__ = ["CobaltImporter", "LsfImporter", "PbsImporter"]
-
 _PORT = re.compile(r":\d+$", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 

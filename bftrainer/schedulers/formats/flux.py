@@ -19,8 +19,6 @@ from bftrainer.schedulers.log_tables import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
-__all__ = ["FluxImporter", "eventlog_downtimes", "is_eventlog"]
-
 
 class _Ranks:
     """Which ranks a resource eventlog has told to be up, and the nodes of ranks, as far as they are known.

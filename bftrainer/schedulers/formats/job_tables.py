@@ -27,8 +27,6 @@ from bftrainer.schedulers.log_tables import Row, exact_ns, table_rows
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
-__all__ = ["AlcfImporter", "BatsimImporter", "located", "write_batsim_jobs"]
-
 MIDPLANE = 512
 """Nodes of a midplane, on Blue Gene/P and /Q alike."""
 

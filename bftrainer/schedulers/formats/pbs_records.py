@@ -18,25 +18,6 @@ from bftrainer.schedulers.clock import read_stamps
 from bftrainer.schedulers.log_tables import exact_ns
 from bftrainer.schedulers.reading import CUT_OFF, Reading
 
-__all__ = [
-    "LINE",
-    "NO_RUN",
-    "PROVISIONING",
-    "RESERVATION",
-    "UNDATED",
-    "Entry",
-    "NodeList",
-    "Run",
-    "Runs",
-    "end_run",
-    "entries",
-    "in_order_of_time",
-    "interrupt_run",
-    "kind_of",
-    "occupy",
-    "start_run",
-]
-
 LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 

@@ -13,8 +13,6 @@ from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, rea
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import counted_nodes
 
-__all__ = ["CountsImporter", "SpotImporter"]
-
 _PLACEMENT = (
     "last in, first out: the trace has no node names. "
     "Idle counts are exact, which nodes are idle and for how long at a stretch is not."

@@ -23,8 +23,6 @@ from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps
 from bftrainer.schedulers.log_tables import whole_number
 from bftrainer.schedulers.reading import Importer, Reading
 
-__all__ = ["Layout", "SlurmImporter", "layout_of", "sections"]
-
 _NEEDED = ("Start", "End", "NodeList")
 _KNOWN = (*_NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended")
 _UNSET = frozenset({"", "Unknown", "None"})

@@ -22,8 +22,6 @@ from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
 
-__all__ = ["SwfImporter"]
-
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
 _KEYS = frozenset({"MaxNodes", "MaxProcs", "UnixStartTime", "MaxJobs", "MaxRecords", "TimeZoneString"})
