@@ -214,11 +214,9 @@ class Account:
         """The most that so many nodes may draw until the next event, also while it rescales if it says what then."""
         if mode.run is None or not count:
             return 0.0
-        own = None if self.task.tuned is None else self.task.tuned["idle_power_w"]
         profiles = mode.profiled_work > 0 and self.progress < mode.profiled_work
         profiling = float(mode.profiling_w[count]) if profiles else 0.0
-        idle_w = 0.0 if own is None else count * float(own) * self.task.gpus
-        return max(float(mode.train_w[count]), profiling, idle_w)
+        return max(float(mode.train_w[count]), profiling, count * self.idle_w(0.0))
 
 
 @dataclass

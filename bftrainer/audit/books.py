@@ -17,46 +17,16 @@ from typing import Any
 import numpy as np
 
 from bftrainer.audit.accounts import Account, Queue
-from bftrainer.audit.decisions import Judge
-from bftrainer.audit.inputs import NS, Log, Series, Task
+from bftrainer.audit.decisions import Judge, Rules
+from bftrainer.audit.inputs import NS, Log, Task
 from bftrainer.audit.parts import TOLERANCE, Part
 from bftrainer.audit.pool import Pool
+from bftrainer.audit.records import Record
 from bftrainer.audit.timeline import Step, Timeline
 from bftrainer.audit.tuning import Attempt, Group, StuckError
 
 # A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.
 SNAP_NS = 10_000
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the run was asked to do, as far as the books depend on it."""
-
-    max_tasks: int
-    decide_on: str = "all"
-    initial: str = "solve"
-    full_start: bool = False
-    seed: int = 0
-    start_ns: int = 0
-    end_ns: int = 0
-    stopped: bool = False  # by a limit or an interrupt: what was due at the end did not happen any more
-    idle_w: float = 0.0
-    pue: float = 1.0
-    cap: Series | None = None
-
-    def cap_w(self, time_ns: int) -> float | None:
-        """The cap at an instant, at the site's meter; None without one."""
-        return None if self.cap is None else self.cap.at((time_ns - self.start_ns) / NS)
-
-
-@dataclass(frozen=True)
-class Records:
-    """What the run recorded: events and decisions, moves as (time, node, task or None), completion times by task."""
-
-    steps: Sequence[dict[str, Any]]
-    decisions: Sequence[dict[str, Any]]
-    moves: Sequence[tuple[int, str, str | None]]
-    completed: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -75,12 +45,12 @@ class Books:
         self,
         log: Log,
         tasks: Sequence[Task],
-        settings: Settings,
-        records: Records,
+        settings: Rules,
+        record: Record,
         judge: Judge,
         groups: Iterable[Group] = (),
     ) -> None:
-        self.settings, self.records, self.log, self.judge = settings, records, log, judge
+        self.settings, self.record, self.log, self.judge = settings, record, log, judge
         self.accounts = {task.name: Account(task) for task in tasks}
         self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
         self.groups = {group.name: group for group in groups}
@@ -89,8 +59,8 @@ class Books:
         self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
         self._opened = False
-        self._recorded_times = sorted(row["time"] for row in records.steps)
-        self._moves = _by_time(records.moves)
+        self._recorded_times = sorted(row["time"] for row in record.steps)
+        self._moves = _by_time(record.moves)
         self.events = Part("each event has its row in the step log, and nothing happens between events")
         self.due = Part("events that change the pool or the active tasks have a decision, others none")
         self.pool = Part("pools are the idle nodes of the log")
@@ -114,9 +84,9 @@ class Books:
     def run(self) -> None:
         """Walk over the window."""
         rows = _by_time(zip(self.log.time_ns.tolist(), self.log.node.tolist(), self.log.idle.tolist(), strict=True))
-        done = _by_time((time, name) for name, time in self.records.completed.items())
+        done = _by_time((time, name) for name, time in self.record.completed.items())
         steps, decisions = (
-            _by_time((row["time"], row) for row in kept) for kept in (self.records.steps, self.records.decisions)
+            _by_time((row["time"], row) for row in kept) for kept in (self.record.steps, self.record.decisions)
         )
         known, end = self._known(set(rows), set(done)), self.settings.end_ns
         instants = sorted({*known, *decisions, *self._moves, *steps, end})

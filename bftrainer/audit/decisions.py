@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.audit.accounts import Account, Mode
+from bftrainer.audit.inputs import NS, Series
 from bftrainer.audit.objectives import SUM_WEIGHT, EdgeError, Objective, Situation
 from bftrainer.audit.optimum import Choice, best_sum, best_with_floor, better_than
 from bftrainer.audit.parts import TOLERANCE, NotCheckableError, Part, close
@@ -30,17 +31,27 @@ LARGE = "there is too much to enumerate to tell"
 
 @dataclass(frozen=True)
 class Rules:
-    """What decisions go by."""
+    """What the run was asked to do, as far as books and decisions depend on it."""
 
+    max_tasks: int
     forward_s: float
-    full_start: bool
-    strict: bool
-    gap: float
     solvers: tuple[str, ...]
-    pue: float = 1.0
-    idle_w: float = 0.0
+    decide_on: str = "all"
+    initial: str = "solve"
+    full_start: bool = False
+    strict: bool = False
+    gap: float = 0.0
+    seed: int = 0
     start_ns: int = 0
-    capped: bool = False
+    end_ns: int = 0
+    stopped: bool = False  # by a limit or an interrupt: what was due at the end did not happen any more
+    idle_w: float = 0.0
+    pue: float = 1.0
+    cap: Series | None = None
+
+    def cap_w(self, time_ns: int) -> float | None:
+        """The cap at an instant, at the site's meter; None without one."""
+        return None if self.cap is None else self.cap.at((time_ns - self.start_ns) / NS)
 
 
 @dataclass(frozen=True)
@@ -120,8 +131,7 @@ class Judge:
             self._equal_share(row, accounts)
         if self.objective.unknown is not None:
             why = f"objective {self.objective.unknown} is not known to the audit; --objective MODULE:CALLABLE runs it"
-            for part in (self.value, self.best, self.bound):
-                part.leave_out(why)
+            self._not_judged(why)
             return modes
         situations = [
             Situation(account, min(before, account.task.most), now_s, self.rules.start_ns)
@@ -130,8 +140,7 @@ class Judge:
         try:
             tables = [self._tables(each) for each in situations]
         except EdgeError:
-            for part in (self.value, self.best, self.bound):
-                part.leave_out(EDGE)
+            self._not_judged(EDGE)
             return modes
         extra = []
         if self.objective.constraints is not None:
@@ -198,8 +207,12 @@ class Judge:
             wanted, left_w = (0, left_w) if above_w > left_w else (wanted, left_w - above_w)
             where = f"event {row['event']} {account.task.name}"
             self.kept.expect(after == wanted, "{}: {} nodes for {}", where, after, wanted)
+        self._not_judged("nothing was found, the allocation was kept")
+
+    def _not_judged(self, why: str) -> None:
+        """Say why a decision's worth was not looked at."""
         for part in (self.value, self.best, self.bound):
-            part.leave_out("nothing was found, the allocation was kept")
+            part.leave_out(why)
 
     def _above_w(self, account: Account, mode: Mode, count: int) -> float:
         """What so many nodes draw at most beyond the pool's idle power."""
@@ -287,8 +300,7 @@ class Judge:
         worth = [float(table[count]) for table, count in zip(picked, counts, strict=True)]
         if not np.isfinite(worth).all() or any(hasattr(each, "groups") for each in asked.extra):
             why = "a count that no task may have" if not np.isfinite(worth).all() else "the objective adds a floor"
-            for part in (self.value, self.best, self.bound):
-                part.leave_out(why)
+            self._not_judged(why)
             return
         mine = sum(worth)
         if self.objective.fair is not None:

@@ -78,10 +78,6 @@ class Task:
     tuned: dict[str, Any] | None = None
     assumed: bool = False  # whether it scales by a law, as nobody says how it does
 
-    def speed(self, count: int) -> float:
-        """Work per second on so many nodes: none on fewer than the least, no more than on the most."""
-        return float(self.rate[min(count, self.most)]) if count >= self.least else 0.0
-
 
 @dataclass(frozen=True)
 class Series:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bftrainer.audit.books import Books, Records, Settings
+from bftrainer.audit.books import Books
 from bftrainer.audit.decisions import Judge, Rules
 from bftrainer.audit.inputs import Log, Series, Task, instant_ns, read_node_log, read_series, read_tasks
 from bftrainer.audit.objectives import Objective
@@ -108,11 +108,9 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     settings = _settings(record, paths, log)
     tuned = any(task.tuned is not None for task in tasks)
     _need(record, tuned, settings)
-    rules = _rules(record.settings, settings)
-    judge = Judge(Objective(record.settings["objective"], own), rules, tuned)
+    judge = Judge(Objective(record.settings["objective"], own), settings, tuned)
     groups = _groups(tasks, record.settings, paths, inputs) if tuned else []
-    records = Records(record.steps, record.decisions, record.moves, record.completed)
-    books = Books(log, tasks, settings, records, judge, groups)
+    books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
     parts = [inputs, *books.parts, *judge.parts, check_tasks(record, books), check_steps(books)]
@@ -133,16 +131,20 @@ def _read(record: Record, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
     return log, tasks
 
 
-def _settings(record: Record, paths: dict[str, Any], log: Log) -> Settings:
+def _settings(record: Record, paths: dict[str, Any], log: Log) -> Rules:
     asked, summary = record.settings, record.summary
     for name, choices in _CHOICES.items():
         if asked.get(name, choices[0]) not in choices:
             raise UnusableError(plain(f"settings.{name}: Expected one of {', '.join(choices)}, got {asked[name]!r}"))
-    return Settings(
+    return Rules(
         max_tasks=asked["max_tasks"],
+        forward_s=float(asked["forward_time_s"]),
+        solvers=tuple(name for name in (asked.get("solver"), asked.get("fallback")) if name is not None),
         decide_on=asked["decide_on"],
         initial=asked["initial"],
         full_start=asked["startup_cost"] == "full",
+        strict=bool(asked.get("strict_published")),
+        gap=float(asked.get("mip_gap") or 0.0),
         seed=asked.get("seed", 0),
         start_ns=log.start_ns,
         end_ns=instant_ns(summary["window_end"]),
@@ -161,26 +163,13 @@ _CHOICES = {
 }
 
 
-def _need(record: Record, tuned: bool, settings: Settings) -> None:
+def _need(record: Record, tuned: bool, settings: Rules) -> None:
     """Refuse a run whose tables are not those of its tasks."""
     if tuned is not (record.attempts is not None):
         found = "none" if tuned else "it"
         raise UnusableError(f"attempts.parquet: Expected {'it' if tuned else 'none'} of these tasks, found {found}")
     if (tuned or settings.idle_w > 0) is not (record.power is not None):
         raise UnusableError("power.parquet: Expected it just where power is known")
-
-
-def _rules(asked: dict[str, Any], settings: Settings) -> Rules:
-    return Rules(
-        forward_s=float(asked["forward_time_s"]),
-        full_start=settings.full_start,
-        strict=bool(asked.get("strict_published")),
-        gap=float(asked.get("mip_gap") or 0.0),
-        solvers=tuple(name for name in (asked.get("solver"), asked.get("fallback")) if name is not None),
-        pue=settings.pue,
-        idle_w=settings.idle_w,
-        start_ns=settings.start_ns,
-    )
 
 
 def _series(given: Any, path: Any, column: str, start_ns: int) -> Series | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Any
 
 from bftrainer.audit.accounts import Account
@@ -11,7 +11,6 @@ from bftrainer.audit.books import Books
 from bftrainer.audit.inputs import NS
 from bftrainer.audit.parts import ROUNDING, Part, close
 from bftrainer.audit.records import STEP_COLUMNS, Record
-from bftrainer.audit.tuning import Attempt
 
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
@@ -86,20 +85,17 @@ def check_attempts(record: Record, books: Books) -> Part:
     theirs = record.attempts or []
     part.expect(len(theirs) == len(books.attempts), "{} recorded, {} found", len(theirs), len(books.attempts))
     for number, (row, mine) in enumerate(zip(theirs, books.attempts, strict=False)):
-        _attempt(part, f"attempt {number} of {row['task']}", row, mine)
+        for name in _ATTEMPT:
+            part.same(f"attempt {number} of {row['task']} {name}", row[name], getattr(mine, name))
     return part
-
-
-def _attempt(part: Part, where: str, row: dict[str, Any], mine: Attempt) -> None:
-    for name in _ATTEMPT:
-        part.same(f"{where} {name}", row[name], getattr(mine, name))
 
 
 def check_power(record: Record, books: Books) -> Part:
     """Every piece of constant power: where it lies, what tasks and idle nodes draw, and the cap that holds."""
     part = Part("power.parquet holds what is drawn at each moment")
     start, cap, rows = books.settings.start_ns, books.settings.cap, record.power or []
-    lasting = [each for each in books.time.intervals if each.length_s > 0 and (each.idle or each is not _first(books))]
+    # Before the first event no nodes are idle, and nothing is recorded.
+    lasting = [each for at, each in enumerate(books.time.intervals) if each.length_s > 0 and (each.idle or at)]
     begins = [each.begin_s for each in lasting]
     wanted = _covered(books)
     part.expect(bool(rows) == bool(wanted), "{} pieces", len(rows))
@@ -123,18 +119,10 @@ def check_power(record: Record, books: Books) -> Part:
             part.same(f"{where} {name}", row[name], figure)
         edges = interval.edges()
         inside = [edge for edge in edges if row["begin_s"] + 1e-5 < edge < row["end_s"] - 1e-5]
-        drawn = {interval.tasks_w((one + two) / 2) for one, two in _pairs([row["begin_s"], *inside, row["end_s"]])}
+        drawn = {interval.tasks_w((one + two) / 2) for one, two in pairwise([row["begin_s"], *inside, row["end_s"]])}
         same = all(close(each, next(iter(drawn))) for each in drawn)
         part.expect(same, "{}: power changes within it, at {}", where, inside)
     return part
-
-
-def _pairs(values: list[float]) -> list[tuple[float, float]]:
-    return list(itertools.pairwise(values))
-
-
-def _first(books: Books) -> object:
-    return books.time.intervals[0] if books.time.intervals else None
 
 
 def _covered(books: Books) -> tuple[float, float] | None:
@@ -149,7 +137,7 @@ def check_cap(books: Books) -> Part:
     part, cap = Part("power never exceeds the cap, at any instant"), books.settings.cap
     assert cap is not None
     for interval in books.time.intervals:
-        for begin, end in _pairs(interval.edges()):
+        for begin, end in pairwise(interval.edges()):
             drawn = books.settings.pue * (interval.tasks_w((begin + end) / 2) + interval.idle_w)
             for one, _, most in cap.pieces(begin, end):
                 within = drawn <= most or close(drawn, most)
