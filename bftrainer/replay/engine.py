@@ -9,7 +9,7 @@ from typing import Literal
 
 from bftrainer.model import rounding_s
 from bftrainer.replay.allocator import Allocator
-from bftrainer.replay.observers import Observer, Observers
+from bftrainer.replay.observers import Observer
 from bftrainer.replay.settings import Effects, Indices
 from bftrainer.replay.state import NO_NODES, ReplayState
 
@@ -32,10 +32,12 @@ class _Timeline:
     row: Row | None = None
     submitted: int = 0
     capped: int = 0
+    events: int = 0
     completing: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         self.row = next(self.rows, None)
+        self.submissions = sorted(max(0.0, time) for time in self.submissions)
 
     def peek(self, state: ReplayState) -> float:
         """Time of the next instant, at most the end."""
@@ -66,6 +68,7 @@ class _Timeline:
             self.row = next(self.rows, None)
         is_event = bool(self.completing) or joined.size > 0 or left.size > 0 or self.capped > capped
         is_event |= self.submitted > submitted and not self.by_rows_only
+        self.events += is_event
         return allocator.apply(time_s, joined, left, self.completing), is_event
 
 
@@ -131,26 +134,26 @@ def replay(
         Asked before each event; True ends the replay when that event is due.
     """
     stops = _Stops(end_s, until_s, max_events, interrupted)
-    submissions = sorted(max(0.0, time) for time in allocator.state.submit_s.tolist())
+    submissions = allocator.state.submit_s.tolist()
     timeline = _Timeline(iter(rows), submissions, list(caps), stops.stop_s, by_rows_only=decide_on == "nodes")
-    watching = Observers(observers)
     reason: EndReason | None = None
-    count = 0
     while reason is None:
         time_s = timeline.peek(allocator.state)
-        reason = stops.reached(time_s, count)
+        reason = stops.reached(time_s, timeline.events)
         # At the end time is booked and what happens is recorded, yet nothing is decided any more.
         if reason in (None, "until", "window_end"):
             effects, is_event = timeline.apply(time_s, allocator)
         else:
             effects, is_event = allocator.apply(time_s, completed=timeline.completing), False
-        count += is_event
-        watching.applied(allocator.state, effects, is_event=is_event)
+        for observer in observers:
+            observer.applied(allocator.state, effects, is_event=is_event)
         if reason is None and allocator.state.is_finished:
             reason = "finished"
         if reason is None:
             decision, moves = allocator.decide()
             if moves is not None:
-                watching.decided(allocator.state, decision, moves)
-    watching.ended(allocator.state, reason)
+                for observer in observers:
+                    observer.decided(allocator.state, decision, moves)
+    for observer in observers:
+        observer.ended(allocator.state, reason)
     return reason

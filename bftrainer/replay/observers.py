@@ -1,10 +1,10 @@
-"""What watches a replay: base class with no-ops, many as one, the recorder, and the meter of power and energy."""
+"""What watches a replay: base class with no-ops, the recorder, and the meter of power and energy."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,33 +38,6 @@ class Observer:
 
     def ended(self, state: ReplayState, reason: str) -> None:
         """The replay is over."""
-
-
-class Observers(Observer):
-    """Many observers as one, told in order.
-
-    Parameters
-    ----------
-    each : sequence of Observer
-    """
-
-    def __init__(self, each: Sequence[Observer]) -> None:
-        self._each = tuple(each)
-
-    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
-        """Tell each of an instant."""
-        for observer in self._each:
-            observer.applied(state, effects, is_event=is_event)
-
-    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
-        """Tell each of a decision."""
-        for observer in self._each:
-            observer.decided(state, decision, moves)
-
-    def ended(self, state: ReplayState, reason: str) -> None:
-        """Tell each of the end."""
-        for observer in self._each:
-            observer.ended(state, reason)
 
 
 class Recorder(Observer):

@@ -34,7 +34,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "end": iso(end_ns),
         "span_s": span_s,
         "events": trace.events,
-        "events_per_hour": _over(trace.events * 3600.0, span_s),
+        "events_per_hour": ratio(trace.events * 3600.0, span_s),
         "events_by_hour_of_day": _by_hour(trace),
     }
     figures |= _pool(trace.log)
@@ -53,12 +53,12 @@ def _pool(log: NodeLog | None) -> dict[str, Any]:
     length_s = np.diff(counts.time_ns) / NS_PER_S
     held = counts.count[:-1]
     node_s = float(held @ length_s)
-    mean = _over(node_s, log.window_s)
+    mean = ratio(node_s, log.window_s)
     values = (
         len(log.nodes),
         int(log.time_ns.size),
         node_s / 3600.0,
-        None if mean is None else _over(mean, len(log.nodes)),
+        None if mean is None else ratio(mean, len(log.nodes)),
         mean,
         _weighted_median(held, length_s),
         int(counts.count.max()),
@@ -117,9 +117,9 @@ def _sizes(name: str, changes: ChangeTrace | None, minutes: float, start_ns: int
     return {
         f"{name}_events": counted,
         f"{name}s": None if size is None else int(size.sum()),
-        f"{name}s_per_minute": None if size is None else _over(float(size.sum()), minutes),
-        f"{name}_chance": None if counted is None else _over(float(counted), minutes),
-        f"{name}_minute_share": None if minute is None else _over(float(np.unique(minute).size), minutes),
+        f"{name}s_per_minute": None if size is None else ratio(float(size.sum()), minutes),
+        f"{name}_chance": None if counted is None else ratio(float(counted), minutes),
+        f"{name}_minute_share": None if minute is None else ratio(float(np.unique(minute).size), minutes),
         f"{name}_mean": _mean(size),
         f"{name}_std": _std(size),
     }
@@ -175,7 +175,7 @@ def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
         times = trace.log.time_ns if trace.kind == "spot" else trace.counts.time_ns
     count = np.bincount(hour_of_day(times), minlength=HOURS)
     length_s = observed_s_by_hour(*trace.window_ns)
-    return [_over(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
+    return [ratio(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
 
 
 def _mean(values: NDArray[Any] | None) -> float | None:
@@ -187,5 +187,6 @@ def _std(values: NDArray[Any] | None) -> float | None:
     return float(values.std(ddof=1)) if values is not None and values.size > 1 else None
 
 
-def _over(part: float, whole: float) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
+    """A part over its whole; None where that is 0."""
     return part / whole if whole else None

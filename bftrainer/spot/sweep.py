@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import SettingsError
+from bftrainer.files.documents import write_csv
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate
-from bftrainer.spot.accounts import TIME_ACCOUNTS, Prices, run_figures
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.minute_model import MinuteModel
-from bftrainer.spot.run import SCHEMA, settings_summary, write_summary
+from bftrainer.spot.run import SCHEMA, TIME_ACCOUNTS, Prices, run_figures, settings_summary, write_summary
 
 SWEPT = (
     *("iterations_done", "iterations_per_hour", "iterations_lost", *TIME_ACCOUNTS, "reconfigurations", "preemptions"),
@@ -177,8 +176,6 @@ def write_sweep(result: SweepResult, directory: Path) -> None:
     OSError
         If they cannot be written.
     """
-    with (directory / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(result.rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(result.rows)
+    with (directory / "sweep.csv").open("wb") as file:
+        write_csv(file, list(result.rows[0]), (list(row.values()) for row in result.rows))
     write_summary(result.summary(), directory)

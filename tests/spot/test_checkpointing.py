@@ -18,7 +18,7 @@ from bftrainer.model.availability import churned
 from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
-from bftrainer.spot.accounts import TIME_ACCOUNTS
+from bftrainer.spot.run import TIME_ACCOUNTS
 from tests.examples import examples
 from tests.spot.reference import Reference, run
 

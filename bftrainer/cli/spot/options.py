@@ -16,8 +16,8 @@ from bftrainer.cli.zeus.options import FILE, with_options
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bftrainer.spot.accounts import Prices
     from bftrainer.spot.checkpointing import CheckpointedTraining
+    from bftrainer.spot.run import Prices
 
 __all__ = ["FILE", "Places", "minute_options", "prices_of", "settings_of", "spot_options"]
 
@@ -81,7 +81,7 @@ def settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str
 
 def prices_of(options: dict[str, Any]) -> Prices | None:
     """Prices that the options tell, if any; takes them out of `options`."""
-    from bftrainer.spot.accounts import Prices
+    from bftrainer.spot.run import Prices
 
     price, on_demand, nodes = (options.pop(name) for name in ("price", "on_demand_price", "on_demand_nodes"))
     refuse_unused(
