@@ -1,22 +1,25 @@
-"""Logs as they lie on disk: many files, whole directories, gzipped or zipped, read in blocks of lines."""
+"""Logs as they lie on disk: many files, whole directories, gzipped or zipped, read in blocks of lines or as tables."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from bftrainer.errors import LogError
-from bftrainer.files.opening import open_plain, translated
+from bftrainer.files.opening import one_line, open_plain, translated
 
 _CHUNK = 1 << 23
 _LONGEST_LINE = 1 << 28
 _HEAD = 1 << 16
+_LONGEST_FIELD = 1 << 26
+"""Sets of a large machine's nodes take more than the csv module's 128 KiB."""
 _ZIP = b"PK\x03\x04"
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -158,3 +161,73 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, stream)
     except zipfile.BadZipFile as cause:
         raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A row of a table.
+
+    Parameters
+    ----------
+    path : Path
+    line : int
+    fields : list of str
+    is_cut_off : bool
+        Whether it is the file's last and lacks its line end.
+    """
+
+    path: Path
+    line: int
+    fields: list[str]
+    is_cut_off: bool
+
+    @property
+    def place(self) -> str:
+        """File and line, as messages name them."""
+        return f"{self.path}:{self.line}"
+
+    def columns(self, needed: Sequence[str]) -> Mapping[str, int]:
+        """Where each column stands, if this row is a header.
+
+        Raises
+        ------
+        LogError
+            If one that is needed is missing.
+        """
+        columns = {name.strip(): at for at, name in enumerate(self.fields)}
+        missing = next((name for name in needed if name not in columns), None)
+        if missing is not None:
+            shown = one_line(", ".join(columns))
+            raise LogError(f"{self.place}: Expected columns {', '.join(needed)}, got {shown}.")
+        return columns
+
+
+def log_rows(path: Path) -> Iterator[LogRow]:
+    """Rows of a CSV file that are not blank.
+
+    Raises
+    ------
+    LogError
+        If it is no text, or quotes do not match.
+    """
+    is_cut_off = False
+
+    def _lines() -> Iterator[str]:
+        nonlocal is_cut_off
+        for block in line_blocks(path):
+            is_cut_off = block.cut_off
+            yield from block.lines
+
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    rows = csv.reader(_lines())
+    while True:
+        try:
+            fields = next(rows, None)
+        except csv.Error as fault:
+            raise LogError(
+                f"{path}:{rows.line_num}: Expected a row of a table, got something else ({fault})."
+            ) from None
+        if fields is None:
+            return
+        if fields:
+            yield LogRow(path, rows.line_num, fields, is_cut_off)

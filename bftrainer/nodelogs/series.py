@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
-from bftrainer.files.opening import open_plain, translated
+from bftrainer.files.documents import csv_rows
 from bftrainer.model import NS_PER_S, StepSeries, instant_ns
 
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
@@ -35,27 +33,20 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
         Naming file and line, if it cannot be read, a cell is no time or number, times do not increase, or the window
         is not covered.
     """
-    times, values = [], []
-    with translated(path, SettingsError), open_plain(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        rows = csv.reader(text, strict=True)
-        try:
-            header = [name.strip() for name in next(rows, [])]
-            _check_header(path, header, column)
-            for row in filter(None, rows):
-                where = f"{path}:{rows.line_num}"
-                if len(row) != len(header):
-                    raise SettingsError(f"{where}: Expected {len(header)} cells, got {len(row)}.")
-                cells = dict(zip(header, row, strict=True))
-                times.append(_time(where, cells["time"], start_ns))
-                values.append(_value(where, column, cells[column]))
-                if len(times) > 1 and not times[-1] > times[-2]:
-                    late, soon = times[-2:]
-                    raise SettingsError(f"{where}: Expected times that increase, got {soon:g} s after {late:g} s.")
-        except (csv.Error, UnicodeDecodeError) as fault:
-            raise SettingsError(f"{path}:{rows.line_num}: Expected CSV, got something else ({fault}).") from None
-        finally:
-            text.detach()
+    times: list[float] = []
+    values = []
+    rows = csv_rows(path, SettingsError)
+    header = [name.strip() for name in next(rows, ("", []))[1]]
+    _check_header(path, header, column)
+    for where, row in rows:
+        if len(row) != len(header):
+            raise SettingsError(f"{where}: Expected {len(header)} cells, got {len(row)}.")
+        cells = dict(zip(header, row, strict=True))
+        times.append(_time(where, cells["time"], start_ns))
+        values.append(_value(where, column, cells[column]))
+        if len(times) > 1 and not times[-1] > times[-2]:
+            late, soon = times[-2:]
+            raise SettingsError(f"{where}: Expected times that increase, got {soon:g} s after {late:g} s.")
     if not times:
         raise SettingsError(f"{path}: Expected rows, found none.")
     _check_cover(path, times, window_s)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
 from zoneinfo import ZoneInfo, available_timezones
@@ -199,3 +200,34 @@ def _zone(name: str) -> tzinfo:
         near = get_close_matches(name, sorted(available_timezones()), n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {name!r}.{hint}") from None
+
+
+def natural_number(text: str) -> int | None:
+    """A whole number of up to 18 digits, None if it is none.
+
+    Examples
+    --------
+    >>> natural_number("12"), natural_number("-1"), natural_number("9" * 5000)
+    (12, None, None)
+    """
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else None
+
+
+def exact_ns(seconds: str, per_second: int = NS_PER_S) -> int | None:
+    """Nanoseconds of a number of seconds, or of another unit of which a second has `NS_PER_S` / `per_second`.
+
+    None if it is no number, or beyond any log's time.
+
+    Examples
+    --------
+    >>> exact_ns("1.000000001"), exact_ns("1500", 10**6), exact_ns("x")
+    (1000000001, 1500000000, None)
+    """
+    if seconds.isdecimal() and seconds.isascii() and len(seconds) <= 12:
+        count = int(seconds) * per_second
+        return count if count < OPEN_END_NS else None
+    try:
+        exact = Decimal(seconds.strip()) * per_second
+    except ArithmeticError:
+        return None
+    return round(exact) if exact.is_finite() and abs(exact) < OPEN_END_NS else None

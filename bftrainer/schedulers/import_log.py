@@ -22,8 +22,8 @@ from bftrainer.nodelogs.intervals import Spans, Window, log_of_idle, nanoseconds
 from bftrainer.nodelogs.inventory import inventory_paths
 from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyRecords, Kind
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
+from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, over_capacity_share, placed, sweep
-from bftrainer.schedulers.log_tables import read_downtimes
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
 

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
-from bftrainer.files.log_files import Block
+from bftrainer.files.log_files import Block, LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.schedulers.busy_book import BusyBook, Kind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
-from bftrainer.schedulers.log_tables import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +143,13 @@ class Tally:
         if count:
             self.dropped[reason] += count
 
+    def lasts(self, start: float, end: float) -> bool:
+        """Whether a job takes any time; one that does not is counted."""
+        if start < end:
+            return True
+        self.drop("end before start" if end < start else "zero length")
+        return False
+
     def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
         """Count a record that should have given an interval, and cannot.
 
@@ -264,7 +270,7 @@ class Reading:
         cut_off = block.cut_off and at == len(block.lines) - 1
         self.tally.refuse(CUT_OFF if cut_off else reason, block.path, block.first + at, detail)
 
-    def refuse_row(self, reason: str, row: Row, detail: str) -> None:
+    def refuse_row(self, reason: str, row: LogRow, detail: str) -> None:
         """Count a row of a table as unusable."""
         self.tally.refuse(CUT_OFF if row.is_cut_off else reason, row.path, row.line, detail)
 

@@ -12,7 +12,7 @@ from bftrainer.errors import HostlistError, LogError, SettingsError
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, in_order, listed, partition_names, read_inventory
 from bftrainer.schedulers.busy_book import BusyRecords
-from bftrainer.schedulers.log_tables import whole_number
+from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.reading import Reading
 
 SEEN = "seen"
@@ -144,7 +144,7 @@ def counted_nodes(nodes: str | None, told: int | None) -> Offered:
 
 def node_number(nodes: str | None) -> int | None:
     """How many nodes `--nodes` says there are; None if it names them, or is not given."""
-    return None if nodes is None else whole_number(nodes)
+    return None if nodes is None else natural_number(nodes)
 
 
 def anonymous(count: int) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ def test_pieces_tile_an_interval(steps, begin_s):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "cap.csv:1: Expected a column 'time', found none."),
+        ("", "cap.csv: Expected data, got an empty file."),
+        ("\n", "cap.csv:1: Expected a column 'time', found none."),
         ("time,time,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'time', found 2."),
         ("time,power_w,power_w\n0,1,2\n", "cap.csv:1: Expected one column 'power_w', found 2."),
         ("time,power\n0,1\n", "Expected a column 'power_w', found none. Did you mean 'power'?"),

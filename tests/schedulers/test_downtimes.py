@@ -8,7 +8,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook, Kind
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.log_tables import read_downtimes
+from bftrainer.schedulers.formats.slurm import read_downtimes
 
 EVENTS = """\
 NodeName|TimeStart|TimeEnd|State|Reason

@@ -14,6 +14,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.formats.job_tables import located
 from bftrainer.schedulers.formats.pbs_records import (
     LINE,
@@ -33,7 +34,6 @@ from bftrainer.schedulers.formats.pbs_records import (
     occupy,
     start_run,
 )
-from bftrainer.schedulers.log_tables import whole_number
 from bftrainer.schedulers.reading import Importer, Reading
 
 _PORT = re.compile(r":\d+$", re.ASCII)
@@ -116,7 +116,7 @@ def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
         node_set = book.nodes(text, _vnodes)
     if not book.size(node_set):
         return None
-    told = whole_number(fields.get("unique_node_count", ""))
+    told = natural_number(fields.get("unique_node_count", ""))
     is_whole = not text.endswith("+") and told in (None, book.size(node_set))
     return node_set, Kind.JOB if is_whole else Kind.UNKNOWN
 
@@ -277,11 +277,7 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
         reading.tally.drop("never started")
     elif not hosts:
         reading.tally.drop("no nodes")
-    elif end_s < start_s:
-        reading.tally.drop("end before start")
-    elif end_s == start_s:
-        reading.tally.drop("zero length")
-    else:
+    elif reading.tally.lasts(start_s, end_s):
         node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
         # Members of an array differ in fields far behind; a record that was copied differs in none.
         key = hash(line)

@@ -15,7 +15,7 @@ from bftrainer.nodelogs.hostlist import expanded, numbers
 from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.log_tables import exact_ns
+from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
@@ -272,11 +272,7 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
             reading.tally.drop("never started")
         elif job is None:
             reading.tally.drop("no nodes")
-        elif job.end_ns < job.start_ns:
-            reading.tally.drop("end before start")
-        elif job.end_ns == job.start_ns:
-            reading.tally.drop("zero length")
-        else:
+        elif reading.tally.lasts(job.start_ns, job.end_ns):
             yield job
 
 

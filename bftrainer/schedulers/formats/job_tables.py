@@ -15,6 +15,7 @@ import numpy as np
 
 from bftrainer.errors import HostlistError, LogError, NodeLogError
 from bftrainer.files.documents import json_file, write_csv
+from bftrainer.files.log_files import LogRow, log_rows
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns
@@ -23,7 +24,7 @@ from bftrainer.nodelogs.intervals import OPEN_END_NS, Spans, Window, idle_spans
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.native import declared, metadata, metadata_path
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.log_tables import Row, exact_ns, table_rows
+from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
@@ -146,7 +147,7 @@ class AlcfImporter(Importer):
         doubtful: list[_Doubtful] = []
         for path in paths:
             columns: Mapping[str, int] | None = None
-            for row in table_rows(path):
+            for row in log_rows(path):
                 if columns is None:
                     columns = row.columns(_NEEDED)
                     continue
@@ -158,7 +159,7 @@ class AlcfImporter(Importer):
                 reading.book.add(one.start_ns, one.end_ns, reading.book.node_set([one.name]), one.key, Kind.UNKNOWN)
 
 
-def _read_row(row: Row, columns: Mapping[str, int], reading: Reading, doubtful: list[_Doubtful]) -> None:
+def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, doubtful: list[_Doubtful]) -> None:
     """Write down a job, or count why not."""
     tally = reading.tally
     tally.records += 1
@@ -175,20 +176,16 @@ def _read_row(row: Row, columns: Mapping[str, int], reading: Reading, doubtful: 
         reading.refuse_row("impossible time", row, detail)
     elif location in _UNSET:
         tally.drop("no nodes")
-    elif end is not None and end < start:
-        tally.drop("end before start")
-    elif end == start:
-        tally.drop("zero length")
-    else:
+    elif tally.lasts(start, end_ns := OPEN_END_NS if end is None else end):
         queue = row.fields[columns["QUEUE_NAME"]].strip() if "QUEUE_NAME" in columns else ""
         try:
-            _write(row, (start, OPEN_END_NS if end is None else end), (location, used, queue), reading, doubtful)
+            _write(row, (start, end_ns), (location, used, queue), reading, doubtful)
         except HostlistError as fault:
             reading.refuse_row("unreadable node list", row, str(fault))
 
 
 def _write(
-    row: Row, times_ns: tuple[int, int], told: tuple[str, str, str], reading: Reading, doubtful: list[_Doubtful]
+    row: LogRow, times_ns: tuple[int, int], told: tuple[str, str, str], reading: Reading, doubtful: list[_Doubtful]
 ) -> None:
     """Write down a job; a list that is shorter than the number of its nodes was cut off."""
     location, used, queue = told
@@ -257,7 +254,7 @@ class BatsimImporter(Importer):
         origin_ns = told[0] if told is not None and settings.start is None else reading.origin_ns()
         last_ns = origin_ns
         for path in paths:
-            rows = table_rows(path)
+            rows = log_rows(path)
             header = next(rows, None)
             if header is None:
                 raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
@@ -284,7 +281,7 @@ def _beside(path: Path, reading: Reading) -> tuple[str, ...] | None:
 
 
 def _read_batsim_row(
-    row: Row, at: Sequence[int], width: int, origin_ns: int, names: Sequence[str] | None, reading: Reading
+    row: LogRow, at: Sequence[int], width: int, origin_ns: int, names: Sequence[str] | None, reading: Reading
 ) -> int:
     """Write down a job, or count why not; its end, or the origin if it has none."""
     tally = reading.tally
@@ -300,11 +297,7 @@ def _read_batsim_row(
     if start is None or end is None or start < 0:
         detail = f"Expected times in seconds, got {one_line(begins)!r} and {one_line(ends)!r}"
         reading.refuse_row("impossible time", row, detail)
-    elif end < start:
-        tally.drop("end before start")
-    elif end == start:
-        tally.drop("zero length")
-    else:
+    elif tally.lasts(start, end):
         try:
             node_set = reading.book.node_set(_resource_names(numbers(resources), names))
         except HostlistError as fault:

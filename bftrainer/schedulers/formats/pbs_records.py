@@ -14,8 +14,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.intervals import OPEN_END_NS
 from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.clock import read_stamps
-from bftrainer.schedulers.log_tables import exact_ns
+from bftrainer.schedulers.clock import exact_ns, read_stamps
 from bftrainer.schedulers.reading import CUT_OFF, Reading
 
 LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
@@ -287,11 +286,7 @@ def end_run(entry: Entry, runs: Runs) -> None:
         reading.refuse("impossible time", entry.block, entry.at, detail)
     elif start is None:
         runs.drop(entry, "never started")
-    elif end < start:
-        reading.tally.drop("end before start")
-    elif end == start:
-        reading.tally.drop("zero length")
-    elif run is None or not run.is_paused:
+    elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
         runs.write(entry.id, start, end, nodes, reading.book.partition(fields.get("queue", "")))
 
 

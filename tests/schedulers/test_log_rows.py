@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.log_tables import exact_ns, table_rows, whole_number
+from bftrainer.files.log_files import log_rows
+from bftrainer.schedulers.clock import exact_ns, natural_number
 
 
 def rows_of(tmp_path, text):
     (tmp_path / "t.csv").write_bytes(text.encode())
-    return list(table_rows(tmp_path / "t.csv"))
+    return list(log_rows(tmp_path / "t.csv"))
 
 
 def test_rows_and_places(tmp_path):
@@ -73,4 +74,4 @@ def test_other_units():
 )
 def test_whole_numbers(text, wanted):
     """Up to 18 digits; what Python would call a digit elsewhere is none in a log."""
-    assert whole_number(text) == wanted
+    assert natural_number(text) == wanted
