@@ -51,7 +51,8 @@ so it is made `legible` when it is read: whoever raises an error may quote what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "UnusableRequestError",
     "UnusableValueError",
     "UnusedOptionsError",
+    "at_place",
     "escaped",
     "legible",
     "nearest",
@@ -391,3 +393,14 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
     return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
+
+
+@contextmanager
+def at_place(place: object, kind: type[BftrainerError]) -> Iterator[None]:
+    """Put a place in front of what errors of a kind say, as whoever raises them does not know it; None: nowhere."""
+    try:
+        yield
+    except kind as fault:
+        if place is None:
+            raise
+        raise type(fault)(f"{place}: {fault}") from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, suggestion
+from bftrainer.errors import HostlistError, LogError, SettingsError, at_place, suggestion
 from bftrainer.files.log_files import whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
@@ -105,10 +105,8 @@ def read_inventory(source: str) -> Inventory:
     if not inventory_paths(source):
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
-        try:
+        with at_place("--nodes", HostlistError):
             return Inventory(expanded(source))
-        except HostlistError as fault:
-            raise HostlistError(f"--nodes: {fault}") from None
     text = whole_text(path)
     try:
         return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
@@ -146,11 +144,9 @@ def _listed_nodes(path: Path, text: str) -> Inventory:
     for number, line in lines[0 if heading is None else heading[0] :]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        try:
+        with at_place(f"{path}:{number}", LogError):
             nodes, partition, state = _split_line(line.strip(), columns)
             some = expanded(nodes)
-        except LogError as fault:
-            raise type(fault)(f"{path}:{number}: {fault}") from None
         names.update(dict.fromkeys(some))
         if _is_out(state):
             out.update(some)

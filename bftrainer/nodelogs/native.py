@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, legible
+from bftrainer.errors import NodeLogError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file
 from bftrainer.files.documents import json_file, parsed_json, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
@@ -112,10 +112,8 @@ def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], di
     nodes, window, provenance = meta["nodes"], meta["window"], meta["provenance"]
     if not isinstance(nodes, list):
         raise NodeLogError(f"{name}: Expected nodes to be a list of names, got {nodes!r}.")
-    try:
+    with at_place(name, NodeLogError):
         check_node_names(nodes)
-    except NodeLogError as fault:
-        raise NodeLogError(f"{name}: {fault}") from None
     if not isinstance(window, list) or len(window) != 2:
         raise NodeLogError(f"{name}: Expected window to be two times, got {window!r}.")
     if not isinstance(provenance, dict):

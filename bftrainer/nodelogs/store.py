@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, OutputError, SettingsError
+from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.legacy.frame import Frame, plain, read_pickled_frame, shortened
@@ -35,7 +35,7 @@ def _read_pickled(path: Path) -> NodeLog:
     unchanged = np.ones(times.size, dtype=np.bool_)
     unchanged[row] = False
     unchanged[[0, -1]] = False  # the window's ends are rows anyway
-    try:
+    with at_place(path, NodeLogError):
         return NodeLog(
             nodes=frame.columns,
             start_ns=int(times[0]),
@@ -46,8 +46,6 @@ def _read_pickled(path: Path) -> NodeLog:
             provenance={"source": path.name, "rows": int(times.size)},
             unchanged_ns=times[unchanged],
         )
-    except NodeLogError as fault:
-        raise NodeLogError(f"{path}: {fault}") from None
 
 
 def _write_pickled(path: Path, log: NodeLog) -> None:
@@ -186,10 +184,8 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
         log = read_csv_node_log(path, warn)
     else:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
-    try:
+    with at_place(path, SettingsError):
         return log.skipped(skip_events)
-    except SettingsError as fault:
-        raise SettingsError(f"{path}: {fault}") from None
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:

@@ -273,7 +273,7 @@ class BusyBook:
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: Kind) -> None:
         """Write down that one node was busy, if it was for any time."""
         if start_ns < end_ns:
-            self.add(start_ns, end_ns, self.nodes(name, _itself), hash((name, kind)), kind)
+            self.add(start_ns, end_ns, self.nodes(name, lambda itself: (itself,)), hash((name, kind)), kind)
 
     def records(self) -> BusyRecords:
         """All that was written down."""
@@ -289,10 +289,6 @@ class BusyBook:
             partition=column(self._partition),
             partitions=tuple(self._partitions),
         )
-
-
-def _itself(name: str) -> tuple[str]:
-    return (name,)
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.errors import HostlistError, LogError, SettingsError, at_place
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, in_order, listed, partition_names, read_inventory
 from bftrainer.schedulers.busy_book import BusyRecords
@@ -169,10 +169,8 @@ def excluded_names(hostlist: str | None) -> frozenset[str]:
     HostlistError
         If it is no hostlist.
     """
-    try:
+    with at_place("--exclude-nodes", HostlistError):
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
-    except HostlistError as fault:
-        raise HostlistError(f"--exclude-nodes: {fault}") from None
 
 
 def places(names: Sequence[str], offered: Sequence[str]) -> NDArray[np.int32]:

@@ -16,6 +16,7 @@ import numpy as np
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.spot_training import Condition, Phase, SpotRun, TrainingProfile
+from bftrainer.nodelogs.intervals import nanoseconds
 
 
 class Fleet:
@@ -181,9 +182,9 @@ class TrainingRun:
     def __init__(self, settings: CheckpointedTraining, opening: Sequence[int] = ()) -> None:
         load_s = settings.profile.load_s if settings.load_on_reconfigure else 0.0
         self._settings = settings
-        self._preparation_ns = _nanoseconds(settings.preparation_s)
-        self._reconfiguration_ns = _nanoseconds(settings.profile.reconfiguration_s + load_s)
-        self._checkpoint_ns = _nanoseconds(settings.profile.checkpoint_s)
+        self._preparation_ns = nanoseconds(settings.preparation_s)
+        self._reconfiguration_ns = nanoseconds(settings.profile.reconfiguration_s + load_s)
+        self._checkpoint_ns = nanoseconds(settings.profile.checkpoint_s)
         self._reconfigured_ns: int | None = None
         self._high = 0
         self._saved = 0
@@ -263,7 +264,7 @@ class TrainingRun:
         self.condition = "training" if self._world_size else "stalled"
         if self._world_size:
             iteration_s = self._settings.profile.iteration_time_s(self._world_size)
-            self._iteration_ns = max(1, _nanoseconds(iteration_s))
+            self._iteration_ns = max(1, nanoseconds(iteration_s))
 
     def _end(self, now_ns: int) -> None:
         """End the phase; what training no checkpoint holds is lost."""
@@ -361,13 +362,9 @@ def simulate(
     )
 
 
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * NS_PER_S)
-
-
 def _noticed(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
     """Rows of a log, those of one tick together: who went and came back has gone, who came and went was never seen."""
-    rows = ((_nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
+    rows = ((nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
     for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
         came: dict[int, int] = {}
         went: dict[int, None] = {}

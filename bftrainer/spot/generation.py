@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from bftrainer.errors import SettingsError, UnusedOptionsError
+from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
 from bftrainer.nodelogs.availability import read_availability, write_changes
@@ -261,21 +260,9 @@ def _check_options(name: ModelName, config: GenerationConfig) -> None:
     other, options = ("supercomputer", config.holes) if name == "minutes" else ("minutes", config.minutes)
     given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
     if given:
-        raise UnusedOptionsError(dict.fromkeys(map(_option, given), f"of the model {other} alone"))
-
-
-def _option(field_name: str) -> str:
-    """What the option of a field is called, which leaves the unit to its help."""
-    return "--" + field_name.removesuffix("_s").removesuffix("_per_day").replace("_", "-")
-
-
-@contextmanager
-def _fitting(path: Path | None) -> Iterator[None]:
-    """Name the trace that cannot be fitted."""
-    try:
-        yield
-    except SettingsError as fault:
-        raise SettingsError(f"{path}: {fault}" if path else str(fault)) from None
+        # An option is called what its field is, but leaves the unit to its help.
+        names = [f"--{name.removesuffix('_s').removesuffix('_per_day').replace('_', '-')}" for name in given]
+        raise UnusedOptionsError(dict.fromkeys(names, f"of the model {other} alone"))
 
 
 def minute_setup(
@@ -299,7 +286,7 @@ def minute_setup(
     model, initial, most = MinuteModel(), INITIAL_NODES, MAX_NODES
     if like is not None:
         figures = trace_statistics(like).figures
-        with _fitting(path):
+        with at_place(path, SettingsError):
             model = MinuteModel.fitted(figures)
         initial, most = round(figures["mean_nodes"] or 0), max(1, figures["max_nodes"])
     if options.max_nodes is not None:
@@ -313,7 +300,7 @@ def minute_setup(
 
 
 def _fitted_machine(like: AvailabilityTrace, path: Path | None) -> SupercomputerModel:
-    with _fitting(path):
+    with at_place(path, SettingsError):
         if like.log is None:
             raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
         return SupercomputerModel.fitted(like.log)

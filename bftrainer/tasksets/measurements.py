@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, TrainingProfileError, suggestion
+from bftrainer.errors import InvalidTaskError, TrainingProfileError, at_place, suggestion
 from bftrainer.files.documents import csv_rows, number, table_rows, toml_content, whole
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
 from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.model.task import MOST_NODES
-from bftrainer.tasksets.native_tasks import scaling_table, toml_text
+from bftrainer.tasksets.native_tasks import real_text, scaling_table, toml_text, whole_text
 
 _MOST_DECADES = 100
 """From the least throughput to the largest; squares of what is farther apart overflow."""
@@ -45,7 +45,7 @@ class ScalingFit:
     residual: float
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Why the law is none to rely on, one line each; the curve's points are as they were measured."""
         found = []
         counts = len(self.curve.nodes) - 1
@@ -59,7 +59,7 @@ class ScalingFit:
         """A `[task.scaling]` section with the points, and the law as a comment."""
         law = f"# Amdahl fit: model = 'amdahl', rate_1 = {self.rate_1:.6g}, "
         law += f"parallel_fraction = {self.parallel_fraction:.6g} (residual {100 * self.residual:.2f} %)\n"
-        law += "".join(f"# Note: {doubt}\n" for doubt in self.doubts)
+        law += "".join(f"# Note: {warning}\n" for warning in self.warnings)
         return law + toml_text({"task": {"scaling": scaling_table(self.curve)}}).removeprefix("[task]\n\n")
 
 
@@ -87,18 +87,9 @@ def _measurement(where: str, header: list[str], row: list[str]) -> tuple[int, fl
     if len(row) != 2:
         raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
     cells = dict(zip(header, row, strict=True))
-    try:
-        nodes = int(cells["nodes"])
-    except ValueError:
-        raise InvalidTaskError(f"{where}: Expected nodes to be a whole number, got {cells['nodes']!r}.") from None
-    try:
-        throughput = float(cells["throughput"])
-    except ValueError:
-        raise InvalidTaskError(f"{where}: Expected throughput to be a number, got {cells['throughput']!r}.") from None
-    try:
+    with at_place(where, InvalidTaskError):
+        nodes, throughput = whole_text("nodes", cells["nodes"]), real_text("throughput", cells["throughput"])
         _check(nodes, throughput)
-    except InvalidTaskError as fault:
-        raise InvalidTaskError(f"{where}: {fault}") from None
     return nodes, throughput
 
 
@@ -224,7 +215,8 @@ def _declared(path: Path) -> TrainingProfile:
     fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
     times = _list(path, "iteration_s", table["iteration_s"], float, "numbers")
     fields["iteration_s"] = tuple(_number(path, "iteration_s", time) for time in times)
-    return _made(path, fields)
+    with at_place(path, TrainingProfileError):
+        return TrainingProfile(**fields)
 
 
 _LISTS = ("world_size", "iteration_s")
@@ -258,14 +250,15 @@ def _measured(path: Path) -> TrainingProfile:
             f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
         )
     loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
-    fields = {
+    fields: dict[str, Any] = {
         "world_size": tuple(sizes),
         "iteration_s": tuple(_plain_mean(by_size[size]) for size in sizes),
         "reconfiguration_s": _plain_mean(launches[1:]),
         "checkpoint_s": _plain_mean(_elapsed(path, *_CHECKPOINTS)),
         "load_s": _plain_mean(loads),
     }
-    return _made(path, fields)
+    with at_place(path, TrainingProfileError):
+        return TrainingProfile(**fields)
 
 
 def _rows(
@@ -295,10 +288,3 @@ def _seconds(where: str, cells: dict[str, str], column: str) -> float:
 
 def _plain_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _made(path: Path, fields: dict[str, Any]) -> TrainingProfile:
-    try:
-        return TrainingProfile(**fields)
-    except TrainingProfileError as fault:
-        raise TrainingProfileError(f"{path}: {fault}") from None

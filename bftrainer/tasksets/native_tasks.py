@@ -118,11 +118,7 @@ def _message(fault: ValidationError) -> str:
     if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
         got = error["input"]
         return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
-    return fault_text(error, _keys)
-
-
-def _keys(path: Sequence[int | str]) -> list[str]:
-    return list(_schemas()[str(path[0]) if path else "task"].model_fields)
+    return fault_text(error, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
 
 
 def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
@@ -265,8 +261,8 @@ def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
             raise InvalidTaskError(f"{where}: Expected {column}, got nothing.")
     with located(where):
         fields: dict[str, Any] = {"name": cells["name"]}
-        fields |= {key: _whole(key, cells[key]) for key in _WHOLE if key in cells}
-        fields |= {key: _number(key, cells[key]) for key in _NUMBER if key in cells}
+        fields |= {key: whole_text(key, cells[key]) for key in _WHOLE if key in cells}
+        fields |= {key: real_text(key, cells[key]) for key in _NUMBER if key in cells}
         fields |= {key: cells[key] for key in _TEXT if key in cells}
         for key in ("submit", "deadline"):
             if key in cells:
@@ -280,22 +276,24 @@ def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
     for key in ("nodes", "throughput"):
         if key not in cells:
             raise InvalidTaskError(f"Expected {key} with the rest of the scaling, got nothing.")
-    credit = tuple(_number("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
+    credit = tuple(real_text("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
     return ScalingCurve(
-        tuple(_whole("nodes", text) for text in cells["nodes"].split()),
-        tuple(_number("throughput", text) for text in cells["throughput"].split()),
+        tuple(whole_text("nodes", text) for text in cells["nodes"].split()),
+        tuple(real_text("throughput", text) for text in cells["throughput"].split()),
         credit,
     )
 
 
-def _whole(key: str, text: str) -> int:
+def whole_text(key: str, text: str) -> int:
+    """A whole number from a cell; the message names the column."""
     try:
         return int(text)
     except ValueError:
         raise InvalidTaskError(f"Expected {key} to be a whole number, got {text!r}.") from None
 
 
-def _number(key: str, text: str) -> float:
+def real_text(key: str, text: str) -> float:
+    """A number from a cell; the message names the column."""
     try:
         return float(text)
     except ValueError:

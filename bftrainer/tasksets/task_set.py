@@ -13,7 +13,6 @@ from typing import Any
 
 from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
-from bftrainer.model.task import MOST_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +175,8 @@ def finished(
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:
-    least, most = fields["min_nodes"], fields["max_nodes"]
-    if most > MOST_NODES:
-        raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
-    if least > most:
-        raise InvalidTaskError(f"Expected min_nodes <= max_nodes, got {least} > {most}.")
-    if least < 1:
-        raise InvalidTaskError(f"Expected min_nodes >= 1, got {least}.")
-    scaling = curve.curve(most) if isinstance(curve, ScalingModel) else curve
+    # Of bounds that no law makes a curve of, the task itself says what is wrong.
+    scaling = curve.curve(max(1, fields["max_nodes"])) if isinstance(curve, ScalingModel) else curve
     return TaskSpec(scaling=scaling, **fields)
 
 

@@ -88,6 +88,6 @@ def fit(throughput: Path) -> None:
     from bftrainer.tasksets.measurements import fit_scaling, read_throughput_csv
 
     found = fit_scaling(read_throughput_csv(throughput))
-    for doubt in found.doubts:
-        tell(f"Note: {throughput}: {doubt}.")
+    for warning in found.warnings:
+        tell(f"Note: {throughput}: {warning}.")
     click.echo(found.toml(), nl=False)

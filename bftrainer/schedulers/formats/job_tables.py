@@ -86,30 +86,24 @@ def _racks(text: str, machine: str, first: str, last: str | None, midplane: str 
     racks = range(int(first, 8), int(last or first, 8) + 1)
     halves = "01" if midplane is None else midplane
     names = tuple(f"{machine}-R{rack:02o}-M{half}" for rack in racks for half in halves)
-    _check_size(text, len(names), int(size))
+    is_part = len(names) == 1 and int(size) < MIDPLANE
+    if not is_part and len(names) * MIDPLANE != int(size):
+        raise HostlistError(f"Expected a block of {len(names) * MIDPLANE:,} nodes in its racks, got {text!r}.")
     return names
 
 
 def _box(text: str, machine: str, low: str, high: str, size: str) -> tuple[str, ...]:
     """Midplanes that a box touches; a box may reach around the torus."""
     sides, nodes = [], 1
-    for first, last, length in zip(map(_hex, low), map(_hex, high), _TORUS, strict=True):
+    for first, last, length in zip(
+        bytes.fromhex(f"0{'0'.join(low)}"), bytes.fromhex(f"0{'0'.join(high)}"), _TORUS, strict=True
+    ):
         extent = (last - first) % length + 1
         nodes *= extent
         sides.append(sorted({(first + step) % length // _EDGE * _EDGE for step in range(extent)}))
     if nodes != int(size):
         raise HostlistError(f"Expected a block of {nodes:,} nodes between its corners, got {text!r}.")
     return tuple(f"{machine}-{a:X}{b:X}{c:X}{d:X}0" for a, b, c, d in itertools.product(*sides[:4]))
-
-
-def _check_size(text: str, midplanes: int, size: int) -> None:
-    is_part = midplanes == 1 and size < MIDPLANE
-    if not is_part and midplanes * MIDPLANE != size:
-        raise HostlistError(f"Expected a block of {midplanes * MIDPLANE:,} nodes in its racks, got {text!r}.")
-
-
-def _hex(digit: str) -> int:
-    return int(digit, 16)
 
 
 _NEEDED = ("START_TIMESTAMP", "END_TIMESTAMP", "NODES_USED", "LOCATION")

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, suggestion
+from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, at_place, suggestion
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
@@ -370,10 +370,8 @@ def _read_downtime(
     nodes, *texts = (fields[at] for at in columns)
     if nodes in _UNKNOWN:
         return False
-    try:
+    with at_place(place, HostlistError):
         node_set = book.nodes(nodes, expanded)
-    except HostlistError as fault:
-        raise HostlistError(f"{place}: {fault}") from None
     stamps = read_stamps(texts, _UNKNOWN)
     for text, seconds in zip(texts, stamps.seconds.tolist(), strict=True):
         if seconds == BAD:
