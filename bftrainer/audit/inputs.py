@@ -5,17 +5,15 @@ What a file is, its first bytes say, else its name.
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import itertools
 import json
-import lzma
 import math
 import tarfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date
 from pathlib import Path
@@ -32,11 +30,7 @@ from bftrainer.audit.pickles import read_frame
 
 NS = 1_000_000_000
 Floats = NDArray[np.float64]
-_PACKED: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": gzip.decompress,
-    b"BZh": bz2.decompress,
-    b"\xfd7zXZ\x00": lzma.decompress,
-}
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -107,8 +101,8 @@ class Series:
 def unpacked(path: Path) -> bytes:
     """The bytes of a file, without what it is packed in."""
     data = path.read_bytes()
-    while unpack := next((each for magic, each in _PACKED.items() if data.startswith(magic)), None):
-        data = unpack(data)
+    if data.startswith(_GZIP):
+        data = gzip.decompress(data)
     if data[257:262] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             files = [member for member in archive if member.isfile()]

@@ -38,22 +38,6 @@ class Situation:
     start_ns: int
 
 
-def _as_given(situation: Situation, mode: Mode) -> Floats:
-    del situation
-    return mode.credit
-
-
-def _throughput(situation: Situation, mode: Mode) -> Floats:
-    del situation
-    return mode.rate
-
-
-def _scaling_efficiency(situation: Situation, mode: Mode) -> Floats:
-    del situation
-    speedup: Floats = mode.rate / mode.rate[1]
-    return speedup
-
-
 def _energy(situation: Situation, mode: Mode) -> Floats:
     """Rate in nodes at their best, by the share of its energy that was needed."""
 
@@ -117,9 +101,9 @@ def _node_rate(situation: Situation) -> float:
 
 
 _KNOWN: dict[str, Credit] = {
-    "as-given": _as_given,
-    "throughput": _throughput,
-    "scaling-efficiency": _scaling_efficiency,
+    "as-given": lambda _, mode: mode.credit,
+    "throughput": lambda _, mode: mode.rate,
+    "scaling-efficiency": lambda _, mode: mode.rate / mode.rate[1],
     "energy": _energy,
     "energy-delay": _energy_delay,
     "deadline": _deadline,

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,14 +214,10 @@ def found_inputs(record: Record, run: Path, part: Part) -> dict[str, Path | list
 
 def _found(entry: dict[str, Any], run: Path, part: Part) -> Path:
     given = Path(entry["path"])
-    for path in _places(given, run):
+    # As named from here, else from the directory that the run's stands in.
+    for path in (given, run.resolve().parent / given):
         if path.is_file():
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             part.expect(digest == entry["sha256"], "{} has changed since the run", path)
             return path
     raise UnusableError(plain(f"input {given} not found"))
-
-
-def _places(given: Path, run: Path) -> Iterable[Path]:
-    """Where an input may be: as named from here, else from the directory that the run's stands in."""
-    return given, run.resolve().parent / given

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -269,10 +268,8 @@ def _times(solve_s: Sequence[float]) -> dict[str, float | None]:
 
 def _power(record: Record, books: Books, carbon: Series | None, window_s: float) -> dict[str, Any]:
     """Energy, power and emissions, from what was worked out to be drawn at each moment."""
-    pue, pieces = books.settings.pue, []
-    for interval in books.time.intervals:
-        for begin, end in pairwise(interval.edges()):
-            pieces.append((begin, end, interval.tasks_w((begin + end) / 2), interval.idle_w))
+    pue = books.settings.pue
+    pieces = [(*piece, each.idle_w) for each in books.time.intervals for piece in each.pieces()]
     tasks_j = math.fsum(watts * (end - begin) for begin, end, watts, _ in pieces)
     idle_j = math.fsum(watts * (end - begin) for begin, end, _, watts in pieces)
     grams = None

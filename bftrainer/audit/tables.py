@@ -137,8 +137,8 @@ def check_cap(books: Books) -> Part:
     part, cap = Part("power never exceeds the cap, at any instant"), books.settings.cap
     assert cap is not None
     for interval in books.time.intervals:
-        for begin, end in pairwise(interval.edges()):
-            drawn = books.settings.pue * (interval.tasks_w((begin + end) / 2) + interval.idle_w)
+        for begin, end, tasks_w in interval.pieces():
+            drawn = books.settings.pue * (tasks_w + interval.idle_w)
             for one, _, most in cap.pieces(begin, end):
                 within = drawn <= most or close(drawn, most)
                 part.expect(within, "{:.6g} s after the start: {:.6g} W of {:.6g} W", one, drawn, most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from bftrainer.audit.accounts import Account, Draw
@@ -35,6 +36,10 @@ class Interval:
     def tasks_w(self, time_s: float) -> float:
         """What tuned tasks draw at a time within it."""
         return sum(draw.at(time_s - self.begin_s) for draw in self.draws)
+
+    def pieces(self) -> list[tuple[float, float, float]]:
+        """Begin, end and what tuned tasks draw in each piece of constant power."""
+        return [(begin, end, self.tasks_w((begin + end) / 2)) for begin, end in pairwise(self.edges())]
 
     def edges(self) -> list[float]:
         """Begin and end of its pieces of constant power."""

@@ -17,7 +17,16 @@ from bftrainer.files.documents import csv_rows, table_rows, whole, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.model.availability import FORM, MOST_NODES, NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace, churned
+from bftrainer.model.availability import (
+    FORM,
+    MOST_NODES,
+    NO_TIME,
+    AvailabilityTrace,
+    ChangeTrace,
+    CountTrace,
+    TraceKind,
+    churned,
+)
 from bftrainer.nodelogs.native import COLUMNS, Warn
 from bftrainer.nodelogs.store import read_node_log
 
@@ -217,20 +226,21 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
-    if set(COUNT_COLUMNS) <= set(columns):
+    kind = told_kind(columns)
+    if kind == "counts":
         counts = read_count_trace(path)
         return AvailabilityTrace.of_counts(counts, _beside(counts, terminations, warn) if terminations else None)
     if terminations is not None:
         raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
-    if set(columns) & set(COLUMNS):
+    if kind == "nodes":
         return AvailabilityTrace.of_log(read_node_log(path, warn=warn))
-    for pair in CHANGE_COLUMNS["terminations"]:
-        if set(pair) <= set(columns):
-            taken = read_changes(path, pair)
-            if not taken.time_ns.size:
-                raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
-            return AvailabilityTrace.of_terminations(taken)
-    if _begins_spot_trace(columns):
+    if kind == "terminations":
+        pair = _change_columns(path)
+        taken = read_changes(path, pair)
+        if not taken.time_ns.size:
+            raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
+        return AvailabilityTrace.of_terminations(taken)
+    if kind == "spot":
         log = read_spot_trace(path)
         for what, count in log.provenance[NO_TIME].items():
             if count:
@@ -242,18 +252,16 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     )
 
 
-def tells_nodes(columns: tuple[str, ...]) -> bool:
-    """Whether a first row is that of a CSV file which `read_availability` reads: of any kind, well-formed or not."""
-    known = (COUNT_COLUMNS, *CHANGE_COLUMNS["terminations"])
-    return (
-        bool(set(columns) & set(COLUMNS))
-        or any(set(pair) <= set(columns) for pair in known)
-        or (_begins_spot_trace(columns))
-    )
-
-
-def _begins_spot_trace(row: tuple[str, ...]) -> bool:
-    return row[0].lstrip("-").isdigit() or row[1:2] in (("add",), ("remove",))
+def told_kind(columns: tuple[str, ...]) -> TraceKind | None:
+    """What a CSV file holds that begins with this row, well-formed or not; None if `read_availability` cannot tell."""
+    found = set(columns)
+    if set(COUNT_COLUMNS) <= found:
+        return "counts"
+    if found & set(COLUMNS):
+        return "nodes"
+    if any(set(pair) <= found for pair in CHANGE_COLUMNS["terminations"]):
+        return "terminations"
+    return "spot" if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)) else None
 
 
 def _beside(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:

@@ -16,7 +16,7 @@ from bftrainer.model.availability import ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import (
     first_row,
     read_availability,
-    tells_nodes,
+    told_kind,
     write_count_trace,
     write_spot_trace,
     write_terminations,
@@ -152,7 +152,7 @@ def kind_of(path: Path) -> Kind:
         )
     if columns & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
         return "task set"
-    if form is Form.CSV and not tells_nodes(row):
+    if form is Form.CSV and told_kind(row) is None:
         raise InputError(
             f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, "
             f"got {one_line(', '.join(row))}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bftrainer.errors import HostlistError
 
@@ -25,7 +25,7 @@ Span = tuple[int, int, int]
 """Low bound, high bound, width."""
 
 
-def expanded(text: str, most: int = MOST_NODES) -> tuple[str, ...]:
+def expanded(text: str) -> tuple[str, ...]:
     """Names of a hostlist, each once, in the order in which they are first named.
 
     Parameters
@@ -33,13 +33,11 @@ def expanded(text: str, most: int = MOST_NODES) -> tuple[str, ...]:
     text : str
         Names separated by commas. Brackets hold numbers and ranges, whose names are as wide as the range's low bound;
         a name may have several brackets.
-    most : int
-        Largest number of names, repeated ones included.
 
     Raises
     ------
     HostlistError
-        If brackets do not match, a range is no range, or there are more than `most` names.
+        If brackets do not match, a range is no range, or there are more than a million names, repeated ones included.
 
     References
     ----------
@@ -51,8 +49,8 @@ def expanded(text: str, most: int = MOST_NODES) -> tuple[str, ...]:
     ('cpn-01', 'cpn-02', 'd9n3', 'd9n05', 'd10n3', 'd10n05', 'd11n3', 'd11n05')
     """
     parts = [(piece, *_parsed(piece, text)) for piece in _pieces(text)]
-    if sum(math.prod(map(_size, spans)) for _, _, spans in parts) > most:
-        raise HostlistError(f"Expected at most {most:,} nodes in a list, got more ({_shown(text)}).")
+    if sum(math.prod(map(_size, spans)) for _, _, spans in parts) > MOST_NODES:
+        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shown(text)}).")
     names: dict[str, None] = {}
     for piece, literals, spans in parts:
         names.update(dict.fromkeys(_products(literals, spans) if spans else (piece,)))
@@ -113,13 +111,13 @@ def pieces(text: str) -> list[str]:
     return found
 
 
-def numbers(text: str, most: int = MOST_NODES) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     """Numbers of a set such as `0-3,7` or `0-3 7`, each once, in order of appearance; empty if the text is.
 
     Raises
     ------
     HostlistError
-        If a part is neither a number nor a range, or there are more than `most` numbers.
+        If a part is neither a number nor a range, or there are more than a million numbers.
 
     Examples
     --------
@@ -127,8 +125,8 @@ def numbers(text: str, most: int = MOST_NODES) -> tuple[int, ...]:
     (21, 22, 5, 7, 8)
     """
     spans = _spans(",".join(text.replace(",", " ").split()), text) if text.strip() else []
-    if _size(spans) > most:
-        raise HostlistError(f"Expected at most {most:,} numbers in a set, got more ({_shown(text)}).")
+    if _size(spans) > MOST_NODES:
+        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_shown(text)}).")
     return tuple(dict.fromkeys(itertools.chain.from_iterable(range(low, high + 1) for low, high, _ in spans)))
 
 
@@ -151,7 +149,7 @@ def folded(names: Iterable[str]) -> str:
         groups.setdefault((head, tail, len(digits)), []).append(int(digits))
     parts = sorted(plain)
     for (head, tail, width), values in sorted(groups.items()):
-        runs = _runs(sorted(values))
+        runs = consecutive(sorted(values))
         shown = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs)
         parts.append(f"{head}{shown}{tail}" if len(values) == 1 else f"{head}[{shown}]{tail}")
     return ",".join(parts)
@@ -219,7 +217,7 @@ def _products(literals: list[str], spans: list[list[Span]]) -> Iterable[str]:
     )
 
 
-def _runs(values: list[int]) -> list[tuple[int, int]]:
+def consecutive(values: Sequence[int]) -> list[tuple[int, int]]:
     """First and last of each run of consecutive numbers."""
     cuts = [at for at in range(1, len(values)) if values[at] != values[at - 1] + 1]
     return [(values[a], values[b - 1]) for a, b in itertools.pairwise((0, *cuts, len(values)))]

@@ -213,21 +213,19 @@ def natural_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else None
 
 
-def exact_ns(seconds: str, per_second: int = NS_PER_S) -> int | None:
-    """Nanoseconds of a number of seconds, or of another unit of which a second has `NS_PER_S` / `per_second`.
-
-    None if it is no number, or beyond any log's time.
+def exact_ns(seconds: str) -> int | None:
+    """Nanoseconds of a number of seconds; None if it is no number, or beyond any log's time.
 
     Examples
     --------
-    >>> exact_ns("1.000000001"), exact_ns("1500", 10**6), exact_ns("x")
-    (1000000001, 1500000000, None)
+    >>> exact_ns("1.000000001"), exact_ns("1.5e3"), exact_ns("x")
+    (1000000001, 1500000000000, None)
     """
     if seconds.isdecimal() and seconds.isascii() and len(seconds) <= 12:
-        count = int(seconds) * per_second
+        count = int(seconds) * NS_PER_S
         return count if count < OPEN_END_NS else None
     try:
-        exact = Decimal(seconds.strip()) * per_second
+        exact = Decimal(seconds.strip()) * NS_PER_S
     except ArithmeticError:
         return None
     return round(exact) if exact.is_finite() and abs(exact) < OPEN_END_NS else None

@@ -19,7 +19,7 @@ from bftrainer.files.log_files import LogRow, log_rows
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns
-from bftrainer.nodelogs.hostlist import expanded, numbers, outer_parts
+from bftrainer.nodelogs.hostlist import consecutive, expanded, numbers, outer_parts
 from bftrainer.nodelogs.intervals import OPEN_END_NS, Spans, Window, idle_spans
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.native import declared, metadata, metadata_path
@@ -95,9 +95,8 @@ def _racks(text: str, machine: str, first: str, last: str | None, midplane: str 
 def _box(text: str, machine: str, low: str, high: str, size: str) -> tuple[str, ...]:
     """Midplanes that a box touches; a box may reach around the torus."""
     sides, nodes = [], 1
-    for first, last, length in zip(
-        bytes.fromhex(f"0{'0'.join(low)}"), bytes.fromhex(f"0{'0'.join(high)}"), _TORUS, strict=True
-    ):
+    for *corners, length in zip(low, high, _TORUS, strict=True):
+        first, last = (int(digit, 16) for digit in corners)
         extent = (last - first) % length + 1
         nodes *= extent
         sides.append(sorted({(first + step) % length // _EDGE * _EDGE for step in range(extent)}))
@@ -357,6 +356,4 @@ def _ranges(nodes: Sequence[int]) -> str:
     >>> _ranges([0, 1, 2, 3, 7])
     '0-3 7'
     """
-    cuts = [0, *(np.flatnonzero(np.diff(nodes) != 1) + 1).tolist(), len(nodes)]
-    runs = ((nodes[a], nodes[b - 1]) for a, b in itertools.pairwise(cuts))
-    return " ".join(f"{low}-{high}" if low < high else str(low) for low, high in runs)
+    return " ".join(f"{low}-{high}" if low < high else str(low) for low, high in consecutive(nodes))
