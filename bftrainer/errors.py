@@ -55,57 +55,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-__all__ = [
-    "AllPrunedError",
-    "BadOperationError",
-    "BatchSizeServerError",
-    "BftrainerError",
-    "HostlistError",
-    "InputError",
-    "InvalidTaskError",
-    "JobMismatchError",
-    "JournalError",
-    "LateTrialError",
-    "LogError",
-    "MeasurementError",
-    "NodeLogError",
-    "NotConvergedError",
-    "NotFoundError",
-    "NothingConvergedError",
-    "ObjectiveError",
-    "OutputError",
-    "RunDirectoryError",
-    "ServerRequestError",
-    "SettingsError",
-    "SolverError",
-    "SolverUnavailableError",
-    "StoreUnavailableError",
-    "SweepError",
-    "TrainingProfileError",
-    "TrainingReportError",
-    "TrainingStoppedError",
-    "TrainingTraceError",
-    "TrialEndedError",
-    "TuningError",
-    "TuningInputError",
-    "TuningProtocolError",
-    "UnknownJobError",
-    "UnknownSolverError",
-    "UnknownTrialError",
-    "UnsafePickleError",
-    "UnsupportedProblemError",
-    "UnsupportedScalingError",
-    "UnusableRequestError",
-    "UnusableValueError",
-    "UnusedOptionsError",
-    "at_place",
-    "escaped",
-    "legible",
-    "nearest",
-    "suggestion",
-]
-
-
 # The most characters of a message, and those of them that tell where.
 _MOST, _MOST_OF_PLACE = 500, 200
 

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import counts_of, objective, overdrawn, proves
+from solvers.label_setting import search
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason, TaskOptions
-from solvers.pruning import searched, unpruned
+from solvers.pruning import improved, unpruned
 from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
@@ -121,7 +122,7 @@ def _favouring(
     favoured = replace(table, values=values)
     relaxed = relax_all(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
-    found = searched(favoured, relaxed, deadline, narrow=limits.prune, gap=gap)
+    found = search(favoured, improved(favoured, relaxed, deadline), deadline, narrow=limits.prune, gap=gap)
     choices = tuple(found.choices.tolist())
     value = objective(problem, choices=choices)
     return choices, value, max(value, relaxed.bound - found.least), found.within(gap, relaxed.bound)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
-from solvers.label_setting import Found, search
+from solvers.label_setting import search
 from solvers.problem import AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
@@ -111,7 +111,7 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
     if perf_counter() > deadline:
         return pruned
     table, relaxed = _relaxed(problem)
-    found = searched(table, relaxed, deadline, effort=EFFORT)
+    found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
     bound = relaxed.bound - found.least
     if not found.proven:
         return _pruned(problem, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
@@ -122,7 +122,7 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
     table = option_table(problem)
     relaxed = relax_all(table)
-    found = searched(table, relaxed, deadline, effort=EFFORT)
+    found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
     incumbent, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
@@ -131,21 +131,10 @@ def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Prun
     return _undominated(problem, Pruned(tuple(kept), incumbent, bound))
 
 
-def searched(
-    table: OptionTable,
-    relaxed: Relaxation,
-    deadline: float,
-    *,
-    effort: float = math.inf,
-    narrow: bool = True,
-    gap: float = 0.0,
-) -> Found:
-    """`solvers.label_setting.search` from a greedy allocation."""
+def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
+    """The relaxation with a greedy allocation, from which a search is to start."""
     choices = _improve(table, relaxed, deadline)
-    value = math.fsum(table.values[np.arange(choices.size), choices])
-    return search(
-        table, replace(relaxed, choices=choices, value=value), deadline, effort=effort, narrow=narrow, gap=gap
-    )
+    return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
 
 
 def _within(relaxed: Relaxation, loss: float, value: float) -> list[NDArray[np.int64]]:

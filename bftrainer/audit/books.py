@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.audit.accounts import Account, Queue
+from bftrainer.audit.accounts import Account, Queue, Step, Timeline
 from bftrainer.audit.decisions import Judge, Rules
 from bftrainer.audit.inputs import NS, Log, Task
 from bftrainer.audit.parts import TOLERANCE, Part
 from bftrainer.audit.pool import Pool
 from bftrainer.audit.records import Record
-from bftrainer.audit.timeline import Step, Timeline
 from bftrainer.audit.tuning import Attempt, Group, StuckError
 
 # A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.

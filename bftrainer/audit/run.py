@@ -21,8 +21,7 @@ from bftrainer.audit.parts import Part, UnusableError, plain
 from bftrainer.audit.records import Record, found_inputs, read_record
 from bftrainer.audit.summary import check_summary
 from bftrainer.audit.tables import check_attempts, check_cap, check_power, check_steps, check_tasks
-from bftrainer.audit.training import Tables
-from bftrainer.audit.tuning import Group
+from bftrainer.audit.tuning import Group, Tables
 
 # What reading and working out raise on files that no run writes: there are as many ways as there are damages.
 _DAMAGE = (

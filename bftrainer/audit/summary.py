@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bftrainer.audit.accounts import Interval
 from bftrainer.audit.books import Books
 from bftrainer.audit.inputs import NS, Series
 from bftrainer.audit.parts import ROUNDING, Part
 from bftrainer.audit.records import SCHEMA, Record
-from bftrainer.audit.timeline import Interval
 
 J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be worked out again"

@@ -18,8 +18,7 @@ from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
 from bftrainer.campaigns.sweep_options import PATHS
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
-from bftrainer.files.directory import file_source, result_directory
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import file_source, replacing, result_directory
 from bftrainer.nodelogs import write_node_log
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of

@@ -8,8 +8,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bftrainer.errors import OutputError
-from bftrainer.files.directory import MANIFEST, list_written, remove_unfinished, remove_written, written_files
-from bftrainer.files.writing import leftovers, replacing
+from bftrainer.files.writing import (
+    MANIFEST,
+    leftovers,
+    list_written,
+    remove_unfinished,
+    remove_written,
+    replacing,
+    written_files,
+)
 from bftrainer.parallel import interrupts_held
 
 __all__ = ["JOB_LOGS", "RUNS", "TABLE", "SweepDirectory"]

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from bftrainer._version import __version__
 from bftrainer.errors import BftrainerError, RunDirectoryError
 from bftrainer.extras import require_extra
-from bftrainer.files.directory import file_source
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.files.writing import file_source, refuse_existing, replacing
 from bftrainer.model.availability import AvailabilityTrace
 from bftrainer.model.records import FinishedRun
 from bftrainer.nodelogs import read_node_log

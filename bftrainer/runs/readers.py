@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bftrainer.files.directory import file_source
+from bftrainer.files.writing import file_source
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import TaskSet, read_task_set

@@ -12,8 +12,8 @@ import numpy as np
 
 import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
-from bftrainer.files.directory import versions
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S
 from bftrainer.spot.distributions import Distribution, even_shares
-from bftrainer.spot.holes import HOURS, DailyCycle, hour_cuts, hour_of_day
+from bftrainer.spot.statistics import HOURS, DailyCycle, hour_cuts, hour_of_day
 
 _SECONDS_OF_A_DAY = 86_400.0
 

@@ -16,9 +16,8 @@ from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTr
 from bftrainer.nodelogs.availability import read_availability, write_changes
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
-from bftrainer.spot.holes import DailyCycle
 from bftrainer.spot.minute_model import Drawn, MinuteModel, MinuteOptions
-from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.statistics import DailyCycle, trace_statistics
 from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, SupercomputerModel
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import SettingsError, UnusedOptionsError
-from bftrainer.files.directory import file_source
 from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
+from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability import MOST_NODES
 from bftrainer.model.spot_training import SpotRun, TrainingProfile

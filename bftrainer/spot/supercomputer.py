@@ -16,7 +16,7 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability import MOST_NODES
 from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
 from bftrainer.spot.distributions import Distribution, Quantiles
-from bftrainer.spot.holes import DailyCycle, Holes, fragments
+from bftrainer.spot.statistics import DailyCycle, Holes, fragments
 
 # Measured on the Summit log published with BFTrainer (Liu et al., arXiv:2106.12091; 4,734 nodes, 358 h).
 SUMMIT_NODES = 4734

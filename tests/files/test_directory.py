@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import OutputError
-from bftrainer.files.directory import (
+from bftrainer.files.writing import (
     MANIFEST,
     check_free,
     list_written,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from bftrainer.model import NodeLog
 from bftrainer.model.availability import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.spot.holes import fragments, survival
-from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.statistics import fragments, survival, trace_statistics
 from tests.strategies import node_logs
 
 S = 10**9

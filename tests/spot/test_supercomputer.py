@@ -16,7 +16,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import LogNormal, Quantiles, even_shares
-from bftrainer.spot.holes import DailyCycle, Holes, observed_s_by_hour
+from bftrainer.spot.statistics import DailyCycle, Holes, observed_s_by_hour
 from tests.examples import examples
 
 DAY_NS = 86_400 * 10**9

@@ -48,7 +48,7 @@ def replay(
     Without arguments an embedded sample is replayed. Results go to NAME-itrOut: step-logs.csv, decisions.parquet,
     tasks.parquet, allocation.parquet, summary.json; power.parquet and attempts.parquet where tasks are tuned.
     """
-    from bftrainer.files.directory import check_free, numbered
+    from bftrainer.files.writing import check_free, numbered
     from bftrainer.runs import load_inputs
 
     config = config_of(ctx, options)
@@ -113,7 +113,7 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
 def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> tuple[int, Path]:
     """Replay, write, print; return the exit status and where the results are."""
     from bftrainer.cli.replay.summary import render_summary
-    from bftrainer.files.directory import result_directory
+    from bftrainer.files.writing import result_directory
     from bftrainer.runs import run_replay, write_run
 
     command = shlex.join(["bftrainer-replay", *_arguments()])

@@ -101,7 +101,7 @@ class Places:
 
     def __init__(self, options: dict[str, Any]) -> None:
         from bftrainer.cli._shared.usage import refuse_figure
-        from bftrainer.files.directory import check_free
+        from bftrainer.files.writing import check_free
 
         self._directory: Path | None = options.pop("output_dir")
         self._figure: Path | None = options.pop("figure")
@@ -123,7 +123,7 @@ class Places:
             Gives the figure.
         """
         from bftrainer.cli._shared.usage import write_figure
-        from bftrainer.files.directory import result_directory
+        from bftrainer.files.writing import result_directory
 
         if self._directory is not None:
             with result_directory([self._directory], force=self._force) as directory:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
-from bftrainer.files.directory import file_source, versions
 from bftrainer.files.documents import fault_text, telling_fault, toml_tables
 from bftrainer.files.opening import one_line
+from bftrainer.files.writing import file_source, versions
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.groups import Group, read_groups
