@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
+from solvers.option_pruning import Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
-from solvers.pruning import Pruned, prune, searched_on, unpruned
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 

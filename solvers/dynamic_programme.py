@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from solvers.evaluation import counts_of, objective, overdrawn, proves
 from solvers.label_setting import search
+from solvers.option_pruning import improved, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason, TaskOptions
-from solvers.pruning import improved, unpruned
 from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError, UnsupportedProblemError
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
+from solvers.option_pruning import unpruned
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason
-from solvers.pruning import unpruned
 
 MOST_COMBINATIONS = 2_000_000
 # Allocations this close (relative) to the best are equal to it; sums of floats blur ties.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.reading import Reading
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")
 
 
-def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, float, Kind]]:
+def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, float, BusyKind]]:
     """Nodes (between commas), start, end and kind of each record, in seconds from `origin_s`."""
     records = reading.book.records()
     rows = []
@@ -23,7 +23,7 @@ def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, fl
                 ",".join(records.names[node] for node in some),
                 OPEN_START if start == OPEN_START_NS else start / NS - origin_s,
                 OPEN_END if end == OPEN_END_NS else end / NS - origin_s,
-                Kind(records.kind[at]),
+                BusyKind(records.kind[at]),
             )
         )
     return rows

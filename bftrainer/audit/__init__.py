@@ -4,6 +4,6 @@ Nothing here imports another part of `bftrainer`, and nothing imports it but its
 """
 
 from bftrainer.audit.parts import Part, UnusableError
-from bftrainer.audit.run import Audit, audit
+from bftrainer.audit.run_audit import Audit, audit
 
 __all__ = ["Audit", "Part", "UnusableError", "audit"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.audit.inputs import NS, Task
-from bftrainer.audit.tuning import Point, Run
+from bftrainer.audit.group_tuning import Point, StartedRun
+from bftrainer.audit.input_files import NS, Task
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Mode:
     profiling_w: Floats
     profiled_work: float = 0.0
     limit_w: int | None = None
-    run: Run | None = None
+    run: StartedRun | None = None
 
     @classmethod
     def plain(cls, task: Task) -> Mode:
@@ -41,7 +41,7 @@ class Mode:
         return cls(task.work, task.rate, task.credit, nothing, nothing)
 
 
-def modes_of(task: Task, run: Run) -> list[Mode]:
+def modes_of(task: Task, run: StartedRun) -> list[Mode]:
     """A run at each power limit on offer, the chosen one first."""
     gpus = task.gpus * np.arange(task.most + 1, dtype=np.float64)
     profiling_w = run.profiling[0] / run.profiling[1] if run.profiling else 0.0
@@ -126,7 +126,7 @@ class Account:
         mode = self.mode if mode is None else mode
         return float(mode.rate[min(count, self.task.most)]) if count >= self.task.least else 0.0
 
-    def launch(self, run: Run) -> None:
+    def launch(self, run: StartedRun) -> None:
         """Begin a run of a tuned task."""
         self.modes = modes_of(self.task, run)
         self.mode, self.progress = self.modes[0], 0.0
@@ -286,7 +286,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Step:
+class AuditedStep:
     """An event: the row that the step log has of it, if any, and the figures that were found."""
 
     time_ns: int
@@ -302,7 +302,7 @@ class Timeline:
 
     def __init__(self, start_ns: int, idle_w: float, *, noticed: bool = False) -> None:
         self.intervals: list[Interval] = []
-        self.steps: list[Step] = []
+        self.steps: list[AuditedStep] = []
         self._start_ns, self._idle_w, self._noticed = start_ns, idle_w, noticed
         self._since, self._pool, self._used, self._rate = start_ns, 0, 0, 0.0
         self._drawing: list[tuple[Account, Draw]] = []

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.audit.accounts import Account, Queue, Step, Timeline
+from bftrainer.audit.accounts import Account, AuditedStep, Queue, Timeline
 from bftrainer.audit.decisions import Judge, Rules
-from bftrainer.audit.inputs import NS, Log, Task
+from bftrainer.audit.group_tuning import EndedRun, StuckError, TuningGroup
+from bftrainer.audit.input_files import NS, Log, Task
 from bftrainer.audit.parts import TOLERANCE, Part
 from bftrainer.audit.pool import Pool
-from bftrainer.audit.records import Record
-from bftrainer.audit.tuning import Attempt, Group, StuckError
+from bftrainer.audit.recorded_run import RecordedRun
 
 # A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.
 SNAP_NS = 10_000
@@ -45,15 +45,15 @@ class Books:
         log: Log,
         tasks: Sequence[Task],
         settings: Rules,
-        record: Record,
+        record: RecordedRun,
         judge: Judge,
-        groups: Iterable[Group] = (),
+        groups: Iterable[TuningGroup] = (),
     ) -> None:
         self.settings, self.record, self.log, self.judge = settings, record, log, judge
         self.accounts = {task.name: Account(task) for task in tasks}
         self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
         self.groups = {group.name: group for group in groups}
-        self.attempts: list[Attempt] = []
+        self.attempts: list[EndedRun] = []
         self.nodes = Pool(log, list(self.accounts))
         self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
@@ -189,7 +189,7 @@ class Books:
         active = list(self.queue.active.values())
         for account in active:
             account.settle(ends=self.now >= self.settings.end_ns)
-        self.time.steps.append(Step(self.now, row, figures | self.time.open(self.now, self.nodes.size, active)))
+        self.time.steps.append(AuditedStep(self.now, row, figures | self.time.open(self.now, self.nodes.size, active)))
 
     def _changed(self, due: _Due) -> dict[str, float]:
         """Nodes leave and join; a task that loses some pays once.

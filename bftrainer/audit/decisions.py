@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.audit.accounts import Account, Mode
-from bftrainer.audit.inputs import NS, Series
-from bftrainer.audit.objectives import SUM_WEIGHT, EdgeError, Objective, Situation
-from bftrainer.audit.optimum import Choice, best_sum, best_with_floor, better_than
+from bftrainer.audit.audited_objectives import SUM_WEIGHT, AuditedObjective, EdgeError, Situation
+from bftrainer.audit.best_allocation import Choice, best_sum, best_with_floor, better_than
+from bftrainer.audit.input_files import NS, Series
 from bftrainer.audit.parts import TOLERANCE, NotCheckableError, Part, close
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Rules:
 class _Asked:
     """A decision as it was asked for: what each task may get, by power limit, and what else limits it."""
 
-    objective: Objective
+    objective: AuditedObjective
     row: dict[str, Any]
     accounts: list[Account]
     tables: list[list[Floats]]
@@ -88,13 +88,13 @@ class Judge:
 
     Parameters
     ----------
-    objective : Objective
+    objective : AuditedObjective
     rules : Rules
     tuned : bool
         Whether decisions have batch sizes and power limits.
     """
 
-    def __init__(self, objective: Objective, rules: Rules, tuned: bool) -> None:
+    def __init__(self, objective: AuditedObjective, rules: Rules, tuned: bool) -> None:
         self.objective, self.rules = objective, rules
         self.bounds = Part("decisions keep within the pool and each task's bounds")
         self.value = Part("objective values are those of the counts and power limits")

@@ -50,7 +50,7 @@ class Part:
         """Look once; `problem` is filled with `details` if the claim does not hold."""
         self.looked += 1
         if not holds:
-            self.problems.append(plain(problem.format(*details)))
+            self.problems.append(printable(problem.format(*details)))
         return bool(holds)
 
     def same(self, where: str, recorded: object, found: object, slack: float = 0.0) -> None:
@@ -59,7 +59,7 @@ class Part:
 
     def leave_out(self, why: str, items: int = 1) -> None:
         """Say that something was not looked at."""
-        self.left_out[plain(why)] += items
+        self.left_out[printable(why)] += items
 
     @property
     def status(self) -> str:
@@ -95,7 +95,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """One line of bounded length, without what a terminal would obey."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 4]} ..."

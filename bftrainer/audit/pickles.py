@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from pandas.compat.pickle_compat import Unpickler
 
-from bftrainer.audit.parts import UnusableError, plain
+from bftrainer.audit.parts import UnusableError, printable
 
 _MODULES = ("pandas", "numpy", "pyarrow")
 _DATA = frozenset(
@@ -115,18 +115,18 @@ class _Frames(Unpickler):  # type: ignore[misc, no-any-unimported, unused-ignore
         """What a global stands for, if frames are made of it."""
         ours = module.split(".")[0] in _MODULES and name in _DATA and ".test" not in module
         if not ours and (module, name) not in _OTHERS:
-            raise UnusableError(plain(f"refused to load {module}.{name} (only pandas and numpy data are read)"))
+            raise UnusableError(printable(f"refused to load {module}.{name} (only pandas and numpy data are read)"))
         return super().find_class(module, name)
 
     def persistent_load(self, pid: object) -> Any:
         """Objects outside the pickle: there are none."""
-        raise UnusableError(plain(f"refused to load the object {pid!r} from outside the pickle"))
+        raise UnusableError(printable(f"refused to load the object {pid!r} from outside the pickle"))
 
     def load_build(self) -> None:
         """Give an object its state; classes and functions are shared, so these have none."""
         made = self.stack[-2]
         if callable(made):
-            raise UnusableError(plain(f"refused to change {made!r}"))
+            raise UnusableError(printable(f"refused to change {made!r}"))
         pickle._Unpickler.load_build(self)  # type: ignore[attr-defined]
 
     dispatch[pickle.BUILD[0]] = load_build
@@ -147,7 +147,7 @@ def read_frame(data: bytes, where: str) -> pd.DataFrame:
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as fault:  # a damaged pickle fails in any way that pandas' constructors know
-        raise UnusableError(plain(f"{where}: Expected a pickled data frame, got {type(fault).__name__}")) from None
+        raise UnusableError(printable(f"{where}: Expected a pickled data frame, got {type(fault).__name__}")) from None
     if not isinstance(frame, pd.DataFrame):
         raise UnusableError(f"{where}: Expected a pickled data frame, got {type(frame).__name__}")
     return frame

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bftrainer.audit.inputs import Log
+from bftrainer.audit.input_files import Log
 from bftrainer.audit.parts import Part
 
 BUSY, FREE = -2, -1

@@ -283,7 +283,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def whole(where: str, name: str, text: str, error: type[InputError], *, least: int = 0, most: int | None = None) -> int:
+def whole_cell(
+    where: str, name: str, text: str, error: type[InputError], *, least: int = 0, most: int | None = None
+) -> int:
     """A whole number from a cell, within bounds."""
     try:
         value = int(text)
@@ -296,7 +298,7 @@ def whole(where: str, name: str, text: str, error: type[InputError], *, least: i
     return value
 
 
-def number(where: str, name: str, text: str, error: type[InputError]) -> float:
+def number_cell(where: str, name: str, text: str, error: type[InputError]) -> float:
     """A finite number from a cell."""
     try:
         value = float(text)

@@ -39,7 +39,7 @@ _DAMAGE = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class ColumnBlock:
     """Columns of one type.
 
     Parameters
@@ -64,13 +64,13 @@ class Frame:
         Row labels; datetime64 (UTC if they had a time zone) for times.
     columns : tuple of str, length C
         Column labels.
-    blocks : tuple of Block
+    blocks : tuple of ColumnBlock
         Each column is in exactly one.
     """
 
     index: Labels
     columns: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ColumnBlock, ...]
 
     def column(self, name: str) -> NDArray[Any]:
         """Values of one column, shape (R,)."""
@@ -139,7 +139,7 @@ def shortened(value: Any) -> str:
     return str(value) if isinstance(value, int | float | np.generic) else one_line(reprlib.repr(value))
 
 
-def plain(cell: Any, depth: int = 2) -> Any:
+def plain_cell(cell: Any, depth: int = 2) -> Any:
     """A cell of an object column as a number, text, array, list or datetime64.
 
     Records that are unknown or damaged stay as they are.
@@ -147,7 +147,7 @@ def plain(cell: Any, depth: int = 2) -> Any:
     Lists are followed to `depth` only: a short pickle can nest them in each other until they fill any memory.
     """
     if isinstance(cell, list | tuple):
-        return [plain(item, depth - 1) for item in cell] if depth else cell
+        return [plain_cell(item, depth - 1) for item in cell] if depth else cell
     if not isinstance(cell, Record):
         return cell
     try:
@@ -159,7 +159,7 @@ def plain(cell: Any, depth: int = 2) -> Any:
 def _plain_record(cell: Record, depth: int) -> Any:
     if _is_array(cell):
         values = _array(cell)
-        return plain(values.tolist(), depth) if values.dtype.kind == "O" else values
+        return plain_cell(values.tolist(), depth) if values.dtype.kind == "O" else values
     if _is(cell, "scalar"):
         return np.frombuffer(cell.args[1], dtype=_dtype(cell.args[0]))[0]
     if _is(cell, "_unpickle_timestamp") or _is(cell, "Timestamp"):
@@ -172,7 +172,7 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, Record) and type(value).__name__ == name
 
 
-def _parts(state: Any) -> tuple[Labels, Labels, tuple[Block, ...]]:
+def _parts(state: Any) -> tuple[Labels, Labels, tuple[ColumnBlock, ...]]:
     """Index, column labels and blocks."""
     manager = state.get("_mgr", state.get("_data"))
     axes, parts = _manager_parts(manager)
@@ -197,7 +197,7 @@ def _manager_parts(manager: Any) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
     return state["axes"], [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
 
 
-def _block(values: Any, where: Any) -> Block:
+def _block(values: Any, where: Any) -> ColumnBlock:
     data = _values(values)
     if data.ndim == 1:  # extension arrays hold one column
         data = data[np.newaxis, :]
@@ -210,7 +210,7 @@ def _block(values: Any, where: Any) -> Block:
         positions = _array(where).astype(np.int64)
     if data.ndim != 2 or positions.shape != data.shape[:1]:
         raise _MalformedError("got a block that does not fit its columns")
-    return Block(positions, data)
+    return ColumnBlock(positions, data)
 
 
 def _labels(index: Any) -> Labels:
@@ -223,7 +223,7 @@ def _labels(index: Any) -> Labels:
     if labels.ndim != 1:
         raise _MalformedError("got an index of more than one dimension")
     if labels.dtype.kind == "O" and any(isinstance(label, Record) for label in labels):
-        cells = [plain(label) for label in labels]
+        cells = [plain_cell(label) for label in labels]
         if all(isinstance(cell, np.datetime64 | np.number) for cell in cells):
             return np.array(cells)
         return np.fromiter(cells, dtype=object, count=len(cells))  # np.array would unfold nested lists

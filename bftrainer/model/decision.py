@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.model.checks import checked_names, real_number
 from bftrainer.model.task import TaskSpec, TaskState
+from bftrainer.model.type_checks import checked_names, real_number
 from solvers.problem import SolveResult
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.checks import real_number, whole_number
+from bftrainer.model.type_checks import real_number, whole_number
 
 if TYPE_CHECKING:
     from bftrainer.model.task import TaskSpec

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, legible, suggestion
-from bftrainer.files.documents import csv_rows, table_rows, whole, write_csv
+from bftrainer.files.documents import csv_rows, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.model.availability import (
+from bftrainer.model.availability_trace import (
     FORM,
     MOST_NODES,
     NO_TIME,
@@ -27,8 +27,8 @@ from bftrainer.model.availability import (
     TraceKind,
     churned,
 )
-from bftrainer.nodelogs.native import COLUMNS, Warn
-from bftrainer.nodelogs.store import read_node_log
+from bftrainer.nodelogs.native_logs import COLUMNS, Warn
+from bftrainer.nodelogs.node_log_files import read_node_log
 
 COUNT_COLUMNS = ("timestamp", "count")
 CHANGE_COLUMNS = {
@@ -82,7 +82,7 @@ def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tup
         if times and time < times[-1]:
             raise NodeLogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
         times.append(time)
-        numbers.append(whole(where, columns[1], cells[columns[1]], NodeLogError, least=least, most=MOST_NODES))
+        numbers.append(whole_cell(where, columns[1], cells[columns[1]], NodeLogError, least=least, most=MOST_NODES))
     return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
 
 
@@ -140,7 +140,7 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
         if len(cells) != 3:
             raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
-        moment = whole(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
+        moment = whole_cell(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
         action, node = cells[1].strip(), cells[2].strip()
         if moment < last:
             raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {last} ms.")

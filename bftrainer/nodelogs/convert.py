@@ -12,7 +12,7 @@ from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOption
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability import ChangeTrace, CountTrace
+from bftrainer.model.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import (
     first_row,
     read_availability,
@@ -21,7 +21,7 @@ from bftrainer.nodelogs.availability import (
     write_spot_trace,
     write_terminations,
 )
-from bftrainer.nodelogs.store import write_node_log
+from bftrainer.nodelogs.node_log_files import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
 Kind = Literal["node log", "task set"]

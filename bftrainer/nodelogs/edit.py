@@ -15,10 +15,10 @@ import numpy as np
 
 from bftrainer.errors import HostlistError, LogError, OutputError, SettingsError
 from bftrainer.model import NodeLog, iso
-from bftrainer.model.availability import FORM
+from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
-from bftrainer.nodelogs.intervals import Spans, Window, idle_spans, last_changes, log_of_idle
 from bftrainer.nodelogs.inventory import listed, partition_names
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +124,7 @@ def filtered_log(
     index = {name: at for at, name in enumerate(kept)}
     place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
     idle = idle_spans(log)
-    idle = Spans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
+    idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
     story = dict(log.provenance)
     if groups:
         within = {name: [node for node in some if node in wanted] for name, some in groups.items()}
@@ -153,11 +153,11 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
     for log in logs:
         place = np.array([index[name] for name in log.nodes], dtype=np.int32)
         spans = idle_spans(log)
-        idle.append(Spans(place[spans.node], spans.start_ns, spans.end_ns))
+        idle.append(NodeSpans(place[spans.node], spans.start_ns, spans.end_ns))
         times = (np.full(place.size, at, dtype=np.int64) for at in (log.start_ns, log.end_ns))
-        told.append(Spans(place, *times))
-    agreed, disputed_s = _agreed(Spans.joined(idle), Spans.joined(told))
-    untold = Spans.joined(told).merged().gaps(len(names), window)
+        told.append(NodeSpans(place, *times))
+    agreed, disputed_s = _agreed(NodeSpans.joined(idle), NodeSpans.joined(told))
+    untold = NodeSpans.joined(told).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     story: dict[str, Any] = {"merged": stories, **_joint_partitions(logs)}
     forms = {told.get(FORM) for told in stories}
@@ -175,7 +175,7 @@ def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
     return {"partitions": {name: folded(some) for name, some in sorted(nodes.items())}} if nodes else {}
 
 
-def _agreed(idle: Spans, told: Spans) -> tuple[Spans, float]:
+def _agreed(idle: NodeSpans, told: NodeSpans) -> tuple[NodeSpans, float]:
     """Where as many logs say that a node is idle as tell of it at all; and node-seconds that some deny."""
     steps = np.zeros((len(idle) + len(told), 2), dtype=np.int64)
     steps[: len(idle), 0] = 1
@@ -191,8 +191,8 @@ def _agreed(idle: Spans, told: Spans) -> tuple[Spans, float]:
     inside = np.append(node[1:] == node[:-1], False)
     said = inside & (levels[:, 0] > 0)
     whole, denied = said & (levels[:, 0] == levels[:, 1]), said & (levels[:, 0] < levels[:, 1])
-    agreed = Spans(node[whole], time[whole], ends[whole]).merged()
-    return agreed, Spans(node[denied], time[denied], ends[denied]).node_s
+    agreed = NodeSpans(node[whole], time[whole], ends[whole]).merged()
+    return agreed, NodeSpans(node[denied], time[denied], ends[denied]).node_s
 
 
 _KEY_BYTES = 32

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
-from bftrainer.model.checks import checked_names, instances, whole_number
-from bftrainer.replay.options import OptionTables, answering, constrained, objective_name
-from bftrainer.replay.settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
+from bftrainer.model.type_checks import checked_names, instances, whole_number
+from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
+from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
 from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
 from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
 from solvers.registry import get_solver, solve

@@ -9,8 +9,8 @@ from typing import Literal
 
 from bftrainer.model import rounding_s
 from bftrainer.replay.allocator import Allocator
+from bftrainer.replay.allocator_settings import Effects, Indices
 from bftrainer.replay.observers import Observer
-from bftrainer.replay.settings import Effects, Indices
 from bftrainer.replay.state import NO_NODES, ReplayState
 
 DecideOn = Literal["all", "nodes"]

@@ -19,7 +19,7 @@ from bftrainer.model.records import (
     Recording,
     TaskRecord,
 )
-from bftrainer.replay.settings import Effects, Moves
+from bftrainer.replay.allocator_settings import Effects, Moves
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import held_idle_w
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.settings import Effects, Floats, Indices, Moves, Settings
+from bftrainer.replay.allocator_settings import Effects, Floats, Indices, Moves, Settings
 
 BUSY, FREE = -2, -1
 

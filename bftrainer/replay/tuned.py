@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.model import TaskSpec, Tuner
-from bftrainer.replay.settings import Effects
+from bftrainer.replay.allocator_settings import Effects
 from bftrainer.replay.state import ReplayState, Status
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
-from bftrainer.model.availability import CountTrace, Survival
+from bftrainer.model.availability_trace import CountTrace, Survival
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

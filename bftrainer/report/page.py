@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.model.availability import TraceStatistics
+from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import Chart
 from bftrainer.report.charts import (

@@ -11,7 +11,7 @@ from typing import Literal
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, Objective, TaskSpec, instant_ns
-from bftrainer.replay.settings import Settings
+from bftrainer.replay.allocator_settings import Settings
 from solvers import Limits, Solver
 
 __all__ = ["ReplayConfig"]

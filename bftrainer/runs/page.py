@@ -14,7 +14,7 @@ from bftrainer.errors import BftrainerError, RunDirectoryError
 from bftrainer.extras import require_extra
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import file_source, refuse_existing, replacing
-from bftrainer.model.availability import AvailabilityTrace
+from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.model.records import FinishedRun
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.page import LogFigures, page

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, Spans
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans
 
 _LISTS_KNOWN = 200_000
 SPANS_AT_A_TIME = 1 << 22
 """Busy spans that are swept together: sorting takes some hundred bytes of memory for each."""
 
 
-class Kind(IntEnum):
+class BusyKind(IntEnum):
     """Why a node was not idle."""
 
     JOB = 0
@@ -103,7 +103,7 @@ class BusyRecords:
                 found[name] = tuple(self.names[node] for node in nodes.tolist())
         return found
 
-    def node_blocks(self, place: NDArray[np.int32]) -> Iterator[dict[Kind, Spans]]:
+    def node_blocks(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """What was busy by kind, for some nodes at a time so that a block fits in memory.
 
         Parameters
@@ -125,7 +125,8 @@ class BusyRecords:
         for low, high in itertools.pairwise(edges):
             near = (first < high) & (last >= low)
             yield {
-                Kind(kind): self._spans(np.flatnonzero(near & (self.kind == kind)), place, low, high) for kind in kinds
+                BusyKind(kind): self._spans(np.flatnonzero(near & (self.kind == kind)), place, low, high)
+                for kind in kinds
             }
 
     def _reach(self, place: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -138,7 +139,7 @@ class BusyRecords:
             last[sizes > 0] = np.maximum.reduceat(index, starts)
         return first, last
 
-    def _spans(self, records: NDArray[np.int64], place: NDArray[np.int32], low: int, high: int) -> Spans:
+    def _spans(self, records: NDArray[np.int64], place: NDArray[np.int32], low: int, high: int) -> NodeSpans:
         """Spans of these records on nodes whose new index is `low` or more and below `high`."""
         sizes = self.set_ends[self.node_set[records] + 1] - self.set_ends[self.node_set[records]]
         parts = []
@@ -148,8 +149,8 @@ class BusyRecords:
             node = place[self.set_nodes[_flat(self.set_ends, sets)]]
             row = np.repeat(some, self.set_ends[sets + 1] - self.set_ends[sets])
             inside = (node >= low) & (node < high)
-            parts.append(Spans(node[inside], self.start_ns[row[inside]], self.end_ns[row[inside]]))
-        return Spans.joined(parts)
+            parts.append(NodeSpans(node[inside], self.start_ns[row[inside]], self.end_ns[row[inside]]))
+        return NodeSpans.joined(parts)
 
 
 def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -260,7 +261,7 @@ class BusyBook:
         return self._partitions.setdefault(name, len(self._partitions)) if known is None else known
 
     def add(
-        self, start_ns: int, end_ns: int, node_set: int, key: int, kind: Kind = Kind.JOB, partition: int = -1
+        self, start_ns: int, end_ns: int, node_set: int, key: int, kind: BusyKind = BusyKind.JOB, partition: int = -1
     ) -> None:
         """Write down that a set of nodes was busy."""
         self._start_ns.append(start_ns)
@@ -270,7 +271,7 @@ class BusyBook:
         self._kind.append(kind)
         self._partition.append(partition)
 
-    def add_node(self, name: str, start_ns: int, end_ns: int, kind: Kind) -> None:
+    def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
         """Write down that one node was busy, if it was for any time."""
         if start_ns < end_ns:
             self.add(start_ns, end_ns, self.nodes(name, lambda itself: (itself,)), hash((name, kind)), kind)

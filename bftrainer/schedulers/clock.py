@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.nodelogs.intervals import OPEN_END_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS
 
 UNSET = np.iinfo(np.int64).min
 """Of a time that the log leaves open."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.nodelogs.intervals import Spans, Window
-from bftrainer.schedulers.busy_book import Kind, column, repeated
+from bftrainer.nodelogs.node_spans import NodeSpans, Window
+from bftrainer.schedulers.busy_book import BusyKind, column, repeated
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
@@ -73,7 +73,7 @@ def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
     return float(lengths[level > capacity].sum() / window.length_ns)
 
 
-def placed(demand: Demand, capacity: int) -> Spans:
+def placed(demand: Demand, capacity: int) -> NodeSpans:
     """Put each job on the lowest-numbered nodes that are free.
 
     A job that finds too few gets the next ones that fall free, the longest-waiting job first: as long as there is more
@@ -81,7 +81,7 @@ def placed(demand: Demand, capacity: int) -> Spans:
 
     Returns
     -------
-    Spans
+    NodeSpans
         At every instant min(demand, `capacity`) nodes are busy.
     """
     node, start, end = array("i"), array("q"), array("q")
@@ -114,7 +114,7 @@ def placed(demand: Demand, capacity: int) -> Spans:
         if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
             for waiting, lacking in tuple(short.items()):
                 _take(waiting, lacking, now)
-    return Spans(column(node), column(start), column(end))
+    return NodeSpans(column(node), column(start), column(end))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +123,7 @@ class Swept:
 
     Parameters
     ----------
-    idle : Spans
+    idle : NodeSpans
         Merged, within the window, sorted by node and start.
     busy_node_s : mapping of str to float
         Node-seconds of the union by kind, in the window.
@@ -131,25 +131,29 @@ class Swept:
         Node-seconds of all jobs in the window, counted once a job.
     """
 
-    idle: Spans
+    idle: NodeSpans
     busy_node_s: Mapping[str, float]
     job_node_s: float
 
     @property
     def overlap_factor(self) -> float | None:
         """Node-seconds of jobs over those of their union; None without jobs."""
-        union = self.busy_node_s.get(Kind.JOB.name.lower(), 0.0)
+        union = self.busy_node_s.get(BusyKind.JOB.name.lower(), 0.0)
         return self.job_node_s / union if union else None
 
 
-def sweep(
-    blocks: Iterable[Mapping[Kind, Spans]], nodes: int, window: Window, min_gap_ns: int = 0, min_hole_ns: int = 0
+def line_sweep(
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]],
+    nodes: int,
+    window: Window,
+    min_gap_ns: int = 0,
+    min_hole_ns: int = 0,
 ) -> Swept:
     """Sweep blocks of busy spans.
 
     Parameters
     ----------
-    blocks : iterable of mapping of Kind to Spans
+    blocks : iterable of mapping of BusyKind to NodeSpans
         The nodes of a block come after those of the one before it.
     nodes : int
         Nodes of the machine; spans index them.
@@ -167,11 +171,11 @@ def sweep(
         for kind, spans in block.items():
             # Beyond the window's ends lies what makes a gap at them clean-up.
             near = spans.within(window.start_ns - min_gap_ns - 1, window.end_ns + min_gap_ns + 1)
-            if kind is Kind.JOB:
+            if kind is BusyKind.JOB:
                 job_node_s += near.node_s_within(window)
             by_kind.append(near.merged())
             busy_node_s[kind.name.lower()] += by_kind[-1].node_s_within(window)
-        union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else Spans.joined(by_kind).merged(min_gap_ns)
+        union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         unions.append(union.within(window.start_ns, window.end_ns))
-    idle = Spans.joined(unions).gaps(nodes, window).lasting(min_hole_ns)
+    idle = NodeSpans.joined(unions).gaps(nodes, window).lasting(min_hole_ns)
     return Swept(idle, dict(busy_node_s), job_node_s)

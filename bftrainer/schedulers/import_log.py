@@ -16,16 +16,16 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import fingerprints, head, log_paths
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability import FORM
+from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
-from bftrainer.nodelogs.intervals import Spans, Window, log_of_idle, nanoseconds
 from bftrainer.nodelogs.inventory import inventory_paths
-from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyRecords, Kind
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyKind, BusyRecords
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
-from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, over_capacity_share, placed, sweep
+from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, line_sweep, over_capacity_share, placed
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
-from bftrainer.schedulers.selected_nodes import SEEN, Offered, counted_nodes, offered_nodes, places
+from bftrainer.schedulers.selected_nodes import SEEN, SelectedNodes, counted_nodes, places, selected_nodes
 
 AUTO = "auto"
 """In place of a format's name: tell it by the first file."""
@@ -132,7 +132,7 @@ class _Found:
     """What the sweep of a log found."""
 
     window: Window
-    offered: Offered
+    offered: SelectedNodes
     swept: Swept
     outside: int
     unknown: int = 0
@@ -201,21 +201,21 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
         else:
-            read_downtimes(path, reading.book, reading.clock, Kind.DOWN)
+            read_downtimes(path, reading.book, reading.clock, BusyKind.DOWN)
     for path in log_paths(settings.reservations):
-        read_downtimes(path, reading.book, reading.clock, Kind.RESERVED)
+        read_downtimes(path, reading.book, reading.clock, BusyKind.RESERVED)
     records = reading.book.records()
     is_own = np.arange(len(records)) < own
     window = _window(importer, reading, records.where(is_own).extent_ns())
-    is_job = is_own & np.isin(records.kind, (Kind.JOB, Kind.UNKNOWN))
+    is_job = is_own & np.isin(records.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
     whole = records
     records, outside = _cleaned(whole, is_job, window, reading)
-    if not importer.is_availability and not (records.kind == Kind.DOWN).any():
+    if not importer.is_availability and not (records.kind == BusyKind.DOWN).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still tell which nodes a partition has.
-    offered = offered_nodes(whole, seen, reading, is_availability=importer.is_availability)
+    offered = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
     blocks = records.node_blocks(places(records.names, offered.names))
-    unknown = int((records.kind == Kind.UNKNOWN).sum())
+    unknown = int((records.kind == BusyKind.UNKNOWN).sum())
     return _Found(window, offered, _sweep(blocks, offered, window, reading), outside, unknown)
 
 
@@ -239,14 +239,16 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
     reading.placement = PLACEMENT
     reading.note("the log names no nodes: idle counts are exact, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    blocks = ({Kind.JOB: some} for some in placed(demand, nodes).in_blocks(nodes, SPANS_AT_A_TIME))
+    blocks = ({BusyKind.JOB: some} for some in placed(demand, nodes).in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(blocks, offered, window, reading)
     return _Found(window, offered, swept, outside, over_capacity_share=share)
 
 
-def _sweep(blocks: Iterable[Mapping[Kind, Spans]], offered: Offered, window: Window, reading: Reading) -> Swept:
+def _sweep(
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]], offered: SelectedNodes, window: Window, reading: Reading
+) -> Swept:
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
-    return sweep(blocks, len(offered.names), window, gap_ns, hole_ns)
+    return line_sweep(blocks, len(offered.names), window, gap_ns, hole_ns)
 
 
 def _nothing(reading: Reading) -> LogError:

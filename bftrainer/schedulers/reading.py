@@ -17,8 +17,8 @@ from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS, last_changes
-from bftrainer.schedulers.busy_book import BusyBook, Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
 
@@ -256,10 +256,10 @@ class Reading:
         changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
         for time_ns, node, is_there in changes:
             if is_there:
-                self.book.add_node(names[node], away_ns[node], time_ns, Kind.AWAY)
+                self.book.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
             away_ns[node] = OPEN_END_NS if is_there else time_ns
         for name, since_ns in zip(names, away_ns, strict=True):
-            self.book.add_node(name, since_ns, OPEN_END_NS, Kind.AWAY)
+            self.book.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
         self.window_ns = (log.start_ns, log.end_ns)
         self.unchanged_ns = log.unchanged_ns
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}

@@ -16,7 +16,7 @@ import numpy as np
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.spot_training import Condition, Phase, SpotRun, TrainingProfile
-from bftrainer.nodelogs.intervals import nanoseconds
+from bftrainer.nodelogs.node_spans import nanoseconds
 
 
 class Fleet:
@@ -169,7 +169,7 @@ class CheckpointedTraining:
         return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
 
 
-class TrainingRun:
+class CheckpointedRun:
     """The state of a run: `apply` what happens at an instant, ask `next_ns` for what happens by itself.
 
     Parameters
@@ -309,7 +309,7 @@ class TrainingRun:
 def simulate(
     log: NodeLog,
     settings: CheckpointedTraining,
-    watch: Callable[[int, TrainingRun], None] | None = None,
+    watch: Callable[[int, CheckpointedRun], None] | None = None,
 ) -> SpotRun:
     """Run training over a trace.
 
@@ -333,7 +333,7 @@ def simulate(
     last_ns = settings.last_look_ns(span_ns)
     if row is not None and row[0] == 0 and not settings.cold_start:
         opening, row = tuple(row[1]), next(rows, None)
-    run = TrainingRun(settings, opening)
+    run = CheckpointedRun(settings, opening)
     while True:
         own = run.next_ns
         now = min((time for time in (own, row and row[0]) if time is not None), default=None)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import MOST_NODES, AvailabilityTrace, ChangeTrace
+from bftrainer.model.availability_trace import MOST_NODES, AvailabilityTrace, ChangeTrace
 from bftrainer.nodelogs.availability import read_availability, write_changes
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles

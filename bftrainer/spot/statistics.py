@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace, Survival, TraceStatistics
+from bftrainer.model.availability_trace import (
+    NO_TIME,
+    AvailabilityTrace,
+    ChangeTrace,
+    CountTrace,
+    Survival,
+    TraceStatistics,
+)
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability import MOST_NODES
+from bftrainer.model.availability_trace import MOST_NODES
 from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
 from bftrainer.spot.distributions import Distribution, Quantiles
 from bftrainer.spot.statistics import DailyCycle, Holes, fragments

@@ -97,7 +97,7 @@ class SpotSweep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SweepResult:
+class SpotSweepResult:
     """Means over the repeats.
 
     Parameters
@@ -134,7 +134,7 @@ class SweepResult:
         }
 
 
-def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SweepResult:
+def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
     """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
 
     Parameters
@@ -155,7 +155,7 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SweepResult:
     chunk = max(1, len(points) // (4 * usable))
     found = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
     each = [found[at : at + sweep.repeats] for at in range(0, len(found), sweep.repeats)]
-    return SweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
+    return SpotSweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
 
 
 def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict
     return row
 
 
-def write_sweep(result: SweepResult, directory: Path) -> None:
+def write_sweep(result: SpotSweepResult, directory: Path) -> None:
     """Write sweep.csv, a row per pair of levels, and summary.json.
 
     Raises

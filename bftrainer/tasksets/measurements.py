@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, TrainingProfileError, at_place, suggestion
-from bftrainer.files.documents import csv_rows, number, table_rows, toml_content, whole
+from bftrainer.files.documents import csv_rows, number_cell, table_rows, toml_content, whole_cell
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
 from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.model.task import MOST_NODES
-from bftrainer.tasksets.native_tasks import real_text, scaling_table, toml_text, whole_text
+from bftrainer.tasksets.native_tasks import real_from, scaling_table, toml_text, whole_from
 
 _MOST_DECADES = 100
 """From the least throughput to the largest; squares of what is farther apart overflow."""
@@ -88,7 +88,7 @@ def _measurement(where: str, header: list[str], row: list[str]) -> tuple[int, fl
         raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
     cells = dict(zip(header, row, strict=True))
     with at_place(where, InvalidTaskError):
-        nodes, throughput = whole_text("nodes", cells["nodes"]), real_text("throughput", cells["throughput"])
+        nodes, throughput = whole_from("nodes", cells["nodes"]), real_from("throughput", cells["throughput"])
         _check(nodes, throughput)
     return nodes, throughput
 
@@ -241,7 +241,7 @@ def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
 def _measured(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
     for where, cells in _rows(path, *_ITERATIONS, needed=("ws", "train time")):
-        size = whole(where, "ws", cells["ws"], TrainingProfileError, least=1, most=10**9)
+        size = whole_cell(where, "ws", cells["ws"], TrainingProfileError, least=1, most=10**9)
         by_size[size].append(_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
     launches = _elapsed(path, *_RECONFIGURATIONS)
@@ -280,7 +280,7 @@ def _elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
 
 
 def _seconds(where: str, cells: dict[str, str], column: str) -> float:
-    value = number(where, column, cells[column], TrainingProfileError)
+    value = number_cell(where, column, cells[column], TrainingProfileError)
     if value < 0:
         raise TrainingProfileError(f"{where}: Expected {column} >= 0, got {cells[column]}.")
     return value

@@ -16,7 +16,7 @@ from bftrainer.files.documents import SCHEMA, csv_rows, fault_text, telling_faul
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
-from bftrainer.tasksets.task_set import Draft, ScalingModel, located, time_fields
+from bftrainer.tasksets.task_set import Draft, ScalingModel, locating, time_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -81,7 +81,7 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     except ValidationError as fault:
         raise InvalidTaskError(f"{where}: {_message(fault)}") from None
     scaling = fields.pop("scaling")
-    with located(where):
+    with locating(where):
         fields["tuning"] = _tuning(path, fields.pop("zeus"))
         fields["work"] = _work(fields)
         fields |= time_fields("submit", fields.pop("submit"))
@@ -259,10 +259,10 @@ def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
     for column in _REQUIRED:
         if column not in cells:
             raise InvalidTaskError(f"{where}: Expected {column}, got nothing.")
-    with located(where):
+    with locating(where):
         fields: dict[str, Any] = {"name": cells["name"]}
-        fields |= {key: whole_text(key, cells[key]) for key in _WHOLE if key in cells}
-        fields |= {key: real_text(key, cells[key]) for key in _NUMBER if key in cells}
+        fields |= {key: whole_from(key, cells[key]) for key in _WHOLE if key in cells}
+        fields |= {key: real_from(key, cells[key]) for key in _NUMBER if key in cells}
         fields |= {key: cells[key] for key in _TEXT if key in cells}
         for key in ("submit", "deadline"):
             if key in cells:
@@ -276,15 +276,15 @@ def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
     for key in ("nodes", "throughput"):
         if key not in cells:
             raise InvalidTaskError(f"Expected {key} with the rest of the scaling, got nothing.")
-    credit = tuple(real_text("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
+    credit = tuple(real_from("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
     return ScalingCurve(
-        tuple(whole_text("nodes", text) for text in cells["nodes"].split()),
-        tuple(real_text("throughput", text) for text in cells["throughput"].split()),
+        tuple(whole_from("nodes", text) for text in cells["nodes"].split()),
+        tuple(real_from("throughput", text) for text in cells["throughput"].split()),
         credit,
     )
 
 
-def whole_text(key: str, text: str) -> int:
+def whole_from(key: str, text: str) -> int:
     """A whole number from a cell; the message names the column."""
     try:
         return int(text)
@@ -292,7 +292,7 @@ def whole_text(key: str, text: str) -> int:
         raise InvalidTaskError(f"Expected {key} to be a whole number, got {text!r}.") from None
 
 
-def real_text(key: str, text: str) -> float:
+def real_from(key: str, text: str) -> float:
     """A number from a cell; the message names the column."""
     try:
         return float(text)

@@ -14,10 +14,10 @@ import numpy as np
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing
-from bftrainer.legacy.frame import Frame, label_texts, plain, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
-from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, located, parse_scaling_model
+from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 
 _BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 _SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
@@ -94,7 +94,7 @@ def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[d
         )
         key = counts, rates, worth
         if key not in made:
-            with located(where):
+            with locating(where):
                 made[key] = ScalingCurve(counts, rates, None if worth == rates else worth)
         curves[name] = made[key]
         submissions[name] = _instant(where, submitted)
@@ -189,7 +189,7 @@ def _drafts(path: Path, frame: Frame) -> list[Draft]:
 
 def _cells(frame: Frame, name: str) -> list[Any]:
     column = frame.column(name)
-    return [plain(cell) for cell in column] if column.dtype.kind == "O" else list(column)
+    return [plain_cell(cell) for cell in column] if column.dtype.kind == "O" else list(column)
 
 
 def _list(where: str, key: str, value: Any) -> list[Any]:

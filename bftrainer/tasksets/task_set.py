@@ -160,7 +160,7 @@ def finished(
         name = draft.fields["name"]
         curve = measured[name] if measured is not None else draft.curve
         without += curve is None
-        with located(draft.where):
+        with locating(draft.where):
             if name in tasks:
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
             tasks[name] = _task(draft.fields, curve or law)
@@ -181,7 +181,7 @@ def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> Task
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
+def locating(where: str) -> Iterator[None]:
     """Put file and task in front of what a noun says about its own fields."""
     try:
         yield

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bftrainer.audit.accounts import Account
+from bftrainer.audit.audited_objectives import AuditedObjective, Situation
+from bftrainer.audit.best_allocation import Choice, best_sum, best_with_floor, better_than
 from bftrainer.audit.decisions import Judge, Rules
-from bftrainer.audit.inputs import Series, Task
-from bftrainer.audit.objectives import Objective, Situation
-from bftrainer.audit.optimum import Choice, best_sum, best_with_floor, better_than
+from bftrainer.audit.input_files import Series, Task
 
 
 def some_task(rate, credit=None, least=1, grow_s=1.0, shrink_s=2.0):
@@ -79,7 +79,7 @@ def test_what_is_better_under_capacities_is_found(resources):
 def values(task, held, full_start=False):
     """Values of a task's counts, 10 s ahead."""
     rules = Rules(max_tasks=10, forward_s=10.0, solvers=("dp",), full_start=full_start)
-    (table,) = Judge(Objective("as-given"), rules, False)._tables(Situation(Account(task), held, 0.0, 0))
+    (table,) = Judge(AuditedObjective("as-given"), rules, False)._tables(Situation(Account(task), held, 0.0, 0))
     return table.tolist()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model.availability import ChangeTrace, churned
+from bftrainer.model.availability_trace import ChangeTrace, churned
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
     read_availability,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import HostlistError, LogError, SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.edit import cut_log, edited, filtered_log, merged_logs, partitions_of
-from bftrainer.nodelogs.intervals import Spans, Window, log_of_idle
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from tests.importing import idle_of
 from tests.strategies import node_logs
 
@@ -21,7 +21,7 @@ def log_of(start, end, idle, nodes="abc", **provenance):
     """A log of nodes and their idle intervals in seconds."""
     rows = sorted((nodes.index(name), first, last) for name, spans in idle.items() for first, last in spans)
     columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
-    spans = Spans(np.array(columns[0], np.int32), *(np.array(column, np.int64) * NS for column in columns[1:]))
+    spans = NodeSpans(np.array(columns[0], np.int32), *(np.array(column, np.int64) * NS for column in columns[1:]))
     return log_of_idle(nodes, Window(start * NS, end * NS), spans, provenance)
 
 

@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.intervals import (
+from bftrainer.nodelogs.node_spans import (
     OPEN_END_NS,
     OPEN_START_NS,
-    Spans,
+    NodeSpans,
     Window,
     idle_spans,
     last_changes,
@@ -32,7 +32,7 @@ def spans(*rows, unit=NS):
     node, start, end = (
         (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     )
-    return Spans(np.asarray(node, np.int32), np.asarray(start, np.int64) * unit, np.asarray(end, np.int64) * unit)
+    return NodeSpans(np.asarray(node, np.int32), np.asarray(start, np.int64) * unit, np.asarray(end, np.int64) * unit)
 
 
 def rows(given, unit=NS):
@@ -98,9 +98,9 @@ def test_order_does_not_matter(given, random):
 def test_fractions_of_seconds(given, gap, fraction):
     """Times between whole seconds take another way through the sort, to the same end."""
     moved = spans(*given)
-    moved = Spans(moved.node, moved.start_ns + fraction * moved.node, moved.end_ns + fraction * moved.node)
+    moved = NodeSpans(moved.node, moved.start_ns + fraction * moved.node, moved.end_ns + fraction * moved.node)
     merged = moved.merged(gap * NS)
-    back = Spans(merged.node, merged.start_ns - fraction * merged.node, merged.end_ns - fraction * merged.node)
+    back = NodeSpans(merged.node, merged.start_ns - fraction * merged.node, merged.end_ns - fraction * merged.node)
     assert rows(back) == rows(spans(*given).merged(gap * NS))
 
 
@@ -132,7 +132,7 @@ def test_blocks(given, at_a_time):
     """All spans are in one block each, and blocks follow one another by node."""
     whole = spans(*given)
     blocks = list(whole.in_blocks(NODES, at_a_time))
-    assert sorted(rows(Spans.joined(blocks))) == sorted(rows(whole))
+    assert sorted(rows(NodeSpans.joined(blocks))) == sorted(rows(whole))
     reach = [(min(nodes), max(nodes)) for nodes in (block.node.tolist() for block in blocks) if nodes]
     assert all(one[1] < other[0] for one, other in itertools.pairwise(reach))
 
@@ -152,7 +152,7 @@ def test_a_gap_of_just_the_limit_stays():
 
 def test_open_ends_are_cut_at_the_window():
     """What had not started or ended in the log fills the window to its end."""
-    open_ended = Spans(np.array([0], np.int32), np.array([OPEN_START_NS]), np.array([OPEN_END_NS]))
+    open_ended = NodeSpans(np.array([0], np.int32), np.array([OPEN_START_NS]), np.array([OPEN_END_NS]))
     assert rows(open_ended.within(0, LENGTH * NS).merged()) == [(0, 0, LENGTH)]
 
 
@@ -161,7 +161,7 @@ def test_nothing_is_merged_to_nothing():
     busy, idle = swept([])
     assert len(busy) == 0
     assert rows(idle) == [(node, 0, LENGTH) for node in range(NODES)]
-    assert len(Spans.joined([])) == 0
+    assert len(NodeSpans.joined([])) == 0
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (0, OPEN_END_NS), (OPEN_START_NS, 0)])

@@ -7,7 +7,7 @@ import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
-from bftrainer.replay.settings import Settings
+from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.state import BUSY, FREE, ReplayState
 
 

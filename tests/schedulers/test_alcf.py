@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.job_tables import AlcfImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, records_of
@@ -42,16 +42,20 @@ def read(tmp_path, *rows, header=HEADER, **settings):
 def test_whole_locations(tmp_path, location, used, nodes):
     """Times are UTC; a job has the nodes of its location, of a Blue Gene its midplanes."""
     reading, jobs = read(tmp_path, row(location, used))
-    assert jobs == [(nodes, 0, 3600.25, Kind.JOB)]
+    assert jobs == [(nodes, 0, 3600.25, BusyKind.JOB)]
     assert reading.book.records().partitions == ("default",)
 
 
 def test_lists_that_were_cut_off(tmp_path):
     """Nodes of a list that is too short are not idle; its last name counts if a whole list has it."""
     reading, jobs = read(tmp_path, row("1,2,3", "300", name="2.theta"), row("3,4", "2"))
-    assert jobs == [("1,2", 0, 3600.25, Kind.UNKNOWN), ("3,4", 0, 3600.25, Kind.JOB), ("3", 0, 3600.25, Kind.UNKNOWN)]
+    assert jobs == [
+        ("1,2", 0, 3600.25, BusyKind.UNKNOWN),
+        ("3,4", 0, 3600.25, BusyKind.JOB),
+        ("3", 0, 3600.25, BusyKind.UNKNOWN),
+    ]
     reading, jobs = read(tmp_path, row("10,11,1", "300"))
-    assert jobs == [("10,11", 0, 3600.25, Kind.UNKNOWN)]
+    assert jobs == [("10,11", 0, 3600.25, BusyKind.UNKNOWN)]
     assert reading.book.records().names == ("10", "11")
 
 
@@ -59,7 +63,7 @@ def test_lists_that_were_cut_off(tmp_path):
 def test_lists_of_another_length(tmp_path, location, used):
     """Nodes of a list that is not as long as it should be are not idle either."""
     (_, jobs) = read(tmp_path, row(location, used))
-    assert [kind for *_, kind in jobs] == [Kind.UNKNOWN]
+    assert [kind for *_, kind in jobs] == [BusyKind.UNKNOWN]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_rows_that_give_no_job(tmp_path, text, reason, is_bad):
 
 def test_jobs_that_go_on(tmp_path):
     """A job without an end is busy to the end of any window."""
-    assert read(tmp_path, row(end=""))[1] == [("1,2", 0, OPEN_END, Kind.JOB)]
+    assert read(tmp_path, row(end=""))[1] == [("1,2", 0, OPEN_END, BusyKind.JOB)]
 
 
 def test_repeated_rows(tmp_path):

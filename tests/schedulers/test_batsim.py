@@ -10,7 +10,7 @@ from hypothesis import assume, given
 
 from bftrainer.errors import LogError
 from bftrainer.model import NodeLog
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.job_tables import BatsimImporter, write_batsim_jobs
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -31,10 +31,10 @@ def read(tmp_path, text, **given):
 def test_jobs(tmp_path):
     """Times are seconds from the start, resources numbers in ranges."""
     reading, jobs = read(tmp_path, HEADER + "1,0.5,10,0-3 7\n2,10,20.000000001,2\n")
-    assert jobs == [("0,1,2,3,7", 0.5, 10, Kind.JOB), ("2", 10, 20.000000001, Kind.JOB)]
+    assert jobs == [("0,1,2,3,7", 0.5, 10, BusyKind.JOB), ("2", 10, 20.000000001, BusyKind.JOB)]
     assert reading.window_ns == (0, 20_000_000_001)
     reading, jobs = read(tmp_path, HEADER + "1,0,10,0-1\n", start="1970-01-01T00:01:00", nodes="n[8-9]")
-    assert jobs == [("n8,n9", 60, 70, Kind.JOB)]
+    assert jobs == [("n8,n9", 60, 70, BusyKind.JOB)]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers import busy_book
-from bftrainer.schedulers.busy_book import BusyBook, Kind
+from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -19,7 +19,7 @@ def row(draw):
     """Start, end, nodes, kind."""
     start = draw(st.integers(0, 50))
     nodes = draw(st.lists(st.sampled_from(NODES), min_size=1, max_size=4))
-    return start, start + draw(st.integers(1, 50)), nodes, draw(st.sampled_from(list(Kind)))
+    return start, start + draw(st.integers(1, 50)), nodes, draw(st.sampled_from(list(BusyKind)))
 
 
 def book_of(rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.accounting import CobaltImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, OPEN_START, records_of
@@ -38,7 +38,7 @@ def end(location, job="1", start=0, stop=60):
 )
 def test_locations(tmp_path, location, nodes):
     """Nodes are numbers, names, or blocks."""
-    assert read(tmp_path, end(location))[1] == [(nodes, 0, 60, Kind.JOB)]
+    assert read(tmp_path, end(location))[1] == [(nodes, 0, 60, BusyKind.JOB)]
 
 
 def test_fractions_and_tasks(tmp_path):
@@ -52,7 +52,7 @@ def test_fractions_and_tasks(tmp_path):
         entry("HA", "8", hold_type="user", start=0),
     )
     reading, runs = read(tmp_path, *lines)
-    assert runs == [("1,2", 0.5, 60.25, Kind.JOB)]
+    assert runs == [("1,2", 0.5, 60.25, BusyKind.JOB)]
     assert dict(reading.tally.dropped) == {"about no run": 4}
 
 
@@ -69,11 +69,11 @@ def test_downtimes(tmp_path):
     )
     reading, runs = read(tmp_path, *lines)
     assert runs == [
-        ("1,2,3,4", 0, 60, Kind.JOB),
-        ("2", OPEN_START, 60, Kind.DOWN),
-        ("1", 100, 200, Kind.DOWN),
-        ("3", 300, OPEN_END, Kind.DOWN),
-        ("4", 300, OPEN_END, Kind.DOWN),
+        ("1,2,3,4", 0, 60, BusyKind.JOB),
+        ("2", OPEN_START, 60, BusyKind.DOWN),
+        ("1", 100, 200, BusyKind.DOWN),
+        ("3", 300, OPEN_END, BusyKind.DOWN),
+        ("4", 300, OPEN_END, BusyKind.DOWN),
     ]
     assert reading.notes == []
 
@@ -82,15 +82,15 @@ def test_downtimes_need_a_zone(tmp_path):
     """A node's line tells a local time alone: the zone, or the jobs' lines before it, date it."""
     down = entry("ND", "1", at=7200)
     assert dict(read(tmp_path, down, zone=None)[0].tally.dropped) == {"change at a time that nothing tells": 1}
-    assert read(tmp_path, end("1"), down, zone=None)[1][1:] == [("1", 7200, OPEN_END, Kind.DOWN)]
-    assert read(tmp_path, end("1"), down, zone="+01:00")[1][1:] == [("1", 3600, OPEN_END, Kind.DOWN)]
+    assert read(tmp_path, end("1"), down, zone=None)[1][1:] == [("1", 7200, OPEN_END, BusyKind.DOWN)]
+    assert read(tmp_path, end("1"), down, zone="+01:00")[1][1:] == [("1", 3600, OPEN_END, BusyKind.DOWN)]
 
 
 def test_reservations(tmp_path):
     """Reserved locations are busy if it is wished."""
     lines = (end("1"), entry("B", "r1", at=100, start=100, end=900, exec_host="2-3"), entry("K", "r1", at=500))
     assert len(read(tmp_path, *lines)[1]) == 1
-    assert read(tmp_path, *lines, reserved_busy=True)[1][1:] == [("2,3", 100, 500, Kind.RESERVED)]
+    assert read(tmp_path, *lines, reserved_busy=True)[1][1:] == [("2,3", 100, 500, BusyKind.RESERVED)]
 
 
 def test_locations_that_are_none(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook, Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import read_downtimes
 
@@ -18,7 +18,7 @@ n[2-3]|2026-09-02T10:00:00|Unknown|DRAIN|disk
 """
 
 
-def read(tmp_path, text, zone="UTC", kind=Kind.DOWN):
+def read(tmp_path, text, zone="UTC", kind=BusyKind.DOWN):
     """Rows that a file gives: nodes, start and end in seconds, and what it counted."""
     (tmp_path / "events").write_text(text)
     book = BusyBook()
@@ -47,7 +47,7 @@ def test_events(tmp_path):
 def test_reservations(tmp_path):
     """Reservations name their columns in another way."""
     text = "Cluster|Name|TimeStart|TimeEnd|NodeNames\nc|maint|1000|2000|n[1-2]\n"
-    assert read(tmp_path, text, kind=Kind.RESERVED) == (1, [(["n1", "n2"], 1000, 2000)])
+    assert read(tmp_path, text, kind=BusyKind.RESERVED) == (1, [(["n1", "n2"], 1000, 2000)])
 
 
 def test_tables(tmp_path):

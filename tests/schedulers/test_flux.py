@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -53,9 +53,9 @@ def test_online_and_offline(tmp_path):
     )
     reading, runs = read(tmp_path, events)
     assert runs == [
-        ("rank0", OPEN_START, 110.5, Kind.DOWN),
-        ("rank1", OPEN_START, 110.5, Kind.DOWN),
-        ("rank1", 120, 130, Kind.DOWN),
+        ("rank0", OPEN_START, 110.5, BusyKind.DOWN),
+        ("rank1", OPEN_START, 110.5, BusyKind.DOWN),
+        ("rank1", 120, 130, BusyKind.DOWN),
     ]
     assert reading.window_ns == (100 * 10**9, 130 * 10**9)
     assert any("no jobs among the files" in note for note in reading.notes)
@@ -73,12 +73,12 @@ def test_drained_and_excluded(tmp_path):
     )
     reading, runs = read(tmp_path, events)
     assert runs == [
-        ("rank0", OPEN_START, 100, Kind.DOWN),
-        ("rank0", 110, 140, Kind.DOWN),
-        ("rank1", OPEN_START, 100, Kind.DOWN),
-        ("rank1", 110, 130, Kind.DOWN),
-        ("rank2", OPEN_START, 130, Kind.DOWN),
-        ("rank3", OPEN_START, OPEN_END, Kind.DOWN),
+        ("rank0", OPEN_START, 100, BusyKind.DOWN),
+        ("rank0", 110, 140, BusyKind.DOWN),
+        ("rank1", OPEN_START, 100, BusyKind.DOWN),
+        ("rank1", 110, 130, BusyKind.DOWN),
+        ("rank2", OPEN_START, 130, BusyKind.DOWN),
+        ("rank3", OPEN_START, OPEN_END, BusyKind.DOWN),
     ]
     assert dict(reading.tally.dropped) == {"no change of availability": 1}
 
@@ -94,10 +94,10 @@ def test_restarts(tmp_path):
         event(150, "undrain", idset="1"),
     )
     assert read(tmp_path, events)[1] == [
-        ("rank0", OPEN_START, 110, Kind.DOWN),
-        ("rank0", 130, 140, Kind.DOWN),
-        ("rank1", OPEN_START, 110, Kind.DOWN),
-        ("rank1", 120, 150, Kind.DOWN),
+        ("rank0", OPEN_START, 110, BusyKind.DOWN),
+        ("rank0", 130, 140, BusyKind.DOWN),
+        ("rank1", OPEN_START, 110, BusyKind.DOWN),
+        ("rank1", 120, 150, BusyKind.DOWN),
     ]
 
 
@@ -116,7 +116,11 @@ def test_jobs(tmp_path, lines):
         job("soon", 110, nodelist="n1"),
     )
     reading, runs = read(tmp_path, (), jobs, lines=lines)
-    assert runs == [("n1", 30, 41.25, Kind.JOB), ("n1,n2", 10.5, 20, Kind.JOB), ("n2", 50, OPEN_END, Kind.JOB)]
+    assert runs == [
+        ("n1", 30, 41.25, BusyKind.JOB),
+        ("n1,n2", 10.5, 20, BusyKind.JOB),
+        ("n2", 50, OPEN_END, BusyKind.JOB),
+    ]
     assert reading.book.records().partitions == ("batch",)
     assert dict(reading.tally.dropped) == {
         "never started": 1, "no nodes": 1, "zero length": 1, "end before start": 1, "malformed job": 2,
@@ -128,7 +132,11 @@ def test_names_of_ranks(tmp_path):
     """Ranks get the names of the inventory, of jobs that tell both, or of events that do."""
     events = (START, event(110, "online", idset="0-1"))
     _, runs = read(tmp_path, events, (job(120, 130, ranks="1"),), nodes="a,b")
-    assert runs == [("a", OPEN_START, 110, Kind.DOWN), ("b", OPEN_START, 110, Kind.DOWN), ("b", 120, 130, Kind.JOB)]
+    assert runs == [
+        ("a", OPEN_START, 110, BusyKind.DOWN),
+        ("b", OPEN_START, 110, BusyKind.DOWN),
+        ("b", 120, 130, BusyKind.JOB),
+    ]
     _, runs = read(tmp_path, events, (job(120, 130, ranks="0-1", nodelist="c[1-2]"),))
     assert [name for name, *_ in runs] == ["c1", "c1,c2", "c2"]
     told = (START, event(110, "online", idset="0-1", nodelist="d[1-2]"))
@@ -166,7 +174,7 @@ def test_eventlogs_as_downtimes(tmp_path):
 def test_events_that_are_unusable(tmp_path, line, reason):
     """Malformed events are counted with their lines."""
     reading, runs = read(tmp_path, (START, event(110, "online", idset="0"), line))
-    assert runs == [("rank0", OPEN_START, 110, Kind.DOWN)]
+    assert runs == [("rank0", OPEN_START, 110, BusyKind.DOWN)]
     assert dict(reading.tally.dropped) == {reason: 1}
     assert "events:3: " in reading.tally.examples[0]
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.nodelogs.intervals import Spans, Window
-from bftrainer.schedulers.busy_book import Kind
-from bftrainer.schedulers.idle_spans import sweep
+from bftrainer.nodelogs.node_spans import NodeSpans, Window
+from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.idle_spans import line_sweep
 from tests.nodelogs.test_intervals import LENGTH, NODES, NS, busy_rows, by_second, dense, spans
 
 WINDOW = Window(0, LENGTH * NS)
@@ -17,7 +17,7 @@ WINDOW = Window(0, LENGTH * NS)
 @given(busy_rows(), busy_rows(), st.integers(0, 4), st.integers(0, 4))
 def test_kinds_are_united(jobs, downs, gap, hole):
     """A node is idle when nothing covers it; each kind's union is counted apart, and jobs once each."""
-    swept = sweep([{Kind.JOB: spans(*jobs), Kind.DOWN: spans(*downs)}], NODES, WINDOW, gap * NS, hole * NS)
+    swept = line_sweep([{BusyKind.JOB: spans(*jobs), BusyKind.DOWN: spans(*downs)}], NODES, WINDOW, gap * NS, hole * NS)
     everything = by_second(jobs + downs, gap)
     idle = dense(swept.idle)
     assert not (idle & everything).any()
@@ -31,21 +31,23 @@ def test_kinds_are_united(jobs, downs, gap, hole):
 @given(busy_rows())
 def test_blocks_of_nodes_make_no_difference(jobs):
     """Swept node by node, a machine gives what it gives at once."""
-    whole = sweep([{Kind.JOB: spans(*jobs)}], NODES, WINDOW)
-    parts = sweep(({Kind.JOB: spans(*(row for row in jobs if row[0] == node))} for node in range(NODES)), NODES, WINDOW)
+    whole = line_sweep([{BusyKind.JOB: spans(*jobs)}], NODES, WINDOW)
+    parts = line_sweep(
+        ({BusyKind.JOB: spans(*(row for row in jobs if row[0] == node))} for node in range(NODES)), NODES, WINDOW
+    )
     np.testing.assert_array_equal(dense(whole.idle), dense(parts.idle))
     assert parts.busy_node_s == whole.busy_node_s
 
 
 def test_overlap():
     """Two jobs that share a node for half their time count one and a half times."""
-    swept = sweep([{Kind.JOB: spans((0, 0, 10), (0, 5, 15))}], NODES, WINDOW)
+    swept = line_sweep([{BusyKind.JOB: spans((0, 0, 10), (0, 5, 15))}], NODES, WINDOW)
     assert swept.overlap_factor == 20 / 15
-    assert sweep([{Kind.JOB: Spans.none()}], NODES, WINDOW).overlap_factor is None
-    assert sweep([], NODES, WINDOW).idle.node_s == NODES * LENGTH
+    assert line_sweep([{BusyKind.JOB: NodeSpans.none()}], NODES, WINDOW).overlap_factor is None
+    assert line_sweep([], NODES, WINDOW).idle.node_s == NODES * LENGTH
 
 
 def test_gaps_at_the_window_belong_to_jobs_beyond_it():
     """A gap that the window's start cuts is clean-up if it is short as a whole."""
-    swept = sweep([{Kind.JOB: spans((0, -9, -1), (0, 2, 9))}], 1, WINDOW, 4 * NS)
+    swept = line_sweep([{BusyKind.JOB: spans((0, -9, -1), (0, 2, 9))}], 1, WINDOW, 4 * NS)
     assert swept.idle.start_ns.tolist() == [9 * NS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.accounting import LsfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -43,13 +43,13 @@ def read(tmp_path, *lines, **settings):
 @pytest.mark.parametrize("asked", [(), ("h7",), ("h7", "group 1")])
 def test_hosts(tmp_path, hosts, nodes, asked):
     """Hosts stand there once a slot, or with the number of slots, behind those that were asked for."""
-    assert read(tmp_path, finish(hosts, asked))[1] == [(nodes, 100, 200, Kind.JOB)]
+    assert read(tmp_path, finish(hosts, asked))[1] == [(nodes, 100, 200, BusyKind.JOB)]
 
 
 def test_quotes(tmp_path):
     """Quotes within texts are doubled, and separate nothing."""
     reading, jobs = read(tmp_path, finish(name='say ""h2"" 3 ""x"'))
-    assert jobs == [("h1", 100, 200, Kind.JOB)]
+    assert jobs == [("h1", 100, 200, BusyKind.JOB)]
     assert reading.book.records().partitions == ("normal",)
 
 

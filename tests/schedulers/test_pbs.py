@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.accounting import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -42,7 +42,7 @@ def read(tmp_path, *lines, **settings):
 def test_a_run(tmp_path):
     """A start and an end are one run."""
     reading, runs = read(tmp_path, *run())
-    assert runs == [("c1", 0, 3600, Kind.JOB)]
+    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
     assert (reading.tally.records, reading.tally.dropped.total()) == (2, 0)
     assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
 
@@ -67,20 +67,20 @@ def test_hosts(tmp_path, host, nodes):
 def test_virtual_nodes(tmp_path):
     """Without hosts the virtual nodes tell them; parts of a host are that host."""
     lines = entry("E", at=60, start=0, end=60, exec_vnode="(c1[0]:ncpus=2+c1[1]:ncpus=2)+(c2:mem=4gb:ncpus=4)")
-    assert read(tmp_path, lines)[1] == [("c1,c2", 0, 60, Kind.JOB)]
+    assert read(tmp_path, lines)[1] == [("c1,c2", 0, 60, BusyKind.JOB)]
     both = entry("E", at=60, start=0, end=60, exec_host="h1/0", exec_vnode="(v1:ncpus=2)")
-    assert read(tmp_path, both)[1] == [("h1", 0, 60, Kind.JOB)]
+    assert read(tmp_path, both)[1] == [("h1", 0, 60, BusyKind.JOB)]
 
 
 def test_an_end_alone(tmp_path):
     """An end tells the start of a run that began before the log."""
-    assert read(tmp_path, run(start=-500, end=100)[1])[1] == [("c1", -500, 100, Kind.JOB)]
+    assert read(tmp_path, run(start=-500, end=100)[1])[1] == [("c1", -500, 100, BusyKind.JOB)]
 
 
 def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
-    assert runs == [("c1", 0, OPEN_END, Kind.JOB)]
+    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
     assert "1 runs have no end in the log" in reading.notes[0]
 
 
@@ -88,16 +88,16 @@ def test_deleting_is_not_ending(tmp_path):
     """A request to delete a job ends nothing."""
     start, end = run()
     reading, runs = read(tmp_path, start, entry("D", at=60, requestor="root"), end)
-    assert runs == [("c1", 0, 3600, Kind.JOB)]
+    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
     assert dict(reading.tally.dropped) == {"about no run": 1}
 
 
 def test_a_start_told_twice(tmp_path):
     """The same start again changes nothing; another one means that the first run was over."""
     start, end = run()
-    assert read(tmp_path, start, start, end)[1] == [("c1", 0, 3600, Kind.JOB)]
+    assert read(tmp_path, start, start, end)[1] == [("c1", 0, 3600, BusyKind.JOB)]
     again = run(start=600, host="c2/0")
-    assert read(tmp_path, start, *again)[1] == [("c1", 0, 600, Kind.JOB), ("c2", 600, 3600, Kind.JOB)]
+    assert read(tmp_path, start, *again)[1] == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 3600, BusyKind.JOB)]
 
 
 @pytest.mark.parametrize("kind", ["R", "A", "C"])
@@ -105,20 +105,20 @@ def test_interrupted_runs(tmp_path, kind):
     """A run that is run again, aborted or held is over; its time is in the zone of the lines before it."""
     start, _ = run()
     reading, runs = read(tmp_path, start, entry(kind, at=900), *run(start=1800, host="c2/0"))
-    assert runs == [("c1", 0, 900, Kind.JOB), ("c2", 1800, 3600, Kind.JOB)]
+    assert runs == [("c1", 0, 900, BusyKind.JOB), ("c2", 1800, 3600, BusyKind.JOB)]
     assert "no --tz" in reading.notes[0]
     _, runs = read(tmp_path, start, entry(kind, at=900, end=800), *run(start=1800, host="c2/0"))
-    assert runs[0] == ("c1", 0, 800, Kind.JOB)
+    assert runs[0] == ("c1", 0, 800, BusyKind.JOB)
 
 
 def test_interruptions_that_nothing_dates(tmp_path):
     """If nothing tells the zone, the next start ends the run; that is counted and not fatal."""
     late = entry("S", at=7 * 60, start=0, exec_host="c1/0")  # seven minutes late: no clock is that far off a zone
     reading, runs = read(tmp_path, late, entry("R", at=900), entry("R", "9.pbs", at=901), max_bad=0.0)
-    assert runs == [("c1", 0, OPEN_END, Kind.JOB)]
+    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
     assert dict(reading.tally.dropped) == {"change at a time that nothing tells": 1, "about no run": 1}
     reading, runs = read(tmp_path, late, entry("R", at=900), zone="UTC")
-    assert runs == [("c1", 0, 900, Kind.JOB)]
+    assert runs == [("c1", 0, 900, BusyKind.JOB)]
 
 
 def test_zones(tmp_path):
@@ -127,14 +127,14 @@ def test_zones(tmp_path):
     _, runs = read(tmp_path, start, entry("R", at=7200), zone="Europe/Berlin")
     assert runs == []  # two in the morning in Berlin is midnight in UTC: of no length
     _, runs = read(tmp_path, start, entry("R", at=7260), zone="Europe/Berlin")
-    assert runs == [("c1", 0, 60, Kind.JOB)]
+    assert runs == [("c1", 0, 60, BusyKind.JOB)]
 
 
 def test_restarts_from_checkpoints(tmp_path):
     """A run that goes on from a checkpoint has its nodes from then on."""
     start, end = run()
     lines = (start, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), end)
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 600, Kind.JOB), ("c2", 1200, 3600, Kind.JOB)]
+    assert read(tmp_path, *lines)[1] == [("c1", 0, 600, BusyKind.JOB), ("c2", 1200, 3600, BusyKind.JOB)]
 
 
 def test_phases(tmp_path):
@@ -145,7 +145,7 @@ def test_phases(tmp_path):
         entry("c", at=600, exec_host="c1/0"),
         entry("e", at=3600),
     )
-    wanted = [("c1,c2", 0, 600, Kind.JOB), ("c1", 600, 3600, Kind.JOB)]
+    wanted = [("c1,c2", 0, 600, BusyKind.JOB), ("c1", 600, 3600, BusyKind.JOB)]
     assert read(tmp_path, start, *shrunk, end)[1] == wanted
     # The same if its start is not in the log: another job's lines tell the zone.
     assert read(tmp_path, *run("0.pbs", 0, 60, "c9/0"), *shrunk, end)[1][1:] == wanted
@@ -155,27 +155,27 @@ def test_pruned_starts(tmp_path):
     """A run that starts without the nodes that failed never had them."""
     start, _ = run(host="c1/0+c2/0")
     lines = (start, entry("s", at=5, start=0, exec_host="c1/0"), entry("E", at=60, start=0, end=60))
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 60, Kind.JOB)]
+    assert read(tmp_path, *lines)[1] == [("c1", 0, 60, BusyKind.JOB)]
 
 
 def test_suspended_runs(tmp_path):
     """A suspended run keeps its nodes, unless it is said that they are idle."""
     start, end = run()
     lines = (start, entry("z", at=600), entry("z", at=700), entry("r", at=1200), end)
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 3600, Kind.JOB)]
+    assert read(tmp_path, *lines)[1] == [("c1", 0, 3600, BusyKind.JOB)]
     idle_ones = read(tmp_path, *lines, suspended="idle")[1]
-    assert idle_ones == [("c1", 0, 600, Kind.JOB), ("c1", 1200, 3600, Kind.JOB)]
-    assert read(tmp_path, start, entry("z", at=600), end, suspended="idle")[1] == [("c1", 0, 600, Kind.JOB)]
-    assert read(tmp_path, start, entry("z", at=600), suspended="idle")[1] == [("c1", 0, 600, Kind.JOB)]
+    assert idle_ones == [("c1", 0, 600, BusyKind.JOB), ("c1", 1200, 3600, BusyKind.JOB)]
+    assert read(tmp_path, start, entry("z", at=600), end, suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
+    assert read(tmp_path, start, entry("z", at=600), suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
 
 
 def test_reservations(tmp_path):
     """Reserved nodes are busy if it is wished: from begin to end, deletion, or the end that was planned."""
     begins = entry("B", "R1", start=600, end=1200, nodes="(c2[0]:ncpus=4)")
-    assert read(tmp_path, *run(), begins)[1] == [("c1", 0, 3600, Kind.JOB)]
+    assert read(tmp_path, *run(), begins)[1] == [("c1", 0, 3600, BusyKind.JOB)]
     for ends, end in ((entry("F", "R1", at=1200), 1200), (entry("k", "R1", at=900), 900), ("", 1200)):
         runs = read(tmp_path, *run(end=60), begins, ends, reserved_busy=True)[1]
-        assert runs == [("c1", 0, 60, Kind.JOB), ("c2", 600, end, Kind.RESERVED)]
+        assert runs == [("c1", 0, 60, BusyKind.JOB), ("c2", 600, end, BusyKind.RESERVED)]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
     """Each line is used, or dropped for a reason; malformed ones are bad."""
     line = line.replace("E;1;start=1", "E;1;exec_host=c1/0 end=60")
     reading, runs = read(tmp_path, *run(), line)
-    assert runs == [("c1", 0, 3600, Kind.JOB)]
+    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
     assert dict(reading.tally.dropped) == {reason: 1}
     assert reading.tally.bad == is_bad
     if is_bad:
@@ -213,17 +213,17 @@ def test_a_cut_off_time_is_not_believed(tmp_path):
     """The last digits of a time may lack where a file breaks off: it makes no run, and no window from 1970."""
     begins = entry("S", "2.pbs", at=60, exec_host="c2/0", start=60)
     reading, runs = read(tmp_path, *run(), begins.rstrip()[:-4])
-    assert runs == [("c1", 0, 3600, Kind.JOB)]
+    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
     assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
     whole = entry("E", "2.pbs", at=60, start=0, end=60, exec_host="c2/0", Exit_status=271).rstrip()
-    assert read(tmp_path, whole)[1] == [("c2", 0, 60, Kind.JOB)]
+    assert read(tmp_path, whole)[1] == [("c2", 0, 60, BusyKind.JOB)]
 
 
 def test_a_rerun_of_what_began_before_the_files(tmp_path):
     """R tells start and nodes again, as E does, so that its run counts without the line that began it."""
     again = entry("R", "2.pbs", at=7200, start=0, end=1800, exec_host="c2/0-3", run_count=1)
     reading, runs = read(tmp_path, *run(), again)
-    assert ("c2", 0, 1800, Kind.JOB) in runs
+    assert ("c2", 0, 1800, BusyKind.JOB) in runs
     assert reading.tally.dropped.total() == 0
 
 
@@ -237,7 +237,7 @@ def test_the_hour_that_comes_twice(tmp_path):
     )
     for zone in (None, "Europe/Berlin"):
         _, runs = read(tmp_path, *lines, zone=zone)
-        assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, Kind.JOB) in runs
+        assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, BusyKind.JOB) in runs
 
 
 def test_the_first_line_after_clocks_went_back(tmp_path):
@@ -248,14 +248,14 @@ def test_the_first_line_after_clocks_went_back(tmp_path):
         "10/25/2026 02:10:00;R;1.pbs;\n",
     )
     _, runs = read(tmp_path, *lines, zone="Europe/Berlin")
-    assert runs == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, Kind.JOB)]
+    assert runs == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, BusyKind.JOB)]
 
 
 def test_hosts_that_cannot_be_trusted(tmp_path):
     """A list of hosts that was cut off, or of another length than told, makes their state unknown."""
     cut = entry("E", at=60, start=0, end=60, exec_host="c1/0+c2/0+")
     short = entry("E", "2", at=60, start=0, end=60, exec_host="c3/0", unique_node_count=2)
-    assert [kind for *_, kind in read(tmp_path, cut, short)[1]] == [Kind.UNKNOWN, Kind.UNKNOWN]
+    assert [kind for *_, kind in read(tmp_path, cut, short)[1]] == [BusyKind.UNKNOWN, BusyKind.UNKNOWN]
 
 
 def test_files_that_are_none(tmp_path):
@@ -271,7 +271,7 @@ def test_files_are_read_in_their_order(tmp_path):
     (tmp_path / "a").write_text(entry("Q", at=1) + end)
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "a", tmp_path / "b"], reading)
-    assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, Kind.JOB)]
+    assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, BusyKind.JOB)]
 
 
 def test_recognition():

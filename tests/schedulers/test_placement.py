@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.nodelogs.intervals import Window
+from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share, placed
 
 NS = 10**9

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bftrainer.errors import LogError, SettingsError, UnusedOptionsError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_log import import_log
@@ -34,7 +34,7 @@ def one(tmp_path, row, **settings):
 @pytest.mark.parametrize("job", ["123", "123_4", "123_[1-3]", "123+0"])
 def test_jobs_of_any_kind(tmp_path, job):
     """Plain jobs, members of arrays and parts of heterogeneous jobs are busy."""
-    assert one(tmp_path, f"{job}|COMPLETED|100|200|2|n[1-2]|x") == [("n1,n2", 100, 200, Kind.JOB)]
+    assert one(tmp_path, f"{job}|COMPLETED|100|200|2|n[1-2]|x") == [("n1,n2", 100, 200, BusyKind.JOB)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_requeued_jobs(tmp_path):
 )
 def test_jobs_that_go_on(tmp_path, row):
     """A job without an end, or that runs and ends when it starts, is busy to the end of any window."""
-    assert one(tmp_path, row) == [("n1", 100, OPEN_END, Kind.JOB)]
+    assert one(tmp_path, row) == [("n1", 100, OPEN_END, BusyKind.JOB)]
 
 
 def test_suspended_jobs(tmp_path):
@@ -157,13 +157,13 @@ def test_a_running_job_with_an_impossible_end(tmp_path):
 @pytest.mark.parametrize(
     ("count", "nodes", "found"),
     [
-        ("2", "n1", ("n1", Kind.UNKNOWN)),
-        ("1", "n[1-2]", ("n1,n2", Kind.UNKNOWN)),
-        ("9", "n[1-2,5", ("n1,n2", Kind.UNKNOWN)),
-        ("2", "n[1-2]", ("n1,n2", Kind.JOB)),
-        ("2", "n[1-2],n1", ("n1,n2", Kind.JOB)),
-        ("", "n[1-2]", ("n1,n2", Kind.JOB)),
-        ("1K", "n[1-2]", ("n1,n2", Kind.JOB)),
+        ("2", "n1", ("n1", BusyKind.UNKNOWN)),
+        ("1", "n[1-2]", ("n1,n2", BusyKind.UNKNOWN)),
+        ("9", "n[1-2,5", ("n1,n2", BusyKind.UNKNOWN)),
+        ("2", "n[1-2]", ("n1,n2", BusyKind.JOB)),
+        ("2", "n[1-2],n1", ("n1,n2", BusyKind.JOB)),
+        ("", "n[1-2]", ("n1,n2", BusyKind.JOB)),
+        ("1K", "n[1-2]", ("n1,n2", BusyKind.JOB)),
     ],
 )
 def test_lists_that_cannot_be_trusted(tmp_path, count, nodes, found):
@@ -184,7 +184,7 @@ def test_lists_that_cannot_be_trusted(tmp_path, count, nodes, found):
 )
 def test_headers(tmp_path, text):
     """Columns are found by name in any order; names of jobs may hold bars; headers come again when files are joined."""
-    assert read(tmp_path, text, zone="UTC")[1] == [("n1", 100, 200, Kind.JOB)]
+    assert read(tmp_path, text, zone="UTC")[1] == [("n1", 100, 200, BusyKind.JOB)]
 
 
 def test_columns_beside_a_header(tmp_path):
@@ -198,7 +198,7 @@ def test_columns_beside_a_header(tmp_path):
 def test_columns_without_a_header(tmp_path):
     """Without a header the settings name the columns, with and without a bar at the end."""
     columns = ("JobIDRaw", "Start", "End", "NodeList", "JobName")
-    assert read(tmp_path, "1|100|200|n1|a|b\n", columns=columns)[1] == [("n1", 100, 200, Kind.JOB)]
+    assert read(tmp_path, "1|100|200|n1|a|b\n", columns=columns)[1] == [("n1", 100, 200, BusyKind.JOB)]
     assert read(tmp_path, "1|100|200|n1|a|\n2|100|200|n1|b|\n", columns=columns)[0].tally.bad == 0
     with pytest.raises(SettingsError, match=r"sacct.txt:1: Expected a header, or --columns"):
         read(tmp_path, "1|100|200|n1|a\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.formats.swf import SwfImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 
@@ -181,7 +181,7 @@ def test_node_ids(tmp_path):
     records = reading.book.records()
     assert jobs == []
     assert records.names == ("4", "7", "5", "6")
-    assert records.kind.tolist() == [Kind.JOB, Kind.JOB, Kind.UNKNOWN]
+    assert records.kind.tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]
     assert records.partitions == ("2", "1")
     assert dict(reading.tally.dropped) == {"no node ids": 1}
 

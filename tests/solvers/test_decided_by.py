@@ -11,7 +11,7 @@ from benchmarks.instances import problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, objective
 from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve_count_model
 from solvers.mip_backend import CbcSolver
-from solvers.pruning import prune, unpruned
+from solvers.option_pruning import prune, unpruned
 from solvers.published import with_nodes
 from solvers.registry import get_solver, solve
 from solvers.segments import CountModel, formulate

@@ -12,8 +12,8 @@ from benchmarks.instances import problems
 from solvers import DecidedBy, Held, Limits, StopReason, count_level, objective
 from solvers.count_level import OUT_OF_TIME, ModelOutcome, apart, solve_count_model
 from solvers.label_setting import search
+from solvers.option_pruning import prune, searched_on, unpruned
 from solvers.problem import OutOfTime
-from solvers.pruning import prune, searched_on, unpruned
 from solvers.registry import get_solver
 from solvers.segments import CountModel, formulate
 
@@ -79,7 +79,7 @@ def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.Monk
     def given_up(table, relaxed, *_, **__):
         return replace(search(table, relaxed, math.inf), least=0.0)
 
-    monkeypatch.setattr("solvers.pruning.search", given_up)
+    monkeypatch.setattr("solvers.option_pruning.search", given_up)
     after = searched_on(asked, before, math.inf)
     assert after.bound == before.bound
     assert all(set(new) <= set(old) for new, old in zip(after.choices, before.choices, strict=True))

@@ -9,7 +9,7 @@ from benchmarks.instances import instance
 from bftrainer.errors import UnsupportedProblemError
 from solvers import Held, Limits, check
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.pruning import unpruned
+from solvers.option_pruning import unpruned
 from solvers.published import NodeLevelSolver, with_nodes
 from solvers.segments import formulate
 from tests.solvers.known_optima import linear, problem, task

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.instances import problems
-from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective, pruning
+from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective, option_pruning
 from solvers.exhaustive import Exhaustive, _allocations
-from solvers.pruning import dominated, prune, unpruned
+from solvers.option_pruning import dominated, prune, unpruned
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
 from tests.solvers.support import optimum, small
 
@@ -93,7 +93,7 @@ def best_of_the_kept(asked: AllocationProblem) -> float:
 def test_pruning_under_capacities_keeps_an_optimum(effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On 200 small problems; also where the search proves hardly anything, so that the bound alone drops options."""
     if effort == "hardly any":
-        for place, most in ((label_setting, "CANDIDATES"), (label_setting, "FEW"), (pruning, "EFFORT")):
+        for place, most in ((label_setting, "CANDIDATES"), (label_setting, "FEW"), (option_pruning, "EFFORT")):
             monkeypatch.setattr(place, most, 1)
     dropped = 0
     for seed in range(200):

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.instances import problems
 from solvers import AllocationProblem, LinearRow
 from solvers.concave_runs import runs
-from solvers.pruning import unpruned
+from solvers.option_pruning import unpruned
 from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.model.availability import churned
+from bftrainer.model.availability_trace import churned
 from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.availability import AvailabilityTrace, CountTrace
+from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.availability import read_pair, write_spot_trace
 from bftrainer.runs import run_replay

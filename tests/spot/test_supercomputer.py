@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.model.availability import AvailabilityTrace
+from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.nodelogs import read_node_log
 from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals

@@ -288,7 +288,7 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     from bftrainer.cli.logs.import_log import write_quality
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
-    from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.import_log import quality_path, write_quality_json
     from bftrainer.schedulers.reading import ImportSettings

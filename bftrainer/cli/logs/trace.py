@@ -113,8 +113,8 @@ def narrowed(
 ) -> NodeLog:
     """What the options of `narrows` leave of a log, and `--nodes`."""
     from bftrainer.nodelogs.edit import filtered_log
-    from bftrainer.nodelogs.intervals import nanoseconds
     from bftrainer.nodelogs.inventory import read_inventory
+    from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.selected_nodes import excluded_names
 
     if not (0 <= min_hole_s <= 1e8):
@@ -152,7 +152,7 @@ def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
 
 def _read(path: Path, output: Path, force: bool) -> NodeLog:
     """The log to change, if what is to be written may be."""
-    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log
 
     refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
@@ -161,7 +161,7 @@ def _read(path: Path, output: Path, force: bool) -> NodeLog:
 
 def _write(output: Path, log: NodeLog) -> None:
     from bftrainer.nodelogs.edit import edited
-    from bftrainer.nodelogs.store import write_node_log
+    from bftrainer.nodelogs.node_log_files import write_node_log
 
     write_node_log(output, edited(log, shlex.join(["bftrainer", *sys.argv[1:]])))
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
@@ -197,7 +197,7 @@ def anonymise(
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import anonymous_log
-    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
 
     if _is_node_log(log):
         refuse_inputs(*node_log_files(output))
@@ -253,7 +253,7 @@ def _anonymise_rows(
 def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
     from bftrainer.files.opening import Form, suffix_form
-    from bftrainer.nodelogs.store import node_log_files, read_node_log, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
     from bftrainer.schedulers.formats.job_tables import write_batsim_jobs
 
     refuse_inputs(*node_log_files(output))
@@ -290,7 +290,7 @@ def convert(
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.native import metadata_path
+    from bftrainer.nodelogs.native_logs import metadata_path
     from bftrainer.tasksets.task_files import scalability_path
 
     # What may be written beside it is as precious.

@@ -223,7 +223,7 @@ def generate(
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import instant_ns
     from bftrainer.nodelogs.availability import write_spot_trace
-    from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.spot.generation import (
         GenerationConfig,
         HoleOptions,

@@ -46,8 +46,8 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.model.availability import CountTrace
-        from bftrainer.spot.figures import run_figure
+        from bftrainer.model.availability_trace import CountTrace
+        from bftrainer.spot.run_plots import run_figure
 
         return run_figure(result.run, CountTrace.of(log), result.figures())
 
@@ -164,7 +164,7 @@ def sweep(
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
         from bftrainer.report.drawing import figure_of
-        from bftrainer.spot.figures import plot_sweep
+        from bftrainer.spot.run_plots import plot_sweep
 
         return figure_of(plot_sweep(result.rows))
 

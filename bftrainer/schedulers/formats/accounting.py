@@ -12,8 +12,8 @@ from bftrainer.errors import HostlistError, LogError
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.formats.job_tables import located
 from bftrainer.schedulers.formats.pbs_records import (
@@ -24,14 +24,14 @@ from bftrainer.schedulers.formats.pbs_records import (
     UNDATED,
     Entry,
     NodeList,
-    Run,
+    OpenRun,
     Runs,
     end_run,
     entries,
     in_order_of_time,
     interrupt_run,
-    kind_of,
     occupy,
+    run_kind,
     start_run,
 )
 from bftrainer.schedulers.reading import Importer, Reading
@@ -60,7 +60,7 @@ class PbsImporter(Importer):
         runs = Runs(reading, lambda fields: _node_list(fields, reading))
         for entry in entries(in_order_of_time(paths), reading):
             _take(entry, runs)
-        runs.end_all(kind_of)
+        runs.end_all(run_kind)
 
 
 def _take(entry: Entry, runs: Runs) -> None:
@@ -90,7 +90,7 @@ def _change(entry: Entry, runs: Runs) -> None:
         runs.reading.tally.drop(UNDATED)
     elif entry.type in ("T", "c") and nodes is not None:
         partition = runs.reading.book.partition(fields.get("queue", ""))
-        runs.begin(entry.id, Run(at, nodes, partition, is_continued=True))
+        runs.begin(entry.id, OpenRun(at, nodes, partition, is_continued=True))
     elif run is None and entry.type == "u" and nodes is not None and (start := runs.epoch_ns(entry, fields, "start")):
         runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
     elif run is None:
@@ -118,7 +118,7 @@ def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
         return None
     told = natural_number(fields.get("unique_node_count", ""))
     is_whole = not text.endswith("+") and told in (None, book.size(node_set))
-    return node_set, Kind.JOB if is_whole else Kind.UNKNOWN
+    return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
 
 
 def _hosts(text: str) -> list[str]:
@@ -177,7 +177,7 @@ class CobaltImporter(Importer):
                 _take_cobalt(entry, runs, switched)
             except HostlistError as fault:
                 reading.refuse("unreadable node list", entry.block, entry.at, str(fault))
-        runs.end_all(lambda name: Kind.DOWN if name.startswith(_DOWN) else kind_of(name))
+        runs.end_all(lambda name: BusyKind.DOWN if name.startswith(_DOWN) else run_kind(name))
 
 
 def _take_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
@@ -206,12 +206,12 @@ def _switch(entry: Entry, runs: Runs, switched: set[str]) -> None:
         return
     for node in located(_location(fields) or entry.id):
         name = f"{_DOWN}{node}"
-        nodes = book.nodes(node, lambda text: (text,)), Kind.DOWN
+        nodes = book.nodes(node, lambda text: (text,)), BusyKind.DOWN
         if entry.type == "ND":
             if name not in runs.open:
-                runs.begin(name, Run(at, nodes))
-        elif not runs.close(name, at, Kind.DOWN) and node not in switched:
-            runs.write(name, OPEN_START_NS, at, nodes, -1, Kind.DOWN)
+                runs.begin(name, OpenRun(at, nodes))
+        elif not runs.close(name, at, BusyKind.DOWN) and node not in switched:
+            runs.write(name, OPEN_START_NS, at, nodes, -1, BusyKind.DOWN)
         switched.add(node)
 
 
@@ -222,7 +222,7 @@ def _location(fields: dict[str, str]) -> str:
 def _located_nodes(fields: dict[str, str], reading: Reading) -> NodeList | None:
     """Nodes of a line."""
     node_set = reading.book.nodes(_location(fields), located)
-    return (node_set, Kind.JOB) if reading.book.size(node_set) else None
+    return (node_set, BusyKind.JOB) if reading.book.size(node_set) else None
 
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')

@@ -12,9 +12,9 @@ from bftrainer.errors import HostlistError, LogError, SettingsError
 from bftrainer.files.log_files import Block, head, line_blocks, whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded, numbers
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.inventory import read_inventory
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
@@ -163,7 +163,7 @@ class FluxImporter(Importer):
         elif eventlogs and ranks.has_nameless() and any(job.nodes for job in jobs):
             raise SettingsError(_NAMELESS)
         for node, start_ns, end_ns in ranks.downtimes():
-            reading.book.add_node(node, start_ns, end_ns, Kind.DOWN)
+            reading.book.add_node(node, start_ns, end_ns, BusyKind.DOWN)
         for job in jobs:
             node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
             partition = reading.book.partition(job.queue)
@@ -225,7 +225,7 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     if ranks.has_nameless():
         raise SettingsError(f"{path}: {_NAMELESS}")
     for node, start_ns, end_ns in ranks.downtimes():
-        reading.book.add_node(node, start_ns, end_ns, Kind.DOWN)
+        reading.book.add_node(node, start_ns, end_ns, BusyKind.DOWN)
 
 
 def _read_eventlog(path: Path, ranks: _Ranks, reading: Reading) -> None:

@@ -20,10 +20,10 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns
 from bftrainer.nodelogs.hostlist import consecutive, expanded, numbers, outer_parts
-from bftrainer.nodelogs.intervals import OPEN_END_NS, Spans, Window, idle_spans
 from bftrainer.nodelogs.inventory import read_inventory
-from bftrainer.nodelogs.native import declared, metadata, metadata_path
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.nodelogs.native_logs import declared, metadata, metadata_path
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, idle_spans
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
@@ -149,7 +149,7 @@ class AlcfImporter(Importer):
         # Half a name is of no node that any whole list names.
         for one in doubtful:
             if reading.book.knows(one.name):
-                reading.book.add(one.start_ns, one.end_ns, reading.book.node_set([one.name]), one.key, Kind.UNKNOWN)
+                reading.book.add(one.start_ns, one.end_ns, reading.book.node_set([one.name]), one.key, BusyKind.UNKNOWN)
 
 
 def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, doubtful: list[_Doubtful]) -> None:
@@ -192,7 +192,7 @@ def _write(
     if comma and count > len(names):
         names = located(whole)
         doubtful.append(_Doubtful(last.strip(), *times_ns, key ^ 1))
-    book.add(*times_ns, book.node_set(names), key, Kind.UNKNOWN, partition)
+    book.add(*times_ns, book.node_set(names), key, BusyKind.UNKNOWN, partition)
 
 
 def _moment_ns(text: str) -> int | None:
@@ -324,7 +324,7 @@ def write_batsim_jobs(path: Path, log: NodeLog) -> None:
     window = Window(log.start_ns, log.end_ns)
     busy = idle_spans(log).gaps(len(log.nodes), window)
     order = np.lexsort((busy.node, busy.end_ns, busy.start_ns))
-    busy = Spans(busy.node[order], busy.start_ns[order] - log.start_ns, busy.end_ns[order] - log.start_ns)
+    busy = NodeSpans(busy.node[order], busy.start_ns[order] - log.start_ns, busy.end_ns[order] - log.start_ns)
     changes = (np.diff(busy.start_ns) != 0) | (np.diff(busy.end_ns) != 0)
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(busy)] if len(busy) else []
     with replacing(metadata_path(path)) as notes, replacing(path) as stream:
@@ -333,7 +333,7 @@ def write_batsim_jobs(path: Path, log: NodeLog) -> None:
         write_csv(stream, _COLUMNS, itertools.starmap(partial(_job_row, busy), enumerate(itertools.pairwise(cuts), 1)))
 
 
-def _job_row(busy: Spans, number: int, rows: tuple[int, int]) -> tuple[object, ...]:
+def _job_row(busy: NodeSpans, number: int, rows: tuple[int, int]) -> tuple[object, ...]:
     start_ns, end_ns = int(busy.start_ns[rows[0]]), int(busy.end_ns[rows[0]])
     nodes = busy.node[slice(*rows)].tolist()
     start, end, length = (_seconds(time) for time in (start_ns, end_ns, end_ns - start_ns))

@@ -12,8 +12,8 @@ from bftrainer.errors import LogError
 from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.intervals import OPEN_END_NS
-from bftrainer.schedulers.busy_book import Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS
+from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import exact_ns, read_stamps
 from bftrainer.schedulers.reading import CUT_OFF, Reading
 
@@ -108,19 +108,19 @@ UNDATED = "change at a time that nothing tells"
 _QUARTER_S = 900
 _LATE_S = 60
 
-NodeList = tuple[int, Kind]
+NodeList = tuple[int, BusyKind]
 """Number of a set of nodes, and whether it can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OpenRun:
     """A job on its nodes, or a reservation, that has not ended yet.
 
     Parameters
     ----------
     start_ns : int
         Of this stretch on these nodes.
-    nodes : tuple of int and Kind
+    nodes : tuple of int and BusyKind
     partition : int
     is_continued : bool
         Whether earlier stretches have been written down.
@@ -149,14 +149,14 @@ class Runs:
 
     Attributes
     ----------
-    open : dict of str to Run
+    open : dict of str to OpenRun
         By name of the job or reservation.
     """
 
     def __init__(self, reading: Reading, node_list: Callable[[dict[str, str]], NodeList | None]) -> None:
         self.reading = reading
         self.node_list = node_list
-        self.open: dict[str, Run] = {}
+        self.open: dict[str, OpenRun] = {}
         self._offset_s: int | None = None
         self._first_ns, self._last_ns = OPEN_END_NS, 0
 
@@ -204,7 +204,7 @@ class Runs:
         """Count a line that gives no run, for a reason or because it was cut off."""
         self.reading.tally.drop(CUT_OFF if entry.is_cut_off else reason)
 
-    def begin(self, name: str, run: Run, kind: Kind = Kind.JOB) -> None:
+    def begin(self, name: str, run: OpenRun, kind: BusyKind = BusyKind.JOB) -> None:
         """Open a run; one that is still open under this name is over, unless it is the same told again."""
         before = self.open.get(name)
         if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
@@ -212,7 +212,7 @@ class Runs:
             run = replace(run, is_continued=run.is_continued or before.is_continued)
         self.open[name] = run
 
-    def close(self, name: str, end_ns: int, kind: Kind = Kind.JOB) -> bool:
+    def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
         """Write down an open run; whether there was one."""
         run = self.open.pop(name, None)
         if run is not None and not run.is_paused:
@@ -233,17 +233,17 @@ class Runs:
             self.open[name] = replace(run, start_ns=at_ns, is_paused=False)
 
     def write(
-        self, name: str, start_ns: int, end_ns: int, nodes: NodeList, partition: int, kind: Kind = Kind.JOB
+        self, name: str, start_ns: int, end_ns: int, nodes: NodeList, partition: int, kind: BusyKind = BusyKind.JOB
     ) -> None:
         """Write down a stretch that is over."""
         node_set, trust = nodes
         if start_ns < end_ns:
             key = hash((name, node_set, kind))
-            self.reading.book.add(start_ns, end_ns, node_set, key, trust if kind is Kind.JOB else kind, partition)
+            self.reading.book.add(start_ns, end_ns, node_set, key, trust if kind is BusyKind.JOB else kind, partition)
 
-    def end_all(self, kinds: Callable[[str], Kind]) -> None:
+    def end_all(self, kinds: Callable[[str], BusyKind]) -> None:
         """Write down all that is still open, to the end of any window, and note how many jobs these are."""
-        jobs = sum(kinds(name) is Kind.JOB and not run.is_paused for name, run in self.open.items())
+        jobs = sum(kinds(name) is BusyKind.JOB and not run.is_paused for name, run in self.open.items())
         for name in tuple(self.open):
             self.close(name, self.open[name].due_ns, kinds(name))
         if self._first_ns < self._last_ns:
@@ -252,9 +252,9 @@ class Runs:
             self.reading.note(f"{jobs:,} runs have no end in the log: their nodes are busy to the end of the window.")
 
 
-def kind_of(name: str) -> Kind:
+def run_kind(name: str) -> BusyKind:
     """What a run of this name keeps nodes busy with."""
-    return Kind.RESERVED if name.startswith(RESERVATION) else Kind.JOB
+    return BusyKind.RESERVED if name.startswith(RESERVATION) else BusyKind.JOB
 
 
 def start_run(entry: Entry, runs: Runs) -> None:
@@ -266,7 +266,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
-    runs.begin(entry.id, Run(start, nodes, runs.reading.book.partition(fields.get("queue", ""))))
+    runs.begin(entry.id, OpenRun(start, nodes, runs.reading.book.partition(fields.get("queue", ""))))
 
 
 def end_run(entry: Entry, runs: Runs) -> None:
@@ -319,7 +319,7 @@ def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
         if name not in runs.open or at is None:
             runs.reading.tally.drop(UNDATED if at is None else NO_RUN)
         else:
-            runs.close(name, min(at, runs.open[name].due_ns), kind_of(name))
+            runs.close(name, min(at, runs.open[name].due_ns), run_kind(name))
         return
     start = runs.epoch_ns(entry, fields, "start") or runs.moment_ns(entry)
     nodes = runs.node_list(fields)
@@ -327,4 +327,4 @@ def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
         runs.reading.tally.drop(UNDATED if start is None else "no nodes")
         return
     due = runs.epoch_ns(entry, fields, "end")
-    runs.begin(name, Run(start, nodes, due_ns=OPEN_END_NS if due is None else due), kind_of(name))
+    runs.begin(name, OpenRun(start, nodes, due_ns=OPEN_END_NS if due is None else due), run_kind(name))

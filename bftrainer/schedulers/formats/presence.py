@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model.availability import NO_TIME
+from bftrainer.model.availability_trace import NO_TIME
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import counted_nodes

@@ -17,8 +17,8 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.nodelogs.intervals import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook, Kind
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number, read_stamps
 from bftrainer.schedulers.reading import Importer, Reading
 
@@ -284,7 +284,7 @@ def _write_rows(
             book.add(begins, ends, node_set, hash((raw_id, job, nodes)), kind, book.partition(queue))
 
 
-def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, Kind]:
+def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, BusyKind]:
     """Nodes of a job, and whether the list can be trusted: it may be cut off, or be of another length than told."""
     try:
         if nodes.endswith("+"):
@@ -293,10 +293,10 @@ def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, Kind]:
     except HostlistError:
         if nodes.count("[") <= nodes.count("]") and not nodes.endswith("+"):
             raise
-        return reading.book.nodes(nodes, known_part), Kind.UNKNOWN
+        return reading.book.nodes(nodes, known_part), BusyKind.UNKNOWN
     told = natural_number(count)
     is_as_told = told is None or told == reading.book.size(node_set)
-    return node_set, Kind.JOB if is_as_told else Kind.UNKNOWN
+    return node_set, BusyKind.JOB if is_as_told else BusyKind.UNKNOWN
 
 
 _NODES = ("nodename", "nodenames", "nodelist", "nodes", "node")
@@ -305,7 +305,7 @@ _ENDS = ("timeend", "endtime", "end")
 _UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
 
 
-def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: Kind = Kind.DOWN) -> int:
+def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = BusyKind.DOWN) -> int:
     """Write down what a file says, and return the number of its rows.
 
     Parameters
@@ -316,7 +316,7 @@ def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: Kind = Kind.D
         after the window. Rows without nodes, which are about the cluster, say nothing.
     book : BusyBook
     clock : Clock
-    kind : Kind
+    kind : BusyKind
 
     Raises
     ------
@@ -362,7 +362,7 @@ def _downtime_fields(line: str, separator: str) -> list[str]:
 
 
 def _read_downtime(
-    fields: list[str], columns: tuple[int, int, int], place: str, book: BusyBook, clock: Clock, kind: Kind
+    fields: list[str], columns: tuple[int, int, int], place: str, book: BusyBook, clock: Clock, kind: BusyKind
 ) -> bool:
     """Write down one row; whether it names nodes."""
     if len(fields) <= max(columns):

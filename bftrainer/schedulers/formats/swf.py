@@ -15,8 +15,8 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.intervals import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_book import Kind, column
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
+from bftrainer.schedulers.busy_book import BusyKind, column
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
@@ -68,9 +68,9 @@ class _Jobs:
         """File and line of a job."""
         return next(path for first, path in reversed(self._paths) if first <= at), self._lines[at]
 
-    def extras(self, at: int) -> tuple[int, Kind, int]:
+    def extras(self, at: int) -> tuple[int, BusyKind, int]:
         """Set of nodes, kind and partition of a job."""
-        return self._node_sets[at], Kind.JOB if self._trusted[at] else Kind.UNKNOWN, self._partitions[at]
+        return self._node_sets[at], BusyKind.JOB if self._trusted[at] else BusyKind.UNKNOWN, self._partitions[at]
 
 
 class SwfImporter(Importer):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from bftrainer.errors import InputError
 from bftrainer.files.log_files import head
-from bftrainer.nodelogs.intervals import idle_spans
+from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, importer_names, recognised
 from tests.examples import examples

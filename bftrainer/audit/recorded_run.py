@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bftrainer.audit.inputs import instant_ns
-from bftrainer.audit.parts import Part, UnusableError, plain
+from bftrainer.audit.input_files import moment_ns
+from bftrainer.audit.parts import Part, UnusableError, printable
 
 SCHEMA = 1
 Rows = list[dict[str, Any]]
@@ -76,7 +76,7 @@ _WHOLE_STEPS = frozenset(("evt", "Nleft", "Npre", "Njoin", "nJob", "nNd", "nJrun
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordedRun:
     """All files of a run; times in nanoseconds since the epoch, moves as (time, node, task or None)."""
 
     summary: dict[str, Any]
@@ -99,7 +99,7 @@ class Record:
         return {row["task"]: row["completed"] for row in self.tasks if row["completed"] is not None}
 
 
-def read_record(run: Path) -> Record:
+def read_record(run: Path) -> RecordedRun:
     """Read a run's directory.
 
     Raises
@@ -117,7 +117,7 @@ def read_record(run: Path) -> Record:
         if wrong or None in row["tasks"] + row["before"] + row["after"]:
             raise UnusableError(f"decisions.parquet, event {row['event']}: Expected {wrong or 'counts'} of each task")
     moves = _table(run, "allocation", _ALLOCATION, unknown)
-    return Record(
+    return RecordedRun(
         summary=summary,
         steps=_steps(run / "step-logs.csv", unknown),
         decisions=decisions,
@@ -144,7 +144,7 @@ def _summary(run: Path) -> dict[str, Any]:
     if not isinstance(summary, dict) or not isinstance(summary.get("settings"), dict):
         raise UnusableError("summary.json: Expected the summary of a replay")
     if summary.get("schema", SCHEMA) != SCHEMA:
-        raise UnusableError(f"summary.json: Expected schema {SCHEMA}, got {plain(str(summary['schema']))}")
+        raise UnusableError(f"summary.json: Expected schema {SCHEMA}, got {printable(str(summary['schema']))}")
     if not isinstance(summary.get("inputs"), dict):
         raise UnusableError("summary.json: Expected the inputs of the run, found none")
     return summary
@@ -159,7 +159,7 @@ def _table(run: Path, name: str, columns: _Columns, unknown: list[str], more: _C
         table = pq.read_table(stream)
     there = set(table.column_names)
     known = columns | {key: kind for key, kind in (more or {}).items() if key in there}
-    unknown += [f"{where}, column {plain(key)}" for key in table.column_names if key not in known]
+    unknown += [f"{where}, column {printable(key)}" for key in table.column_names if key not in known]
     kept = {}
     for key, (kind, empty) in known.items():
         if key not in there:
@@ -179,18 +179,18 @@ def _steps(path: Path, unknown: list[str]) -> Rows:
     missing = [name for name in STEP_COLUMNS if name not in names]
     if missing:
         raise UnusableError(f"{path.name}: Expected a column {missing[0]}, found none")
-    unknown += [f"{path.name}, column {plain(name)}" for name in names if name not in STEP_COLUMNS]
+    unknown += [f"{path.name}, column {printable(name)}" for name in names if name not in STEP_COLUMNS]
     rows: Rows = []
     for row in reader:
         if None in row or None in row.values():
             raise UnusableError(f"{path.name}:{reader.line_num}: Expected {len(names)} cells")
         figures: dict[str, Any] = {name: _finite(row[name]) for name in STEP_COLUMNS[1:]}
         figures |= {name: int(figures[name]) for name in _WHOLE_STEPS if figures[name].is_integer()}
-        rows.append(figures | {"time": instant_ns(row["evtTime"])})
+        rows.append(figures | {"time": moment_ns(row["evtTime"])})
     return rows
 
 
-def found_inputs(record: Record, run: Path, part: Part) -> dict[str, Path | list[Path]]:
+def found_inputs(record: RecordedRun, run: Path, part: Part) -> dict[str, Path | list[Path]]:
     """Inputs of the run by kind, found and compared with their checksums.
 
     Raises
@@ -220,4 +220,4 @@ def _found(entry: dict[str, Any], run: Path, part: Part) -> Path:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             part.expect(digest == entry["sha256"], "{} has changed since the run", path)
             return path
-    raise UnusableError(plain(f"input {given} not found"))
+    raise UnusableError(printable(f"input {given} not found"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.model import NS_PER_S
-from bftrainer.model.availability import CountTrace
+from bftrainer.model.availability_trace import CountTrace
 from bftrainer.model.spot_training import SpotRun
 from bftrainer.report.drawing import axes_or_new, plot_counts
 

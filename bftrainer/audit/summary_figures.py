@@ -11,9 +11,9 @@ import numpy as np
 
 from bftrainer.audit.accounts import Interval
 from bftrainer.audit.books import Books
-from bftrainer.audit.inputs import NS, Series
+from bftrainer.audit.input_files import NS, Series
 from bftrainer.audit.parts import ROUNDING, Part
-from bftrainer.audit.records import SCHEMA, Record
+from bftrainer.audit.recorded_run import SCHEMA, RecordedRun
 
 J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be worked out again"
@@ -44,7 +44,7 @@ _USED = frozenset(
 _HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions are looked for, not what they are worth")
 
 
-def check_summary(record: Record, books: Books, carbon: Series | None) -> list[Part]:
+def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:
     """All keys of the summary: those that follow from the books, and what does not."""
     part = Part("summary.json adds up")
     if "assumed_scaling" in record.summary:
@@ -96,7 +96,7 @@ def _at(summary: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _all(record: Record, books: Books, carbon: Series | None) -> dict[str, Any]:
+def _all(record: RecordedRun, books: Books, carbon: Series | None) -> dict[str, Any]:
     """Every figure that follows from the record."""
     intervals, summary = books.time.intervals, record.summary
     pool = _pool(intervals)
@@ -131,7 +131,7 @@ def _all(record: Record, books: Books, carbon: Series | None) -> dict[str, Any]:
     return found | {"partial": cut or summary.get("end_reason") == "interrupted"}
 
 
-def _end_reason(record: Record, books: Books) -> str | None:
+def _end_reason(record: RecordedRun, books: Books) -> str | None:
     """Why the run ended, if what it says is borne out; else what else it should say."""
     said, end, settings = record.summary.get("end_reason"), books.settings.end_ns, record.settings
     stop_s = settings.get("until_s")
@@ -195,7 +195,7 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _tasks(record: Record, node_s: float) -> dict[str, Any]:
+def _tasks(record: RecordedRun, node_s: float) -> dict[str, Any]:
     """Completion, turnaround and waiting, from the rows of tasks that the books have confirmed."""
     rows = record.tasks
     submitted = [row["submitted"] / NS for row in rows]
@@ -218,7 +218,7 @@ def _tasks(record: Record, node_s: float) -> dict[str, Any]:
     }
 
 
-def _assumed(record: Record, books: Books) -> dict[str, Any] | None:
+def _assumed(record: RecordedRun, books: Books) -> dict[str, Any] | None:
     """What was assumed of tasks without a scaling of their own, and the figures that may rest on it."""
     tasks = [account.task for account in books.accounts.values() if account.task.assumed]
     if not tasks:
@@ -234,7 +234,7 @@ def _assumed(record: Record, books: Books) -> dict[str, Any] | None:
     }
 
 
-def _decisions(record: Record) -> dict[str, Any]:
+def _decisions(record: RecordedRun) -> dict[str, Any]:
     """Counts and times of the table of decisions."""
     rows = record.decisions
     held = Counter(row["held"] for row in rows)
@@ -266,7 +266,7 @@ def _times(solve_s: Sequence[float]) -> dict[str, float | None]:
     return dict(zip(names, np.percentile(solve_s, [50, 95, 100]).tolist(), strict=True))
 
 
-def _power(record: Record, books: Books, carbon: Series | None, window_s: float) -> dict[str, Any]:
+def _power(record: RecordedRun, books: Books, carbon: Series | None, window_s: float) -> dict[str, Any]:
     """Energy, power and emissions, from what was worked out to be drawn at each moment."""
     pue = books.settings.pue
     pieces = [(*piece, each.idle_w) for each in books.time.intervals for piece in each.pieces()]

@@ -51,7 +51,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class NodeSpans:
     """Stretches of time on nodes, column by column.
 
     Parameters
@@ -67,12 +67,12 @@ class Spans:
     end_ns: NDArray[np.int64]
 
     @classmethod
-    def none(cls) -> Spans:
+    def none(cls) -> NodeSpans:
         """No stretch at all."""
         return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence[Spans]) -> Spans:
+    def joined(cls, parts: Sequence[NodeSpans]) -> NodeSpans:
         """The stretches of all parts, one part after the other."""
         if not parts:
             return cls.none()
@@ -93,21 +93,21 @@ class Spans:
         lengths -= np.maximum(self.start_ns, window.start_ns)
         return _seconds(np.maximum(lengths, 0, out=lengths))
 
-    def where(self, keep: NDArray[np.bool_]) -> Spans:
+    def where(self, keep: NDArray[np.bool_]) -> NodeSpans:
         """The stretches that `keep` marks."""
-        return self if keep.all() else Spans(self.node[keep], self.start_ns[keep], self.end_ns[keep])
+        return self if keep.all() else NodeSpans(self.node[keep], self.start_ns[keep], self.end_ns[keep])
 
-    def within(self, start_ns: int, end_ns: int) -> Spans:
+    def within(self, start_ns: int, end_ns: int) -> NodeSpans:
         """What of the stretches lies between two instants."""
         start, end = np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns)
-        return Spans(self.node, start, end).where(start < end)
+        return NodeSpans(self.node, start, end).where(start < end)
 
-    def merged(self, gap_ns: int = 0) -> Spans:
+    def merged(self, gap_ns: int = 0) -> NodeSpans:
         """The union, node by node: stretches that overlap, touch, or lie less than `gap_ns` apart become one.
 
         Returns
         -------
-        Spans
+        NodeSpans
             Sorted by node and start.
 
         Notes
@@ -119,9 +119,9 @@ class Spans:
             return self
         node, start = _sorted_by_node(self.node, self.start_ns)
         _, end = _sorted_by_node(self.node, self.end_ns)
-        return Spans(node, start, end).closed(gap_ns)
+        return NodeSpans(node, start, end).closed(gap_ns)
 
-    def closed(self, gap_ns: int) -> Spans:
+    def closed(self, gap_ns: int) -> NodeSpans:
         """The stretches of a union with gaps shorter than `gap_ns` closed."""
         if not len(self):
             return self
@@ -129,9 +129,9 @@ class Spans:
         apart = self.start_ns[1:] - self.end_ns[:-1] >= max(gap_ns, 1)
         np.logical_or(self.node[1:] != self.node[:-1], apart, out=begins[1:])
         ends = np.append(begins[1:], True)
-        return Spans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
+        return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
-    def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[Spans]:
+    def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """The same in blocks of nodes, some `at_a_time` spans each if nodes have about equally many.
 
         The nodes of a block come after those of the one before it.
@@ -140,7 +140,7 @@ class Spans:
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             yield self.where((self.node >= low) & (self.node < high))
 
-    def gaps(self, nodes: int, window: Window) -> Spans:
+    def gaps(self, nodes: int, window: Window) -> NodeSpans:
         """What the stretches leave of the window, for nodes 0 to `nodes` - 1.
 
         Called on stretches that are merged and lie within the window.
@@ -156,9 +156,9 @@ class Spans:
         start[opens], start[~opens] = window.start_ns, self.end_ns
         end[closes], end[~closes] = window.end_ns, self.start_ns
         node = np.repeat(np.arange(nodes, dtype=np.int32), taken + 1)
-        return Spans(node, start, end).where(start < end)
+        return NodeSpans(node, start, end).where(start < end)
 
-    def lasting(self, least_ns: int) -> Spans:
+    def lasting(self, least_ns: int) -> NodeSpans:
         """The stretches that are not shorter than `least_ns`."""
         return self.where(self.end_ns - self.start_ns >= least_ns)
 
@@ -200,7 +200,7 @@ def _sorted_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tupl
 def log_of_idle(
     nodes: Sequence[str],
     window: Window,
-    idle: Spans,
+    idle: NodeSpans,
     provenance: Mapping[str, Any],
     unchanged_ns: NDArray[np.int64] | None = None,
     last_changes: Mapping[int, bool] | None = None,
@@ -212,7 +212,7 @@ def log_of_idle(
     nodes : sequence of str
         Names; `idle.node` is an index into them.
     window : Window
-    idle : Spans
+    idle : NodeSpans
         Merged and within the window.
     provenance : mapping
     unchanged_ns : ndarray of int64, optional
@@ -248,7 +248,7 @@ def last_changes(log: NodeLog) -> dict[int, bool]:
     return dict(zip(log.node[last].tolist(), log.idle[last].tolist(), strict=True))
 
 
-def idle_spans(log: NodeLog) -> Spans:
+def idle_spans(log: NodeLog) -> NodeSpans:
     """When the nodes of a log were idle within its window, sorted by node and start.
 
     What changes at the window's very end lasts no time, and is no span.
@@ -258,4 +258,4 @@ def idle_spans(log: NodeLog) -> Spans:
     ends = np.full(time.size, log.end_ns, dtype=np.int64)
     same = node[1:] == node[:-1]
     ends[:-1][same] = time[1:][same]
-    return Spans(node[state], time[state], ends[state]).within(log.start_ns, log.end_ns)
+    return NodeSpans(node[state], time[state], ends[state]).within(log.start_ns, log.end_ns)

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from bftrainer.audit.audited_objectives import AuditedObjective
 from bftrainer.audit.books import Books
 from bftrainer.audit.decisions import Judge, Rules
-from bftrainer.audit.inputs import Log, Series, Task, instant_ns, read_node_log, read_series, read_tasks
-from bftrainer.audit.objectives import Objective
-from bftrainer.audit.parts import Part, UnusableError, plain
-from bftrainer.audit.records import Record, found_inputs, read_record
-from bftrainer.audit.summary import check_summary
-from bftrainer.audit.tables import check_attempts, check_cap, check_power, check_steps, check_tasks
-from bftrainer.audit.tuning import Group, Tables
+from bftrainer.audit.group_tuning import Tables, TuningGroup
+from bftrainer.audit.input_files import Log, Series, Task, moment_ns, read_log, read_steps, read_tasks
+from bftrainer.audit.parts import Part, UnusableError, printable
+from bftrainer.audit.recorded_run import RecordedRun, found_inputs, read_record
+from bftrainer.audit.recorded_tables import check_attempts, check_cap, check_power, check_steps, check_tasks
+from bftrainer.audit.summary_figures import check_figures
 
 # What reading and working out raise on files that no run writes: there are as many ways as there are damages.
 _DAMAGE = (
@@ -85,7 +85,7 @@ def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
     except UnusableError:
         raise
     except _DAMAGE as fault:
-        said = plain(" ".join(str(fault).split()))
+        said = printable(" ".join(str(fault).split()))
         raise UnusableError(f"Expected an auditable run, got {type(fault).__name__}: {said}") from fault
     for part in found:
         if not part.looked and not part.left_out:
@@ -99,14 +99,14 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     log, tasks = _read(record, paths)
     for name, mine in (("window_start", log.start_ns), ("nodes_total", len(log.nodes))):
         recorded = record.summary[name]
-        inputs.same(name, instant_ns(recorded) if name == "window_start" else recorded, mine)
+        inputs.same(name, moment_ns(recorded) if name == "window_start" else recorded, mine)
     for name in ("power_cap", "carbon"):
         if name in paths:
             inputs.same(f"settings.{name}", record.settings.get(name), record.summary["inputs"][name]["path"])
     settings = _settings(record, paths, log)
     tuned = any(task.tuned is not None for task in tasks)
     _need(record, tuned, settings)
-    judge = Judge(Objective(record.settings["objective"], own), settings, tuned)
+    judge = Judge(AuditedObjective(record.settings["objective"], own), settings, tuned)
     groups = _groups(tasks, record.settings, paths, inputs) if tuned else []
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
@@ -118,22 +118,24 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
         parts.append(check_power(record, books))
     if settings.cap is not None:
         parts.append(check_cap(books))
-    return [*parts, *check_summary(record, books, carbon)]
+    return [*parts, *check_figures(record, books, carbon)]
 
 
-def _read(record: Record, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
+def _read(record: RecordedRun, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
     settings = record.settings
     selection = (settings["skip_events"] or 0, settings["first_node"] or 0, settings["node_count"])
-    log = read_node_log(paths["node_log"], *selection, settings.get("since"))
+    log = read_log(paths["node_log"], *selection, settings.get("since"))
     tasks = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"), log.start_ns)
     return log, tasks
 
 
-def _settings(record: Record, paths: dict[str, Any], log: Log) -> Rules:
+def _settings(record: RecordedRun, paths: dict[str, Any], log: Log) -> Rules:
     asked, summary = record.settings, record.summary
     for name, choices in _CHOICES.items():
         if asked.get(name, choices[0]) not in choices:
-            raise UnusableError(plain(f"settings.{name}: Expected one of {', '.join(choices)}, got {asked[name]!r}"))
+            raise UnusableError(
+                printable(f"settings.{name}: Expected one of {', '.join(choices)}, got {asked[name]!r}")
+            )
     return Rules(
         max_tasks=asked["max_tasks"],
         forward_s=float(asked["forward_time_s"]),
@@ -145,7 +147,7 @@ def _settings(record: Record, paths: dict[str, Any], log: Log) -> Rules:
         gap=float(asked.get("mip_gap") or 0.0),
         seed=asked.get("seed", 0),
         start_ns=log.start_ns,
-        end_ns=instant_ns(summary["window_end"]),
+        end_ns=moment_ns(summary["window_end"]),
         stopped=summary["end_reason"] in ("max_events", "interrupted"),
         idle_w=asked.get("idle_power_w") or 0.0,
         pue=asked.get("pue") or 1.0,
@@ -161,7 +163,7 @@ _CHOICES = {
 }
 
 
-def _need(record: Record, tuned: bool, settings: Rules) -> None:
+def _need(record: RecordedRun, tuned: bool, settings: Rules) -> None:
     """Refuse a run whose tables are not those of its tasks."""
     if tuned is not (record.attempts is not None):
         found = "none" if tuned else "it"
@@ -173,15 +175,15 @@ def _need(record: Record, tuned: bool, settings: Rules) -> None:
 def _series(given: Any, path: Any, column: str, start_ns: int) -> Series | None:
     """A cap or an intensity, from its file or constant."""
     if path is not None:
-        return read_series(path, column, start_ns)
+        return read_steps(path, column, start_ns)
     return None if given is None else Series((0.0,), (float(given),))
 
 
-def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inputs: Part) -> list[Group]:
+def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inputs: Part) -> list[TuningGroup]:
     """The groups of tuned tasks, from the traces that the run read."""
     known = {path.resolve() for path in paths.get("traces", [])}
     tables: dict[tuple[Path, Path], Tables] = {}
-    groups: dict[str, Group] = {}
+    groups: dict[str, TuningGroup] = {}
     for task in tasks:
         name = task.name if task.group is None else task.group
         if task.tuned is None or name in groups:
@@ -191,5 +193,7 @@ def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inp
             inputs.expect(file.resolve() in known, "{}: a trace that is none of the run's", file)
         if files not in tables:
             tables[files] = Tables(*files)
-        groups[name] = Group(name, task.tuned, tables[files].of(task.tuned), asked["seed"], asked["power_options"])
+        groups[name] = TuningGroup(
+            name, task.tuned, tables[files].of(task.tuned), asked["seed"], asked["power_options"]
+        )
     return list(groups.values())

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.legacy.frame import Frame, plain, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import NodeLog, iso
-from bftrainer.nodelogs.native import (
+from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
@@ -132,13 +132,13 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
         one_line(frame.columns[int(columns[column])]),
         iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
     )
-    found = shortened(plain(given[column, row]))
+    found = shortened(plain_cell(given[column, row]))
     raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {found} (row {row + 1}, {time}, node {node}).")
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
     """Numbers of object cells, NaN for anything else."""
-    flat = [plain(cell) for cell in cells.ravel()]
+    flat = [plain_cell(cell) for cell in cells.ravel()]
     known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Objective
-from bftrainer.model.checks import real_number, whole_number
 from bftrainer.model.records import Overrun
+from bftrainer.model.type_checks import real_number, whole_number
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 

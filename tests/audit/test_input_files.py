@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrainer.audit import inputs
+from bftrainer.audit import input_files
 from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.audit.handmade import START
 
@@ -17,8 +17,8 @@ def test_legacy_and_native_logs_are_the_same(run):
     times = pd.to_datetime(["2021-02-10 00:00:00", "2021-02-10 00:00:20", "2021-02-10 00:00:40"])
     matrix = pd.DataFrame(np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]], np.int8), index=times, columns=["n1", "n2", "n3"])
     matrix.to_pickle(run.folder / "evt.pkl")
-    native = inputs.read_node_log(run.folder / "idle.parquet", 1, 1, 2)
-    legacy = inputs.read_node_log(run.folder / "evt.pkl", 1, 1, 2)
+    native = input_files.read_log(run.folder / "idle.parquet", 1, 1, 2)
+    legacy = input_files.read_log(run.folder / "evt.pkl", 1, 1, 2)
     assert native.nodes == legacy.nodes == ["n2", "n3"]
     for name in ("time_ns", "node", "idle"):
         assert getattr(native, name).tolist() == getattr(legacy, name).tolist()
@@ -34,7 +34,7 @@ def test_rows_that_change_nothing_are_skipped_in_every_form(tmp_path, form):
     log = read_node_log(tmp_path / "evt.pkl")
     write_node_log(tmp_path / form, log)
     for count in range(len(states)):
-        read = inputs.read_node_log(tmp_path / form, count, 0, None)
+        read = input_files.read_log(tmp_path / form, count, 0, None)
         ours = log.skipped(count)
         assert (read.nodes, read.start_ns, read.end_ns) == (["b", "a"], ours.start_ns, ours.end_ns)
         for name in ("time_ns", "node", "idle"):
@@ -44,7 +44,7 @@ def test_rows_that_change_nothing_are_skipped_in_every_form(tmp_path, form):
 def test_a_csv_log_without_metadata(tmp_path):
     """Without metadata the nodes are those seen, in order of their names, in the window of the times."""
     (tmp_path / "idle.csv").write_text("time,node,idle\n2021-02-10T00:00:01Z,n2,1\n2021-02-10T00:00:02Z,n1,1\n")
-    log = inputs.read_node_log(tmp_path / "idle.csv", 0, 0, None)
+    log = input_files.read_log(tmp_path / "idle.csv", 0, 0, None)
     assert (log.nodes, log.node.tolist(), log.end_ns - START) == (["n1", "n2"], [1, 0], 2 * 10**9)
 
 
@@ -56,8 +56,8 @@ def test_legacy_and_csv_tasks_are_the_same(tmp_path):
     pd.DataFrame([{"Ns": [0, 2, 4], "Ps": [0, 6, 8], "Os": [0, 2, 3]}], index=["J0"]).to_pickle(tmp_path / "JNPs.pkl")
     head = "name,submit,min_nodes,max_nodes,work,grow_cost_s,shrink_cost_s,nodes,throughput,credit"
     (tmp_path / "t.csv").write_text(f"{head}\nJ0,5.0,1,4,1000.0,18.0,12.0,0 2 4,0 6 8,0 2 3\n")
-    (legacy,) = inputs.read_tasks(tmp_path / "Jbnd.pkl", tmp_path / "JNPs.pkl", None, START)
-    (table,) = inputs.read_tasks(tmp_path / "t.csv", None, None, START)
+    (legacy,) = input_files.read_tasks(tmp_path / "Jbnd.pkl", tmp_path / "JNPs.pkl", None, START)
+    (table,) = input_files.read_tasks(tmp_path / "t.csv", None, None, START)
     assert legacy.submit_ns == table.submit_ns == START + 5 * 10**9
     assert legacy.rate.tolist() == table.rate.tolist() == [0, 3, 6, 7, 8]
     assert legacy.credit.tolist() == table.credit.tolist() == [0, 1, 2, 2.5, 3]
@@ -67,7 +67,7 @@ def test_legacy_and_csv_tasks_are_the_same(tmp_path):
 def test_tasks_without_scaling_follow_the_law(tmp_path):
     """A task set without curves is linear, or follows the law that the run was given."""
     (tmp_path / "t.toml").write_text('[[task]]\nname = "J"\nmin_nodes = 1\nmax_nodes = 2\nwork = 1.0\n')
-    (linear,) = inputs.read_tasks(tmp_path / "t.toml", None, None, START)
-    (amdahl,) = inputs.read_tasks(tmp_path / "t.toml", None, "amdahl:0.5", START)
+    (linear,) = input_files.read_tasks(tmp_path / "t.toml", None, None, START)
+    (amdahl,) = input_files.read_tasks(tmp_path / "t.toml", None, "amdahl:0.5", START)
     assert linear.rate.tolist() == [0, 1, 2]
     assert amdahl.rate.tolist() == [0, 1, pytest.approx(4 / 3)]

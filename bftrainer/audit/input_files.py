@@ -117,7 +117,7 @@ def _is_pickle(path: Path, data: bytes) -> bool:
     return data[:1] == b"\x80" or ".pkl" in path.name or ".tar" in path.name
 
 
-def instant_ns(value: object, start_ns: int = 0) -> int:
+def moment_ns(value: object, start_ns: int = 0) -> int:
     """Nanoseconds since the epoch of an ISO text or date (UTC without a zone), or of seconds after `start_ns`."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return start_ns + round(value * NS)
@@ -127,7 +127,7 @@ def instant_ns(value: object, start_ns: int = 0) -> int:
     return int((stamp if stamp.tzinfo else stamp.tz_localize(UTC)).as_unit("ns").value)
 
 
-def read_node_log(path: Path, skip: int, first: int, count: int | None, since: str | None = None) -> Log:
+def read_log(path: Path, skip: int, first: int, count: int | None, since: str | None = None) -> Log:
     """The log without its first `skip` rows, of `count` nodes from `first` on, from the time `since` on."""
     data = unpacked(path)
     if _is_pickle(path, data):
@@ -136,7 +136,7 @@ def read_node_log(path: Path, skip: int, first: int, count: int | None, since: s
         log, rows = _native_log(path, data)
         log = replace(log, start_ns=int(rows[skip]))
     if since is not None:
-        log = replace(log, start_ns=instant_ns(since))
+        log = replace(log, start_ns=moment_ns(since))
     stop = len(log.nodes) if count is None else first + count
     keep = (log.node >= first) & (log.node < stop)
     changes = {name: getattr(log, name)[keep] for name in ("time_ns", "node", "idle")}
@@ -180,8 +180,8 @@ def _native_log(path: Path, data: bytes) -> tuple[Log, NDArray[np.int64]]:
     stamps = pd.to_datetime(frame["time"], utc=True, format="ISO8601").dt.tz_localize(None)
     times = stamps.to_numpy().astype("datetime64[ns]").astype(np.int64)
     names = meta.get("nodes") or sorted(set(frame["node"].astype(str)))
-    start, end = [instant_ns(text) for text in meta.get("window", [])] or [int(times[0]), int(times[-1])]
-    unchanged = [instant_ns(text) for text in meta.get("unchanged_rows", [])]
+    start, end = [moment_ns(text) for text in meta.get("window", [])] or [int(times[0]), int(times[-1])]
+    unchanged = [moment_ns(text) for text in meta.get("unchanged_rows", [])]
     rows = {start, end, *unchanged, *(time for time in times.tolist() if time > start)}
     node = frame["node"].astype(str).map({name: index for index, name in enumerate(names)}).to_numpy().astype(np.int64)
     log = Log(list(names), start, end, times, node, frame["idle"].to_numpy(dtype=bool))
@@ -194,7 +194,7 @@ def read_tasks(path: Path, scalability: Path | None, scaling: str | None, start_
     if _is_pickle(path, data):
         records = _legacy_records(read_frame(data, str(path)))
     elif ".csv" in path.name:
-        records = [_csv_record(row) for row in table_rows(data)]
+        records = [_csv_record(row) for row in csv_records(data)]
     else:
         records = tomllib.loads(data.decode("utf-8"))["task"]
     measured = {} if scalability is None else _legacy_curves(read_frame(unpacked(scalability), str(scalability)))
@@ -223,7 +223,7 @@ def _task(record: dict[str, Any], curve: dict[str, Any] | None, law: str | None,
         grow_s=float(record.get("grow_cost_s", 0.0)),
         shrink_s=float(record.get("shrink_cost_s", 0.0)),
         weight=float(record.get("weight", 1.0)),
-        submit_ns=instant_ns(record.get("submit", 0.0), start_ns),
+        submit_ns=moment_ns(record.get("submit", 0.0), start_ns),
         rate=rate,
         credit=credit,
         submit_s=_seconds(record.get("submit", 0.0), start_ns),
@@ -241,7 +241,7 @@ def _seconds(value: float | str | date, start_ns: int) -> float:
     """A time in seconds since the window's start, as exact as it is given."""
     if isinstance(value, int | float):
         return float(value)
-    return (instant_ns(value) - start_ns) / NS
+    return (moment_ns(value) - start_ns) / NS
 
 
 def _law(text: str) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _legacy_curves(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     }
 
 
-def table_rows(data: bytes) -> Iterator[dict[str, str]]:
+def csv_records(data: bytes) -> Iterator[dict[str, str]]:
     """Rows of a CSV file by the names of its columns."""
     lines = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""))
     header = [name.strip() for name in next(lines, [])]
@@ -301,9 +301,9 @@ def _seconds_or_text(text: str) -> float | str:
         return text.strip()
 
 
-def read_series(path: Path, column: str, start_ns: int) -> Series:
+def read_steps(path: Path, column: str, start_ns: int) -> Series:
     """A cap or an intensity over time, from a CSV of `time` and `column`."""
-    rows = list(table_rows(unpacked(path)))
+    rows = list(csv_records(unpacked(path)))
     times = [_seconds(_seconds_or_text(row["time"]), start_ns) for row in rows]
     if not rows or sorted(set(times)) != times:
         raise UnusableError(f"{path}: Expected rows whose times increase")

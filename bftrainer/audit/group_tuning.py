@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.audit.inputs import table_rows, unpacked
+from bftrainer.audit.input_files import csv_records, unpacked
 from bftrainer.audit.parts import UnusableError
 
 Job = tuple[str, str, str]
@@ -76,7 +76,7 @@ class Tables:
     """The training runs and the power measurements of two files, joined by the columns that both have."""
 
     def __init__(self, train: Path, power: Path) -> None:
-        runs, points = list(table_rows(unpacked(train))), list(table_rows(unpacked(power)))
+        runs, points = list(csv_records(unpacked(train))), list(csv_records(unpacked(power)))
         if not runs or not points:
             raise UnusableError(f"{train}, {power}: Expected rows in both")
         shared = [name for name in runs[0] if name in points[0]]
@@ -206,7 +206,7 @@ class _Policy:
 
 
 @dataclass(frozen=True)
-class Run:
+class StartedRun:
     """A run that was started: its settings, the limits on offer (the chosen one first), and how it will end."""
 
     recurrence: int
@@ -243,7 +243,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class EndedRun:
     """A run that ended: a row of attempts.parquet."""
 
     group: str
@@ -258,7 +258,7 @@ class Attempt:
 
 
 @dataclass
-class Group:
+class TuningGroup:
     """Recurrences of one job, which learn together."""
 
     name: str
@@ -266,7 +266,7 @@ class Group:
     measured: Measured
     seed: int
     options: str
-    flying: dict[str, Run] = field(default_factory=dict)
+    flying: dict[str, StartedRun] = field(default_factory=dict)
     failure: str | None = None
 
     def __post_init__(self) -> None:
@@ -281,7 +281,7 @@ class Group:
         self._tries: dict[str, int] = defaultdict(int)
         self._spent: dict[str, float] = defaultdict(float)
 
-    def launch(self, task: str) -> Run:
+    def launch(self, task: str) -> StartedRun:
         """The task's next run; tries whose bound allows for no epoch are used up at once."""
         recurrence = self._recurrences.setdefault(task, len(self._recurrences))
         while self._tries[task] < MOST_TRIES:
@@ -296,7 +296,7 @@ class Group:
             if epochs:
                 profiling = self.measured.profiling(size) if profiles else None
                 offered = [point, *(other for other in self._others(size) if other is not point)]
-                run = Run(recurrence, attempt, size, point, offered, profiling, epochs, reached)
+                run = StartedRun(recurrence, attempt, size, point, offered, profiling, epochs, reached)
                 self.flying[task] = run
                 return run
             self._policy.observe(size, NEVER_RAN * self._bound, False)
@@ -321,7 +321,7 @@ class Group:
             return []
         return self.measured.highest_first(size) if self.options == "all" else self.measured.pareto(size)
 
-    def end(self, task: str, work_at: dict[int, float]) -> Attempt:
+    def end(self, task: str, work_at: dict[int, float]) -> EndedRun:
         """Learn from a run that ended."""
         run = self.flying.pop(task)
         energy_j, time_s = run.used(work_at)
@@ -335,6 +335,6 @@ class Group:
         elif run.recurrence == 0:
             self.failure = "the default batch size did not converge"
         limit_w = run.chosen.limit_w
-        return Attempt(
+        return EndedRun(
             self.name, task, run.recurrence, run.attempt, run.batch_size, limit_w, energy_j, time_s, run.reached
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.audit.accounts import Account, Mode
-from bftrainer.audit.parts import TOLERANCE, UnusableError, plain
+from bftrainer.audit.parts import TOLERANCE, UnusableError, printable
 
 Floats = NDArray[np.float64]
 Credit = Callable[["Situation", Mode], Floats]
@@ -110,7 +110,7 @@ _KNOWN: dict[str, Credit] = {
 }
 
 
-class Objective:
+class AuditedObjective:
     """An objective by its name, with what modifies it.
 
     Parameters
@@ -211,7 +211,7 @@ def _answering(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as fault:  # an objective of the user's may raise anything
-        raise UnusableError(plain(f"objective {name}: raised {type(fault).__name__}: {fault}")) from fault
+        raise UnusableError(printable(f"objective {name}: raised {type(fault).__name__}: {fault}")) from fault
 
 
 def _limit(text: str) -> tuple[str, str | None, int | Fraction]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import BftrainerError, ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
-from bftrainer.replay.settings import Settings
+from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
 from solvers import AllocationProblem, Floor, LinearRow

@@ -8,16 +8,16 @@ from typing import Any
 
 from bftrainer.audit.accounts import Account
 from bftrainer.audit.books import Books
-from bftrainer.audit.inputs import NS
+from bftrainer.audit.input_files import NS
 from bftrainer.audit.parts import ROUNDING, Part, close
-from bftrainer.audit.records import STEP_COLUMNS, Record
+from bftrainer.audit.recorded_run import STEP_COLUMNS, RecordedRun
 
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
 _ATTEMPT = ("group", "task", "recurrence", "attempt", "batch_size", "power_limit_w", "energy_j", "train_s", "reached")
 
 
-def check_tasks(record: Record, books: Books) -> Part:
+def check_tasks(record: RecordedRun, books: Books) -> Part:
     """Every task's row."""
     part = Part("tasks.parquet holds what the books give")
     names = [row["task"] for row in record.tasks]
@@ -79,7 +79,7 @@ def check_steps(books: Books) -> Part:
     return part
 
 
-def check_attempts(record: Record, books: Books) -> Part:
+def check_attempts(record: RecordedRun, books: Books) -> Part:
     """Every run of a tuned task that ended, in that order: settings, path and cost, as tuning gives them."""
     part = Part("attempts.parquet holds the runs that tuning gives: batch sizes, limits, energy, time, targets")
     theirs = record.attempts or []
@@ -90,7 +90,7 @@ def check_attempts(record: Record, books: Books) -> Part:
     return part
 
 
-def check_power(record: Record, books: Books) -> Part:
+def check_power(record: RecordedRun, books: Books) -> Part:
     """Every piece of constant power: where it lies, what tasks and idle nodes draw, and the cap that holds."""
     part = Part("power.parquet holds what is drawn at each moment")
     start, cap, rows = books.settings.start_ns, books.settings.cap, record.power or []
