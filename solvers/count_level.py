@@ -59,6 +59,16 @@ class BackendRun(Protocol):
         ...
 
 
+class CountModelSolver:
+    """What solvers of the count-level model take, unless they say otherwise."""
+
+    exact = True
+    extra_rows = True
+    capacities = True
+    floor = True
+    heeds = frozenset({"time", "gap", "threads", "prune"})
+
+
 def solve_count_model(
     name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
 ) -> SolveResult:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.count_level import NO_SOLUTION, ModelOutcome, solve_count_model
+from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, solve_count_model
 from solvers.problem import AllocationProblem, Limits, OutOfTime, SolveResult, StopReason
 from solvers.segments import CountModel
 
@@ -28,16 +28,11 @@ TIGHTEST = 1e-9
 _started = threading.local()
 
 
-class GurobiSolver:
+class GurobiSolver(CountModelSolver):
     """Count-level model through gurobipy."""
 
     name = "gurobi"
-    exact = True
-    extra_rows = True
-    capacities = True
-    floor = True
     requires = ("gurobipy",)
-    heeds = frozenset({"time", "gap", "threads", "prune"})
 
     # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
     # Whatever is not listed is an error.

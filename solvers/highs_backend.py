@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, ModelOutcome, apart, solve_count_model
+from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
@@ -16,16 +16,11 @@ SMALL = 1_000
 _scheduled: list[int] = []
 
 
-class HighsSolver:
+class HighsSolver(CountModelSolver):
     """Count-level model through highspy and HiGHS."""
 
     name = "highs"
-    exact = True
-    extra_rows = True
-    capacities = True
-    floor = True
     requires = ("highspy",)
-    heeds = frozenset({"time", "gap", "threads", "prune"})
 
     # https://ergo-code.github.io/HiGHS/stable/structures/enums/#HighsModelStatus
     # Whatever is not listed is an error.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.count_level import NO_SOLUTION, OUT_OF_TIME, ModelOutcome, apart, solve_count_model
+from solvers.count_level import NO_SOLUTION, OUT_OF_TIME, CountModelSolver, ModelOutcome, apart, solve_count_model
 from solvers.gurobi_backend import NO_LICENCE, SIZE_LIMIT_EXCEEDED, unavailable
 from solvers.highs_backend import claim_threads
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
@@ -102,14 +102,10 @@ def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None
     return ModelOutcome(STATUS[status.name], found, target.objective_bound)
 
 
-class _PythonMip:
+class _PythonMip(CountModelSolver):
     """What the three have in common."""
 
     name: str
-    exact = True
-    extra_rows = True
-    capacities = True
-    floor = True
     requires: tuple[str, ...] = ("mip",)
     _engine: str
 
@@ -158,7 +154,6 @@ class MipHighsSolver(_PythonMip):
 
     name = "mip-highs"
     requires = ("mip", "highspy")
-    heeds = frozenset({"time", "gap", "threads", "prune"})
     _engine = "HIGHS"
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
@@ -171,7 +166,6 @@ class MipGurobiSolver(_PythonMip):
 
     name = "mip-gurobi"
     requires = ("mip", "gurobipy")
-    heeds = frozenset({"time", "gap", "threads", "prune"})
     _engine = "GUROBI"
 
     @staticmethod

@@ -252,7 +252,8 @@ def _reserved(candidates: Iterable[Path], force: bool, undo: contextlib.ExitStac
             undo.callback(_remove_if_empty, parent)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if _is_made(target):
+            with contextlib.suppress(FileExistsError):
+                target.mkdir()
                 return path
         except OSError as error:
             raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
@@ -263,15 +264,6 @@ def _reserved(candidates: Iterable[Path], force: bool, undo: contextlib.ExitStac
     for path in tried:
         check_free(path, force=False)
     raise OutputError("Expected a place to write results to, got none.")
-
-
-def _is_made(directory: Path) -> bool:
-    """Make `directory`; False if something of that name exists."""
-    try:
-        directory.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def _remove_if_empty(directory: Path) -> None:
@@ -290,7 +282,9 @@ def _put_in_place(working: Path, target: Path, *, force: bool) -> None:
         target.rename(old)
         try:
             others = _others(old)
-            _refuse_clashes(target, others, working)
+            clash = next((name for name in others if (working / name).exists()), None)
+            if clash is not None:
+                raise OutputError(f"{target / clash}: Expected nothing that results would replace, found another file.")
             working.rename(target)
         except BaseException:  # an interrupt too: what was there is put back
             old.rename(target)
@@ -313,12 +307,6 @@ def _move_back(path: Path, to: Path) -> None:
         path.rename(to)
     except OSError as error:
         raise OutputError(f"{to}: Expected to keep it, got: {error.strerror}; it is {path} now.") from error
-
-
-def _refuse_clashes(target: Path, others: Iterable[str], working: Path) -> None:
-    for name in others:
-        if (working / name).exists():
-            raise OutputError(f"{target / name}: Expected nothing that results would replace, found another file.")
 
 
 def remove_unfinished(directory: Path, is_ours: Callable[[str], bool]) -> None:

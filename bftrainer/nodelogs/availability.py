@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,14 +85,9 @@ def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tup
     return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
 
 
-def write_changes(path: Path, changes: ChangeTrace, which: Literal["preemptions", "additions"]) -> None:
-    """Write `dt,preemptions` or `dt,additions` rows; equal traces give equal bytes."""
-    _write_numbers(path, ("dt", which), changes.time_ns, changes.number)
-
-
-def write_terminations(path: Path, changes: ChangeTrace) -> None:
-    """Write `timestamp,number` rows; equal traces give equal bytes."""
-    _write_numbers(path, CHANGE_COLUMNS["terminations"][0], changes.time_ns, changes.number)
+def write_changes(path: Path, changes: ChangeTrace, columns: tuple[str, str]) -> None:
+    """Write rows of two columns, such as `dt,preemptions`; equal traces give equal bytes."""
+    _write_numbers(path, columns, changes.time_ns, changes.number)
 
 
 def write_count_trace(path: Path, counts: CountTrace) -> None:
@@ -346,9 +340,9 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     if additions is not None and added is None:
         raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
     if terminations is not None:
-        write_changes(terminations, trace.terminations, "preemptions")
+        write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
     if additions is not None and added is not None:
-        write_changes(additions, added, "additions")
+        write_changes(additions, added, CHANGE_COLUMNS["additions"][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
 
 

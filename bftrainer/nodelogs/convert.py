@@ -14,12 +14,13 @@ from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import (
+    CHANGE_COLUMNS,
     first_row,
     read_availability,
     told_kind,
+    write_changes,
     write_count_trace,
     write_spot_trace,
-    write_terminations,
 )
 from bftrainer.nodelogs.node_log_files import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
@@ -114,7 +115,7 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
         write_count_trace(path, CountTrace.of(log))
         return (f"{path}: this form cannot hold which nodes they are: read again, the last in is the first out.",)
     if to == "terminations":
-        write_terminations(path, ChangeTrace.of(log, joins=False))
+        write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])
         return (f"{path}: this form cannot hold nodes that come or stay.",)
     if not log.time_ns.size:
         raise NodeLogError(f"Expected nodes that come or go for a {TRACES[to]}, got none.")

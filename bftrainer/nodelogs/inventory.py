@@ -59,7 +59,7 @@ class Inventory:
             raise LogError("Expected an inventory of nodes, got an empty one.")
 
 
-def in_natural_order(names: Sequence[str]) -> tuple[str, ...]:
+def natural_order(names: Sequence[str]) -> tuple[str, ...]:
     """Names sorted as people do, numbers by their value.
 
     Examples

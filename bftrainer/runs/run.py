@@ -24,7 +24,7 @@ from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
-from solvers.published import EqualShare
+from solvers.reference_solvers import EqualShare
 from solvers.registry import get_solver, solve
 
 __all__ = ["SAMPLE_TASKS_USED", "Inputs", "load_inputs", "log_start_ns", "run_replay"]

@@ -25,7 +25,7 @@ from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, line_sweep, over_capacity_share, placed
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
-from bftrainer.schedulers.selected_nodes import SEEN, SelectedNodes, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
 
 AUTO = "auto"
 """In place of a format's name: tell it by the first file."""
@@ -132,7 +132,7 @@ class _Found:
     """What the sweep of a log found."""
 
     window: Window
-    offered: SelectedNodes
+    offered: NodeChoice
     swept: Swept
     outside: int
     unknown: int = 0
@@ -245,7 +245,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
 
 
 def _sweep(
-    blocks: Iterable[Mapping[BusyKind, NodeSpans]], offered: SelectedNodes, window: Window, reading: Reading
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]], offered: NodeChoice, window: Window, reading: Reading
 ) -> Swept:
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
     return line_sweep(blocks, len(offered.names), window, gap_ns, hole_ns)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError, LogError, SettingsError, at_place
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
-from bftrainer.nodelogs.inventory import Inventory, in_natural_order, listed, partition_names, read_inventory
+from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, partition_names, read_inventory
 from bftrainer.schedulers.busy_book import BusyRecords
 from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.reading import Reading
@@ -20,7 +20,7 @@ _MOST_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedNodes:
+class NodeChoice:
     """The nodes of a node log.
 
     Parameters
@@ -46,9 +46,7 @@ class SelectedNodes:
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def selected_nodes(
-    records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False
-) -> SelectedNodes:
+def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
     """Nodes of a log that names them.
 
     Parameters
@@ -71,17 +69,17 @@ def selected_nodes(
     settings, in_log = reading.settings, records.names[:seen]
     inventory, unseen_are = _inventory(in_log, reading, is_availability=is_availability)
     known, found = set(inventory.names), set(in_log)
-    outside = tuple(name for name in in_natural_order(in_log) if name not in known)
+    outside = tuple(name for name in natural_order(in_log) if name not in known)
     if in_log and len(outside) == len(in_log):
         raise LogError(
-            f"Expected an inventory with nodes of the log ({listed(in_natural_order(in_log))}), got others "
+            f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
     strange = [name for name in records.names[seen:] if name not in known]
     if strange:
         reading.note(
             f"{len(strange):,} nodes that downtimes or reservations alone name are left out: "
-            f"{listed(in_natural_order(strange))}."
+            f"{listed(natural_order(strange))}."
         )
     unseen = [name for name in inventory.names if name not in found]
     absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
@@ -100,7 +98,7 @@ def selected_nodes(
         raise LogError("Expected nodes to be left after --partition and --exclude-nodes, got none.")
     kept = set(names)
     within = {name: tuple(node for node in some if node in kept) for name, some in sorted(partitions.items())}
-    return SelectedNodes(
+    return NodeChoice(
         names=names,
         seen=sum(name in found for name in names),
         unseen=len(unseen),
@@ -119,11 +117,11 @@ def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool
     if settings.nodes in (None, SEEN) or (is_availability and node_number(settings.nodes) is not None):
         if settings.nodes is None and not is_availability:
             reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
-        return Inventory(in_natural_order(in_log)), settings.unseen
+        return Inventory(natural_order(in_log)), settings.unseen
     return read_inventory(str(settings.nodes)), settings.unseen
 
 
-def counted_nodes(nodes: str | None, told: int | None) -> SelectedNodes:
+def counted_nodes(nodes: str | None, told: int | None) -> NodeChoice:
     """Nodes of a log that only counts them: named by `nodes`, as many as it says, or as many as the log tells.
 
     Raises
@@ -141,7 +139,7 @@ def counted_nodes(nodes: str | None, told: int | None) -> SelectedNodes:
         names = anonymous(number)
     else:
         names = read_inventory(str(nodes)).names
-    return SelectedNodes(names=names, seen=0)
+    return NodeChoice(names=names, seen=0)
 
 
 def node_number(nodes: str | None) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability_trace import MOST_NODES, AvailabilityTrace, ChangeTrace
-from bftrainer.nodelogs.availability import read_availability, write_changes
+from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, LogNormal, Quantiles
 from bftrainer.spot.minute_model import Drawn, MinuteModel, MinuteOptions
@@ -349,6 +349,6 @@ def write_pair(path: Path, log: NodeLog) -> tuple[Path, Path]:
         If they cannot be written.
     """
     places = sibling(path, "preemptions"), sibling(path, "additions")
-    write_changes(places[0], ChangeTrace.of(log, joins=False), "preemptions")
-    write_changes(places[1], ChangeTrace.of(log, joins=True), "additions")
+    write_changes(places[0], ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][1])
+    write_changes(places[1], ChangeTrace.of(log, joins=True), CHANGE_COLUMNS["additions"][1])
     return places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,10 +252,10 @@ def _measured(path: Path) -> TrainingProfile:
     loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
     fields: dict[str, Any] = {
         "world_size": tuple(sizes),
-        "iteration_s": tuple(_plain_mean(by_size[size]) for size in sizes),
-        "reconfiguration_s": _plain_mean(launches[1:]),
-        "checkpoint_s": _plain_mean(_elapsed(path, *_CHECKPOINTS)),
-        "load_s": _plain_mean(loads),
+        "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
+        "reconfiguration_s": _mean(launches[1:]),
+        "checkpoint_s": _mean(_elapsed(path, *_CHECKPOINTS)),
+        "load_s": _mean(loads),
     }
     with at_place(path, TrainingProfileError):
         return TrainingProfile(**fields)
@@ -284,7 +284,3 @@ def _seconds(where: str, cells: dict[str, str], column: str) -> float:
     if value < 0:
         raise TrainingProfileError(f"{where}: Expected {column} >= 0, got {cells[column]}.")
     return value
-
-
-def _plain_mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

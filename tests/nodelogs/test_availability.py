@@ -210,7 +210,7 @@ def test_terminations_belong_to_counts(tmp_path):
 def change_files(folder, taken, added):
     for name, rows_ in (("preemptions", taken), ("additions", added)):
         times, numbers = (np.array(column, dtype=np.int64) for column in zip(*rows_, strict=True))
-        write_changes(folder / f"{name}.csv", ChangeTrace(times * S, numbers), name)
+        write_changes(folder / f"{name}.csv", ChangeTrace(times * S, numbers), ("dt", name))
     return folder / "preemptions.csv", folder / "additions.csv"
 
 

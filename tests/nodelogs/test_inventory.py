@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.inventory import in_natural_order, read_inventory
+from bftrainer.nodelogs.inventory import natural_order, read_inventory
 
 SINFO = """\
 Tue Sep 01 08:00:00 2026
@@ -109,4 +109,4 @@ def test_malformed_files(tmp_path, text, message):
 
 def test_order():
     """Numbers in names count by value, and text by its letters."""
-    assert in_natural_order(["b2", "b10", "a", "b02", "10", "9"]) == ("9", "10", "a", "b02", "b2", "b10")
+    assert natural_order(["b2", "b10", "a", "b02", "10", "9"]) == ("9", "10", "a", "b02", "b2", "b10")

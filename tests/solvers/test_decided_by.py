@@ -12,7 +12,7 @@ from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, Task
 from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve_count_model
 from solvers.mip_backend import CbcSolver
 from solvers.option_pruning import prune, unpruned
-from solvers.published import with_nodes
+from solvers.reference_solvers import with_nodes
 from solvers.registry import get_solver, solve
 from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task

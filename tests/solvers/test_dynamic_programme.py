@@ -10,7 +10,7 @@ import pytest
 from benchmarks.instances import equal_tasks, instance, power_instance, problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, label_setting
 from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
-from solvers.exhaustive import Exhaustive
+from solvers.reference_solvers import Exhaustive
 from tests.solvers.known_optima import linear, options, problem, task
 from tests.solvers.support import optimum, small
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
-from solvers.published import EqualShare
+from solvers.reference_solvers import EqualShare
 
 
 def bounded(minimum: int, maximum: int) -> TaskOptions:

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import UnsupportedProblemError
 from solvers import Limits, check, objective
-from solvers.exhaustive import Exhaustive
+from solvers.reference_solvers import Exhaustive
 from tests.solvers.known_optima import KNOWN, WITH_ROWS, linear, problem
 
 

@@ -10,7 +10,7 @@ from bftrainer.errors import UnsupportedProblemError
 from solvers import Held, Limits, check
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.option_pruning import unpruned
-from solvers.published import NodeLevelSolver, with_nodes
+from solvers.reference_solvers import NodeLevelSolver, with_nodes
 from solvers.segments import formulate
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.test_segments import dense

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.instances import problems
 from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective, option_pruning
-from solvers.exhaustive import Exhaustive, _allocations
 from solvers.option_pruning import dominated, prune, unpruned
+from solvers.reference_solvers import Exhaustive, _allocations
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
 from tests.solvers.support import optimum, small
 
