@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Parts of a module that may hold a function.
 HOLDING = (ast.stmt, ast.excepthandler, ast.match_case)
-FUNCTION_LINES, MODULE_LINES, FOLDER_FILES = 60, 400, 24
+FUNCTION_LINES, MODULE_LINES, FOLDER_FILES = 60, 400, 20
+FEWEST_LINES = 60
 
 
 def sources() -> Iterator[Path]:
@@ -51,6 +52,32 @@ def functions(path: Path) -> list[Function]:
 
 SOURCES = list(sources())
 CODE = [path for path in SOURCES if ROOT / "tests" not in path.parents]
+PRODUCT = [path for path in CODE if path.relative_to(ROOT).parts[0] in ("bftrainer", "solvers")]
+
+# Classes and functions of one name, and modules, that may have it for good.
+ALIKE = {
+    "main": "what a process of its own begins with",
+    "serve": "what a process does that serves, in the batch-size server and behind a solver",
+    "simulate": "published by `bftrainer.spot` and by `bftrainer.zeus`, each of what it is about",
+}
+MODULES_ALIKE = {
+    "run": "`bftrainer.spot.run` is documented",
+    "sweep": "`bftrainer.spot.sweep` is documented",
+}
+# What is still to be told apart, and too short without a reason. These lists get shorter, never longer.
+STILL_ALIKE = {"Chart", "Comparison", "Settings", "Table", "Tuning", "compared", "finite", "percent", "shown"}
+MODULES_STILL_ALIKE = {"files", "options", "page", "registry", "summary", "tables", "training"}
+STILL_SHORT = {
+    "bftrainer/cli/completion.py",
+    "bftrainer/cli/replay/report.py",
+    "bftrainer/cli/replay/solvers.py",
+    "bftrainer/zeus/simulation/sample.py",
+}
+# Modules of few lines that are worth a file.
+SHORT = {
+    "bftrainer/_renamed.py": "what former names of packages lead to",
+    "bftrainer/_version.py": "read where nothing may be imported",
+}
 
 
 def named(path: Path) -> str:
@@ -65,8 +92,36 @@ def test_nothing_grows_too_long():
         assert [each for each in functions(path) if each.lines > FUNCTION_LINES] == [], named(path)
 
 
+def commands(path: Path) -> set[str]:
+    """Functions of a file that are commands: these are called what users type, and may call what is called so."""
+    found = [each for each in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(each, ast.FunctionDef)]
+    marks = {each.name: [ast.unparse(mark) for mark in each.decorator_list] for each in found}
+    return {name for name, some in marks.items() if any(".command" in mark or ".group" in mark for mark in some)}
+
+
+def test_each_name_means_one_thing():
+    """No two public classes or functions of the product have one name, nor two modules, but for commands."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names, modules = Counter(), Counter()
+    for path in PRODUCT:
+        typed = commands(path)
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        defined = [each.name for each in body if isinstance(each, kinds) and not each.name.startswith("_")]
+        names.update(name for name in defined if name not in typed)
+        modules.update([path.stem] if path.stem not in ("__init__", *typed) else [])
+    assert {name for name, times in names.items() if times > 1} - set(ALIKE) == STILL_ALIKE
+    assert {name for name, times in modules.items() if times > 1} - set(MODULES_ALIKE) == MODULES_STILL_ALIKE
+
+
+def test_modules_hide_something():
+    """A module of fewer than 60 lines has a reason."""
+    lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PRODUCT}
+    short = {name for name, length in lengths.items() if length < FEWEST_LINES and not name.endswith("__init__.py")}
+    assert short - set(SHORT) == STILL_SHORT
+
+
 def test_folders_hold_what_one_overlooks():
-    """A folder of the product has at most 24 modules."""
+    """A folder of the product has at most 20 modules."""
     sizes = Counter(path.parent for path in CODE)
     assert {named(folder): size for folder, size in sizes.items() if size > FOLDER_FILES} == {}
 
