@@ -182,7 +182,6 @@ def apart(name: str, run: BackendRun, columns: int = 0) -> BackendRun:
     """
 
     def asked(model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
-        """Ask there, or here."""
         if model.objective.size < columns:
             return run(model, limits, branches)
         deadline = perf_counter() + limits.time_s

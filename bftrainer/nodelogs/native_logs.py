@@ -192,7 +192,6 @@ def _table(path: Path) -> pa.Table:
     bad: list[tuple[int, int]] = []
 
     def refuse(row: arrow_csv.InvalidRow) -> str:
-        """Leave out a row of another width, and note which it was."""
         bad.append((row.number, row.actual_columns))
         return "skip"
 

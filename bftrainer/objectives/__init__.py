@@ -2,10 +2,8 @@
 
 from bftrainer.objectives.credits import as_given, deadline, energy, energy_delay, scaling_efficiency, throughput
 from bftrainer.objectives.modifiers import (
-    Constraint,
     FairShare,
     Modifier,
-    ModifierKind,
     Priority,
     Quota,
     get_objective,
@@ -14,10 +12,8 @@ from bftrainer.objectives.modifiers import (
 )
 
 __all__ = [
-    "Constraint",
     "FairShare",
     "Modifier",
-    "ModifierKind",
     "Priority",
     "Quota",
     "as_given",

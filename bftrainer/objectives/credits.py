@@ -76,12 +76,10 @@ def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
     """Declare that credit is known of tuned tasks alone: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
-        """Refuse the first task that is not tuned."""
         for task in tasks:
             _tuned(task.tuning, task, objective)
 
     def declared(credit: _Credit) -> _Credit:
-        """Give the objective its check."""
         credit.check = check  # type: ignore[attr-defined]
         return credit
 

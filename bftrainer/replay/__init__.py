@@ -2,15 +2,13 @@
 
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Effects, Moves, Settings
-from bftrainer.replay.engine import DecideOn, EndReason, Row, replay
+from bftrainer.replay.engine import Row, replay
 from bftrainer.replay.observers import Observer, PowerMeter, Recorder
 from bftrainer.replay.state import ReplayState
 
 __all__ = [
     "Allocator",
-    "DecideOn",
     "Effects",
-    "EndReason",
     "Moves",
     "Observer",
     "PowerMeter",

@@ -336,7 +336,6 @@ class Allocator:
         specs = before.specs
 
         def named(pairs: Sequence[tuple[int, NDArray[np.int32]]]) -> dict[str, tuple[str, ...]]:
-            """Moves by the names of tasks and nodes."""
             return {specs[task].name: tuple(names[node] for node in nodes) for task, nodes in pairs}
 
         return Decision(

@@ -1,7 +1,7 @@
 """Preemptible nodes: traces measured and generated, and checkpointed training simulated on them."""
 
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
-from bftrainer.spot.generation import Generated, generate_holes, generate_minutes
+from bftrainer.spot.generation import generate_holes, generate_minutes
 from bftrainer.spot.minute_model import MinuteModel, SizeModel
 from bftrainer.spot.run import Prices, run_figures
 from bftrainer.spot.statistics import trace_statistics
@@ -9,7 +9,6 @@ from bftrainer.spot.supercomputer import SupercomputerModel
 
 __all__ = [
     "CheckpointedTraining",
-    "Generated",
     "MinuteModel",
     "Prices",
     "SizeModel",

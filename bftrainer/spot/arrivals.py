@@ -87,7 +87,6 @@ def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[
     """Sizes scaled and rounded to whole ones, 1 to `most`, that add up to `wanted` as nearly as one factor can."""
 
     def rounded(factor: float) -> NDArray[np.int64]:
-        """Sizes times a factor, whole and within bounds."""
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
 
     low, high = 0.0, 1.0

@@ -288,7 +288,6 @@ class MinuteOptions:
         """
 
         def size(name: str, of_model: SizeModel) -> SizeModel:
-            """Mean and deviation as given, else those of the model."""
             given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
             return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
 

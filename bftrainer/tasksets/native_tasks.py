@@ -162,7 +162,6 @@ def toml_text(document: Mapping[str, Any]) -> str:
     import tomli_w
 
     def joined(match: re.Match[str]) -> str:
-        """The array of numbers on one line."""
         return f"[{', '.join(match[1].split()).replace(',,', ',').removesuffix(',')}]"
 
     return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", joined, tomli_w.dumps(document))
