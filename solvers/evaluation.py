@@ -9,7 +9,7 @@ from operator import index
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, DecidedBy, Floor, Held, SolveResult, StopReason
+from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
 
 FEASIBILITY_TOLERANCE = 1e-6
 # Sums of what fills a capacity exactly may exceed it by rounding; by more than this share of it they must not.
@@ -89,13 +89,10 @@ def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
     """`objective` of choices that are on offer."""
     worth = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
     if problem.floor is not None:
-        worth.append(problem.floor.weight * _least(problem.floor, choices))
+        earns, groups = problem.floor.credits, problem.floor.groups
+        earned = [math.fsum(earns[task].item(choices[task]) for task in group) for group in groups]
+        worth.append(problem.floor.weight * min(earned))
     return math.fsum(worth)
-
-
-def _least(floor: Floor, choices: Sequence[int]) -> float:
-    """Credit of the worst-off group."""
-    return min(math.fsum(floor.credits[task].item(choices[task]) for task in group) for group in floor.groups)
 
 
 def check(

@@ -146,7 +146,10 @@ def kind_of(path: Path) -> Kind:
     if form is Form.TOML:
         return "task set"
     row = first_row(path) if form is Form.CSV else ()
-    columns = set(row) if row else _pickled_columns(path)
+    columns = set(row)
+    if form is not Form.CSV:
+        with open_pickle(path) as stream:
+            columns = set(read_pickled_frame(stream, str(path)).columns)
     if {"Ns", "Ps"} <= columns:
         raise InputError(
             f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
@@ -159,8 +162,3 @@ def kind_of(path: Path) -> Kind:
             f"got {one_line(', '.join(row))}."
         )
     return "node log"
-
-
-def _pickled_columns(path: Path) -> set[str]:
-    with open_pickle(path) as stream:
-        return set(read_pickled_frame(stream, str(path)).columns)

@@ -22,12 +22,15 @@ Row = tuple[float, Indices, Indices]
 
 @dataclass(slots=True)
 class _Timeline:
-    """Merges node rows, submissions, caps and predicted completions into instants, each with all that happens then."""
+    """Merges node rows, submissions, caps and predicted completions into instants, and knows what ends the replay."""
 
     rows: Iterator[Row]
     submissions: list[float]
     caps: list[tuple[float, float]]
     end_s: float
+    until_s: float
+    max_events: int | None
+    interrupted: Callable[[], bool]
     by_rows_only: bool
     row: Row | None = None
     submitted: int = 0
@@ -44,7 +47,7 @@ class _Timeline:
         upcoming = math.inf if self.row is None else self.row[0]
         if self.capped < len(self.caps):
             upcoming = min(upcoming, self.caps[self.capped][0])
-        upcoming = min(upcoming, self.end_s)
+        upcoming = min(upcoming, self.end_s, self.until_s)
         if self.by_rows_only:
             return upcoming
         if self.submitted < len(self.submissions):
@@ -71,28 +74,13 @@ class _Timeline:
         self.events += is_event
         return allocator.apply(time_s, joined, left, self.completing), is_event
 
-
-@dataclass(frozen=True, slots=True)
-class _Stops:
-    """What ends a replay although there is more to do."""
-
-    end_s: float
-    until_s: float
-    max_events: int | None
-    interrupted: Callable[[], bool]
-
-    @property
-    def stop_s(self) -> float:
-        """Where it ends at the latest."""
-        return min(self.end_s, self.until_s)
-
-    def reached(self, time_s: float, events: int) -> EndReason | None:
-        """Why what is due at `time_s`, after so many events, is not replayed as one more; None if it is."""
+    def stops(self, time_s: float) -> EndReason | None:
+        """Why what is due at `time_s` is not replayed as one more event; None if it is."""
         if self.interrupted():
             return "interrupted"
-        if self.max_events is not None and events >= self.max_events:
+        if self.max_events is not None and self.events >= self.max_events:
             return "max_events"
-        if time_s >= self.stop_s:
+        if time_s >= min(self.end_s, self.until_s):
             return "until" if self.until_s < self.end_s else "window_end"
         return None
 
@@ -133,13 +121,13 @@ def replay(
     interrupted : callable
         Asked before each event; True ends the replay when that event is due.
     """
-    stops = _Stops(end_s, until_s, max_events, interrupted)
+    stops = end_s, until_s, max_events, interrupted
     submissions = allocator.state.submit_s.tolist()
-    timeline = _Timeline(iter(rows), submissions, list(caps), stops.stop_s, by_rows_only=decide_on == "nodes")
+    timeline = _Timeline(iter(rows), submissions, list(caps), *stops, by_rows_only=decide_on == "nodes")
     reason: EndReason | None = None
     while reason is None:
         time_s = timeline.peek(allocator.state)
-        reason = stops.reached(time_s, timeline.events)
+        reason = timeline.stops(time_s)
         # At the end time is booked and what happens is recorded, yet nothing is decided any more.
         if reason in (None, "until", "window_end"):
             effects, is_event = timeline.apply(time_s, allocator)

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrainer.model import Decision
 from bftrainer.model.records import (
@@ -174,7 +173,8 @@ class _TaskBooks:
         running = after.rate > 0
         fresh = tasks[running & np.isnan(self.started_s[tasks])]
         self.started_s[fresh] = after.time_s
-        self.rescales[tasks] += _rescaled(before, after)
+        minimum = np.array([before.specs[task].min_nodes for task in before.active.tolist()], dtype=np.int64)
+        self.rescales[tasks] += (after.counts != before.counts) & (before.counts >= minimum)
 
     def records(self, state: ReplayState) -> tuple[TaskRecord, ...]:
         """What the books say of every task, in file order."""
@@ -196,13 +196,6 @@ class _TaskBooks:
             )
             for number, spec in enumerate(state.specs)
         )
-
-
-def _rescaled(before: ReplayState, after: ReplayState) -> NDArray[np.bool_]:
-    """Which active tasks ran before the decision and were given another count by it."""
-    minimum = np.array([before.specs[task].min_nodes for task in before.active.tolist()], dtype=np.int64)
-    changed: NDArray[np.bool_] = (after.counts != before.counts) & (before.counts >= minimum)
-    return changed
 
 
 def _known(value: float) -> float | None:
