@@ -122,9 +122,9 @@ def assess(
         counts = () if counts is None else tuple(counts)
         choices = choices_of(problem, counts)
     else:
-        told, counts = counts, counts_of(problem, choices)
-        if told is not None and tuple(told) != counts:
-            raise ValueError(f"Expected the counts {counts} of its choices, got {told}.")
+        given, counts = counts, counts_of(problem, choices)
+        if given is not None and tuple(given) != counts:
+            raise ValueError(f"Expected the counts {counts} of its choices, got {given}.")
     if sum(counts) > problem.nodes:
         raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(counts)}.")
     excess = overdrawn(problem, choices)
@@ -177,12 +177,12 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
         by = DecidedBy(result.decided_by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
-    told = result.counts if result.choices is None else result.choices
-    if (told is None) != (held is Held.NOTHING):
-        raise SolverError(f"{name}: Expected counts exactly if something is held, got {told} and {held}.")
+    given = result.counts if result.choices is None else result.choices
+    if (given is None) != (held is Held.NOTHING):
+        raise SolverError(f"{name}: Expected counts exactly if something is held, got {given} and {held}.")
     if bound != bound:
         bound = math.inf
-    if told is not None:
+    if given is not None:
         try:
             counts, choices, value = assess(problem, _whole(result.counts), _whole(result.choices))
         except (TypeError, ValueError, OverflowError) as error:
@@ -193,7 +193,7 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
             bound = value
         if held is Held.OPTIMAL and not proves(problem, bound, value):
             held = Held.INCUMBENT
-    by, spent_s = by if told is not None else DecidedBy.KEPT, result.backend_s
+    by, spent_s = by if given is not None else DecidedBy.KEPT, result.backend_s
     if spent_s is None and by is DecidedBy.BACKEND:
         spent_s = solve_s
     size = result.model_rows, result.model_columns

@@ -220,7 +220,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
-    kind = told_kind(columns)
+    kind = trace_kind(columns)
     if kind == "counts":
         counts = read_count_trace(path)
         return AvailabilityTrace.of_counts(counts, _beside(counts, terminations, warn) if terminations else None)
@@ -246,7 +246,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     )
 
 
-def told_kind(columns: tuple[str, ...]) -> TraceKind | None:
+def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
     """What a CSV file holds that begins with this row, well-formed or not; None if `read_availability` cannot tell."""
     found = set(columns)
     if set(COUNT_COLUMNS) <= found:

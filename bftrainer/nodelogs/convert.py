@@ -17,7 +17,7 @@ from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     first_row,
     read_availability,
-    told_kind,
+    trace_kind,
     write_changes,
     write_count_trace,
     write_spot_trace,
@@ -156,7 +156,7 @@ def kind_of(path: Path) -> Kind:
         )
     if columns & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
         return "task set"
-    if form is Form.CSV and told_kind(row) is None:
+    if form is Form.CSV and trace_kind(row) is None:
         raise InputError(
             f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, "
             f"got {one_line(', '.join(row))}."

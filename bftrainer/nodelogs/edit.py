@@ -77,10 +77,10 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
     HostlistError
         If it tells something else.
     """
-    told = log.provenance.get("partitions", {})
-    if not isinstance(told, dict) or not all(isinstance(nodes, str) for nodes in told.values()):
+    lists = log.provenance.get("partitions", {})
+    if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
         raise HostlistError("Expected the provenance's partitions to be hostlists, got something else.")
-    return {name: expanded(nodes) for name, nodes in told.items()}
+    return {name: expanded(nodes) for name, nodes in lists.items()}
 
 
 def filtered_log(
@@ -149,22 +149,22 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
     names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
     index = {name: at for at, name in enumerate(names)}
     window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
-    idle, told = [], []
+    idle, covered = [], []
     for log in logs:
         place = np.array([index[name] for name in log.nodes], dtype=np.int32)
         spans = idle_spans(log)
         idle.append(NodeSpans(place[spans.node], spans.start_ns, spans.end_ns))
         times = (np.full(place.size, at, dtype=np.int64) for at in (log.start_ns, log.end_ns))
-        told.append(NodeSpans(place, *times))
-    agreed, disputed_s = _agreed(NodeSpans.joined(idle), NodeSpans.joined(told))
-    untold = NodeSpans.joined(told).merged().gaps(len(names), window)
+        covered.append(NodeSpans(place, *times))
+    agreed, disputed_s = _agreed(NodeSpans.joined(idle), NodeSpans.joined(covered))
+    uncovered = NodeSpans.joined(covered).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     story: dict[str, Any] = {"merged": stories, **_joint_partitions(logs)}
-    forms = {told.get(FORM) for told in stories}
+    forms = {each.get(FORM) for each in stories}
     if len(forms) == 1 and None not in forms:
         story[FORM] = forms.pop()
     log = log_of_idle(names, window, agreed, story)
-    return Merged(log, disputed_s, untold.node_s)
+    return Merged(log, disputed_s, uncovered.node_s)
 
 
 def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
@@ -175,14 +175,14 @@ def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
     return {"partitions": {name: folded(some) for name, some in sorted(nodes.items())}} if nodes else {}
 
 
-def _agreed(idle: NodeSpans, told: NodeSpans) -> tuple[NodeSpans, float]:
+def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
     """Where as many logs say that a node is idle as tell of it at all; and node-seconds that some deny."""
-    steps = np.zeros((len(idle) + len(told), 2), dtype=np.int64)
+    steps = np.zeros((len(idle) + len(covered), 2), dtype=np.int64)
     steps[: len(idle), 0] = 1
     steps[len(idle) :, 1] = 1
     count = np.concatenate((steps, -steps))
-    node = np.concatenate([np.concatenate((idle.node, told.node))] * 2)
-    time = np.concatenate((idle.start_ns, told.start_ns, idle.end_ns, told.end_ns))
+    node = np.concatenate([np.concatenate((idle.node, covered.node))] * 2)
+    time = np.concatenate((idle.start_ns, covered.start_ns, idle.end_ns, covered.end_ns))
     order = np.lexsort((time, node))
     node, time, levels = node[order], time[order], np.cumsum(count[order], axis=0)
     last = np.append((node[1:] != node[:-1]) | (time[1:] != time[:-1]), True)

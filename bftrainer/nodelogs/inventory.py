@@ -159,8 +159,8 @@ def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
     """Nodes, partition and state of a line; empty what it does not tell."""
     fields = [part for part in _FIELDS.split(line) if part]
     if len(columns) > 1:
-        told = dict(zip(columns, fields, strict=False))
-        return fields[0], told.get("partition", ""), told.get("state", "")
+        cells = dict(zip(columns, fields, strict=False))
+        return fields[0], cells.get("partition", ""), cells.get("state", "")
     if len(fields) == 1:
         # A node and its state, or nodes: a comma within brackets separates neither.
         nodes, comma, state = line.rpartition(",")

@@ -84,8 +84,8 @@ class BusyRecords:
     def extent_ns(self) -> tuple[int, int] | None:
         """First and last instant that any record names; None if none does."""
         both = (times[(times > OPEN_START_NS) & (times < OPEN_END_NS)] for times in (self.start_ns, self.end_ns))
-        told = [times for times in both if times.size]
-        return (min(int(times.min()) for times in told), max(int(times.max()) for times in told)) if told else None
+        named = [times for times in both if times.size]
+        return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
 
     def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
         """Nodes that ran a partition's jobs, by partition; empty if there are none, or more partitions than `most`."""

@@ -136,14 +136,14 @@ class Clock:
         SettingsError
             If there are local times and the zone is not known.
         """
-        told = stamps.seconds > BAD
-        count = np.where(told, stamps.seconds, 0)
+        known = stamps.seconds > BAD
+        count = np.where(known, stamps.seconds, 0)
         if stamps.local.any():
             if self.zone is None:
                 shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
                 raise SettingsError(f"Expected --tz: times such as {shown} are local, and nothing says where.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], late=late)
-        return np.where(told, count * NS_PER_S, stamps.seconds)
+        return np.where(known, count * NS_PER_S, stamps.seconds)
 
     def is_skipped(self, stamps: Stamps) -> NDArray[np.bool_]:
         """Which local times the zone never showed, as clocks were put forward over them."""

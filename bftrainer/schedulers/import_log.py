@@ -132,7 +132,7 @@ class _Found:
     """What the sweep of a log found."""
 
     window: Window
-    offered: NodeChoice
+    chosen: NodeChoice
     swept: Swept
     outside: int
     unknown: int = 0
@@ -173,7 +173,7 @@ def import_log(
         found = _swept_counts(importer, reading, reading.demand)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
-        found.offered.names,
+        found.chosen.names,
         found.window,
         found.swept.idle,
         _provenance(importer, reading, found, command, (*files, *beside)),
@@ -188,7 +188,7 @@ def _last_changes(found: _Found, reading: Reading) -> dict[int, bool]:
     if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
     changes = reading.last_changes
-    return {node: changes[name] for node, name in enumerate(found.offered.names) if name in changes}
+    return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
 
 
 def _swept_names(importer: Importer, reading: Reading) -> _Found:
@@ -213,10 +213,10 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
     if not importer.is_availability and not (records.kind == BusyKind.DOWN).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still tell which nodes a partition has.
-    offered = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
-    blocks = records.node_blocks(places(records.names, offered.names))
+    chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
+    blocks = records.node_blocks(places(records.names, chosen.names))
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return _Found(window, offered, _sweep(blocks, offered, window, reading), outside, unknown)
+    return _Found(window, chosen, _sweep(blocks, chosen, window, reading), outside, unknown)
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Found:
@@ -227,8 +227,8 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
             "Expected no --downtimes, --reservations, --partition or --exclude-nodes: the log names no nodes."
         )
     window = _window(importer, reading, demand.extent_ns())
-    offered = counted_nodes(settings.nodes, reading.capacity)
-    nodes = len(offered.names)
+    chosen = counted_nodes(settings.nodes, reading.capacity)
+    nodes = len(chosen.names)
     demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), window, reading)
     share = over_capacity_share(demand, nodes, window)
     if share > settings.max_overcommit:
@@ -240,15 +240,15 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
     reading.note("the log names no nodes: idle counts are exact, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     blocks = ({BusyKind.JOB: some} for some in placed(demand, nodes).in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweep(blocks, offered, window, reading)
-    return _Found(window, offered, swept, outside, over_capacity_share=share)
+    swept = _sweep(blocks, chosen, window, reading)
+    return _Found(window, chosen, swept, outside, over_capacity_share=share)
 
 
 def _sweep(
-    blocks: Iterable[Mapping[BusyKind, NodeSpans]], offered: NodeChoice, window: Window, reading: Reading
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]], chosen: NodeChoice, window: Window, reading: Reading
 ) -> Swept:
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
-    return line_sweep(blocks, len(offered.names), window, gap_ns, hole_ns)
+    return line_sweep(blocks, len(chosen.names), window, gap_ns, hole_ns)
 
 
 def _nothing(reading: Reading) -> LogError:
@@ -260,18 +260,18 @@ def _nothing(reading: Reading) -> LogError:
 
 def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | None) -> Window:
     """The window that settings and log tell together."""
-    settings, told = reading.settings, reading.window_ns or extent_ns
+    settings, covered = reading.settings, reading.window_ns or extent_ns
     shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
-    if (importer.needs_window or told is None) and (settings.start is None or settings.end is None):
+    if (importer.needs_window or covered is None) and (settings.start is None or settings.end is None):
         raise SettingsError(f"Expected --start and --end: the log does not tell what time it covers.{shown}")
-    start, end = told or (0, 0)
+    start, end = covered or (0, 0)
     if settings.start is not None:
         start = reading.clock.instant_ns(settings.start)
     if settings.end is not None:
         end = reading.clock.instant_ns(settings.end)
     window = Window(start, end)
     if extent_ns is not None:
-        first, last = (pick(*extent_ns, *(told or ())) for pick in (min, max))
+        first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
         # A log of a single instant is touched by a window that begins or ends there, a longer one is not.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
@@ -303,7 +303,7 @@ def _provenance(
         "window": [iso(found.window.start_ns), iso(found.window.end_ns)],
         "zone": reading.clock.zone,
         "inventory": settings.nodes or SEEN,
-        "unseen": found.offered.unseen_are,
+        "unseen": found.chosen.unseen_are,
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
         "notes": list(reading.notes),
@@ -312,13 +312,13 @@ def _provenance(
         story[FORM] = importer.name
     if reading.placement is not None:
         story["placement"] = reading.placement
-    if found.offered.partitions:
-        story["partitions"] = {name: folded(nodes) for name, nodes in found.offered.partitions.items()}
+    if found.chosen.partitions:
+        story["partitions"] = {name: folded(nodes) for name, nodes in found.chosen.partitions.items()}
     return story
 
 
 def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) -> DataQuality:
-    tally, offered, swept = reading.tally, found.offered, found.swept
+    tally, chosen, swept = reading.tally, found.chosen, found.swept
     total_s = len(log.nodes) * found.window.length_ns / NS_PER_S
     dropped = dict(tally.dropped.most_common())
     return DataQuality(
@@ -332,11 +332,11 @@ def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) 
         duplicates=dropped.get(DUPLICATE, 0),
         unknown=found.unknown,
         nodes=len(log.nodes),
-        nodes_seen=offered.seen,
-        nodes_unseen=offered.unseen,
-        unseen=offered.unseen_are,
-        nodes_outside=len(offered.outside),
-        outside_examples=offered.outside[:_EXAMPLES],
+        nodes_seen=chosen.seen,
+        nodes_unseen=chosen.unseen,
+        unseen=chosen.unseen_are,
+        nodes_outside=len(chosen.outside),
+        outside_examples=chosen.outside[:_EXAMPLES],
         window_start=iso(log.start_ns),
         window_end=iso(log.end_ns),
         window_s=log.window_s,

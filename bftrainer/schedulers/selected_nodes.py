@@ -121,7 +121,7 @@ def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool
     return read_inventory(str(settings.nodes)), settings.unseen
 
 
-def counted_nodes(nodes: str | None, told: int | None) -> NodeChoice:
+def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """Nodes of a log that only counts them: named by `nodes`, as many as it says, or as many as the log tells.
 
     Raises
@@ -132,9 +132,9 @@ def counted_nodes(nodes: str | None, told: int | None) -> NodeChoice:
         If the inventory is malformed.
     """
     if nodes in (None, SEEN):
-        if told is None:
+        if counted is None:
             raise SettingsError("Expected --nodes with the number of nodes, or their names: the log does not tell.")
-        names = anonymous(told)
+        names = anonymous(counted)
     elif (number := node_number(nodes)) is not None:
         names = anonymous(number)
     else:
@@ -173,7 +173,7 @@ def excluded_names(hostlist: str | None) -> frozenset[str]:
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
 
 
-def places(names: Sequence[str], offered: Sequence[str]) -> NDArray[np.int32]:
+def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
     """Index of each name among those offered, -1 if it is not."""
-    index = {name: at for at, name in enumerate(offered)}
+    index = {name: at for at, name in enumerate(chosen)}
     return np.array([index.get(name, -1) for name in names], dtype=np.int32)

@@ -271,8 +271,8 @@ def _changes(trace: AvailabilityTrace) -> dict[str, Any]:
     share = None if size is None or not size.size else float((size > BIG_ADDITION).mean())
     log = trace.log
     inside = None if log is None else log.idle[log.time_ns > log.start_ns]
-    told = {} if log is None else log.provenance.get(NO_TIME)
-    without = told if isinstance(told, dict) else {}
+    recorded = {} if log is None else log.provenance.get(NO_TIME)
+    without = recorded if isinstance(recorded, dict) else {}
     return figures | {
         "big_addition_share": share,
         "regular_addition_mean": _mean(regular),

@@ -116,8 +116,8 @@ def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
         node_set = book.nodes(text, _vnodes)
     if not book.size(node_set):
         return None
-    told = natural_number(fields.get("unique_node_count", ""))
-    is_whole = not text.endswith("+") and told in (None, book.size(node_set))
+    given = natural_number(fields.get("unique_node_count", ""))
+    is_whole = not text.endswith("+") and given in (None, book.size(node_set))
     return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
 
 
@@ -299,11 +299,11 @@ def _finished(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
     StopIteration, ValueError
         If fields are missing or no numbers.
     """
-    told = _next(fields, _ASKED)
+    given = _next(fields, _ASKED)
     _next(fields, int(next(fields)))
     hosts = _next(fields, int(next(fields)))
     int(next(fields))  # the status, which stands there only if all hosts do
-    return int(told[_END]), int(told[_START]), told[_QUEUE], hosts
+    return int(given[_END]), int(given[_START]), given[_QUEUE], hosts
 
 
 def _next(fields: Iterator[str], count: int) -> list[str]:

@@ -301,16 +301,16 @@ def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
         If it is malformed.
     """
     names = expanded(str(value["nodelist"])) if value.get("nodelist") else ()
-    told = numbers(str(value["ranks"]).strip("[]")) if value.get("ranks") not in (None, "") else ()
-    if not names and not told:
+    numbered = numbers(str(value["ranks"]).strip("[]")) if value.get("ranks") not in (None, "") else ()
+    if not names and not numbered:
         return None
-    if names and told:
-        ranks.learn(told, names)
+    if names and numbered:
+        ranks.learn(numbered, names)
     start_ns = _time_ns(value.get("t_run") or 0)
     # Resources are free when the job is inactive; before that they are being cleaned up.
     end = value.get("t_inactive") or value.get("t_cleanup")
     end_ns = OPEN_END_NS if not end else _time_ns(end)
     if start_ns is None or end_ns is None:
         raise ValueError("impossible time")
-    key = hash((str(value.get("id")), names, told))
-    return _Job(start_ns, end_ns, names, told, str(value.get("queue") or ""), key)
+    key = hash((str(value.get("id")), names, numbered))
+    return _Job(start_ns, end_ns, names, numbered, str(value.get("queue") or ""), key)

@@ -178,10 +178,10 @@ def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, doubtfu
 
 
 def _write(
-    row: LogRow, times_ns: tuple[int, int], told: tuple[str, str, str], reading: Reading, doubtful: list[_Doubtful]
+    row: LogRow, times_ns: tuple[int, int], given: tuple[str, str, str], reading: Reading, doubtful: list[_Doubtful]
 ) -> None:
     """Write down a job; a list that is shorter than the number of its nodes was cut off."""
-    location, used, queue = told
+    location, used, queue = given
     book, key = reading.book, hash(tuple(row.fields))
     partition = book.partition(queue)
     names, count = located(location), _count(used)
@@ -243,8 +243,8 @@ class BatsimImporter(Importer):
         nodes = reading.settings.nodes
         if nodes is not None and nodes != SEEN:
             names = read_inventory(nodes).names
-        told, settings = reading.window_ns, reading.settings
-        origin_ns = told[0] if told is not None and settings.start is None else reading.origin_ns()
+        given, settings = reading.window_ns, reading.settings
+        origin_ns = given[0] if given is not None and settings.start is None else reading.origin_ns()
         last_ns = origin_ns
         for path in paths:
             rows = log_rows(path)
@@ -256,7 +256,7 @@ class BatsimImporter(Importer):
                 at = [columns[name] for name in _BATSIM_NEEDED]
                 last_ns = max(last_ns, _read_batsim_row(row, at, len(columns), origin_ns, names, reading))
             reading.tally.check()
-        if told is None:
+        if given is None:
             reading.window_ns = (origin_ns, last_ns)
 
 

@@ -268,9 +268,9 @@ def _write_rows(
         elif nodes in _NO_NODES:
             tally.drop("no nodes")
         elif begins == BAD or ends == BAD:
-            told = columns["Start"][row] if begins == BAD else columns["End"][row]
+            given = columns["Start"][row] if begins == BAD else columns["End"][row]
             detail = (
-                f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(told[:60])!r}"
+                f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
             )
             reading.refuse("impossible time", block, at, detail)
         elif begins == UNSET:
@@ -294,8 +294,8 @@ def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, BusyKind]:
         if nodes.count("[") <= nodes.count("]") and not nodes.endswith("+"):
             raise
         return reading.book.nodes(nodes, known_part), BusyKind.UNKNOWN
-    told = natural_number(count)
-    is_as_told = told is None or told == reading.book.size(node_set)
+    given = natural_number(count)
+    is_as_told = given is None or given == reading.book.size(node_set)
     return node_set, BusyKind.JOB if is_as_told else BusyKind.UNKNOWN
 
 
