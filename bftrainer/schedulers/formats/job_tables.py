@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -109,14 +108,8 @@ _NEEDED = ("START_TIMESTAMP", "END_TIMESTAMP", "NODES_USED", "LOCATION")
 _UNSET = ("", "NULL", "null", "None", "NaT")
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubtful:
-    """The last name of a list that was cut off, which may be half a name."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    key: int
+_HalfName = tuple[str, int, int, int]
+"""The last name of a list that was cut off, which may be half a name; start, end and key of the job."""
 
 
 class AlcfImporter(Importer):
@@ -137,22 +130,22 @@ class AlcfImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each has a header of its own."""
-        doubtful: list[_Doubtful] = []
+        half_names: list[_HalfName] = []
         for path in paths:
             columns: Mapping[str, int] | None = None
             for row in log_rows(path):
                 if columns is None:
                     columns = row.columns(_NEEDED)
                     continue
-                _read_row(row, columns, reading, doubtful)
+                _read_row(row, columns, reading, half_names)
             reading.tally.check()
         # Half a name is of no node that any whole list names.
-        for one in doubtful:
-            if reading.book.knows(one.name):
-                reading.book.add(one.start_ns, one.end_ns, reading.book.node_set([one.name]), one.key, BusyKind.UNKNOWN)
+        for name, start_ns, end_ns, key in half_names:
+            if reading.book.knows(name):
+                reading.book.add(start_ns, end_ns, reading.book.node_set([name]), key, BusyKind.UNKNOWN)
 
 
-def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, doubtful: list[_Doubtful]) -> None:
+def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, half_names: list[_HalfName]) -> None:
     """Write down a job, or count why not."""
     tally = reading.tally
     tally.records += 1
@@ -172,13 +165,13 @@ def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, doubtfu
     elif tally.lasts(start, end_ns := OPEN_END_NS if end is None else end):
         queue = row.fields[columns["QUEUE_NAME"]].strip() if "QUEUE_NAME" in columns else ""
         try:
-            _write(row, (start, end_ns), (location, used, queue), reading, doubtful)
+            _write(row, (start, end_ns), (location, used, queue), reading, half_names)
         except HostlistError as fault:
             reading.refuse_row("unreadable node list", row, str(fault))
 
 
 def _write(
-    row: LogRow, times_ns: tuple[int, int], given: tuple[str, str, str], reading: Reading, doubtful: list[_Doubtful]
+    row: LogRow, times_ns: tuple[int, int], given: tuple[str, str, str], reading: Reading, half_names: list[_HalfName]
 ) -> None:
     """Write down a job; a list that is shorter than the number of its nodes was cut off."""
     location, used, queue = given
@@ -191,7 +184,7 @@ def _write(
     whole, comma, last = location.rpartition(",")
     if comma and count > len(names):
         names = located(whole)
-        doubtful.append(_Doubtful(last.strip(), *times_ns, key ^ 1))
+        half_names.append((last.strip(), *times_ns, key ^ 1))
     book.add(*times_ns, book.node_set(names), key, BusyKind.UNKNOWN, partition)
 
 
