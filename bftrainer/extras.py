@@ -10,8 +10,6 @@ from importlib.util import find_spec
 
 from bftrainer.errors import InputError, SettingsError
 
-__all__ = ["EXTRAS", "absent", "installing", "missing_extra", "pip_install", "require_extra", "requiring"]
-
 EXTRAS = {
     "advise": ("optuna",),
     "client": ("httpx",),

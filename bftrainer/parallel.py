@@ -17,17 +17,6 @@ from typing import Any
 
 from bftrainer.errors import BftrainerError
 
-__all__ = [
-    "MOST_TRIES",
-    "Lost",
-    "Work",
-    "as_ready",
-    "end_with_parent",
-    "in_order",
-    "interrupts_held",
-    "usable_processors",
-]
-
 Work = Callable[[Any], Any]
 MOST_TRIES = 3
 """Times that an item is computed whose worker ends abruptly."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from bftrainer.errors import InputError, suggestion
 
-__all__ = ["Plugins", "by_name", "clash", "full_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plugins:

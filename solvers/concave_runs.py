@@ -67,7 +67,9 @@ def runs(counts: NDArray[np.int64], gains: NDArray[np.float64]) -> list[ConcaveR
             corners += more
         if len(rows) > 1:
             corners = sorted({corner for corner in corners if corner < last})
-        found.append(_run(starts[first], rows, corners, first, last))
+        bounds = itertools.pairwise((*corners, last))
+        segments = [(end - at, tuple([(row[end] - row[at]) / (end - at) for row in rows])) for at, end in bounds]
+        found.append(ConcaveRun(starts[first], tuple([row[first] for row in rows]), tuple(segments)))
         first = last + 1
     return found
 
@@ -88,14 +90,6 @@ def _concave(counts: list[int], row: list[float], first: int, last: int, toleran
             slope = step
         here = after
     return last, corners
-
-
-def _run(start: int, rows: list[list[float]], corners: list[int], first: int, last: int) -> ConcaveRun:
-    segments = []
-    for corner, end in itertools.pairwise((*corners, last)):
-        length = end - corner
-        segments.append((length, tuple([(row[end] - row[corner]) / length for row in rows])))
-    return ConcaveRun(start, tuple([row[first] for row in rows]), tuple(segments))
 
 
 def modes(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> list[NDArray[np.int64]]:

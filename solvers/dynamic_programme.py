@@ -171,8 +171,8 @@ class _Programme:
         favoured.ravel()[kept] += bonus
         if self.prune:
             return self._in_windows(favoured, bonus)
-        low = [0] * len(favoured)
-        return _best_in(favoured, low, _last_offered(favoured), self.problem.nodes, bonus / 2, self.deadline)
+        low, most = [0] * len(favoured), width - 1 - np.isfinite(favoured[:, ::-1]).argmax(axis=1)
+        return _best_in(favoured, low, most.tolist(), self.problem.nodes, bonus / 2, self.deadline)
 
     def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
         """`best` among counts whose loss against the Lagrangian bound is small, widened until that proves enough."""
@@ -207,12 +207,6 @@ class _Programme:
         """Whether counts are within the gap asked for of a bound."""
         value = self.worth(counts)
         return bound - value <= self.gap * abs(value)
-
-
-def _last_offered(table: NDArray[np.float64]) -> list[int]:
-    offered = np.isfinite(table[:, ::-1])
-    last: list[int] = (table.shape[1] - 1 - offered.argmax(axis=1)).tolist()
-    return last
 
 
 def _best_in(

@@ -93,11 +93,12 @@ def check_attempts(record: RecordedRun, books: Books) -> Part:
 def check_power(record: RecordedRun, books: Books) -> Part:
     """Every piece of constant power: where it lies, what tasks and idle nodes draw, and the cap that holds."""
     part = Part("power.parquet holds what is drawn at each moment")
-    start, cap, rows = books.settings.start_ns, books.settings.cap, record.power or []
+    start, end, cap, rows = books.settings.start_ns, books.settings.end_ns, books.settings.cap, record.power or []
     # Before the first event no nodes are idle, and nothing is recorded.
     lasting = [each for at, each in enumerate(books.time.intervals) if each.length_s > 0 and (each.idle or at)]
     begins = [each.begin_s for each in lasting]
-    wanted = _covered(books)
+    events = [step.time_ns for step in books.time.steps if step.recorded is not None]
+    wanted = ((events[0] - start) / NS, (end - start) / NS) if events and events[0] < end else None
     part.expect(bool(rows) == bool(wanted), "{} pieces", len(rows))
     if rows and wanted:
         part.same("begin of the first piece", rows[0]["begin_s"], wanted[0])
@@ -123,13 +124,6 @@ def check_power(record: RecordedRun, books: Books) -> Part:
         same = all(close(each, next(iter(drawn))) for each in drawn)
         part.expect(same, "{}: power changes within it, at {}", where, inside)
     return part
-
-
-def _covered(books: Books) -> tuple[float, float] | None:
-    """From the first event to the end."""
-    steps = [step.time_ns for step in books.time.steps if step.recorded is not None]
-    start, end = books.settings.start_ns, books.settings.end_ns
-    return ((steps[0] - start) / NS, (end - start) / NS) if steps and steps[0] < end else None
 
 
 def check_cap(books: Books) -> Part:
