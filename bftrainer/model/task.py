@@ -234,16 +234,16 @@ class TaskSpec:
     def _check(self) -> None:
         if not self.name:
             self._refuse("Expected a name, got ''")
-        if self.max_nodes > MOST_NODES:
-            self._refuse(f"Expected max_nodes <= {MOST_NODES:,}, got {self.max_nodes}")
-        if self.min_nodes > self.max_nodes:
-            self._refuse(f"Expected min_nodes <= max_nodes, got {self.min_nodes} > {self.max_nodes}")
         if self.min_nodes < 1:
             self._refuse(f"Expected min_nodes >= 1, got {self.min_nodes}")
+        if self.min_nodes > self.max_nodes:
+            self._refuse(f"Expected min_nodes <= max_nodes, got {self.min_nodes} > {self.max_nodes}")
         if self.max_nodes > self.scaling.max_nodes:
             self._refuse(
                 f"Expected max_nodes within the scaling curve (to {self.scaling.max_nodes}), got {self.max_nodes}"
             )
+        if self.max_nodes > MOST_NODES:
+            self._refuse(f"Expected max_nodes <= {MOST_NODES:,}, got {self.max_nodes}")
         for name, value in (("work", self.work), ("weight", self.weight)):
             if not (math.isfinite(value) and value > 0):
                 self._refuse(f"Expected {name} > 0, got {value}")

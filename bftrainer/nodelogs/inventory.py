@@ -64,7 +64,7 @@ def natural_order(names: Sequence[str]) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> in_order(["n10", "n9", "login"])
+    >>> natural_order(["n10", "n9", "login"])
     ('login', 'n9', 'n10')
     """
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
+from bftrainer.model.task import MOST_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +176,11 @@ def finished(
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:
+    most = fields["max_nodes"]
+    if most > MOST_NODES:
+        raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
     # Of bounds that no law makes a curve of, the task itself says what is wrong.
-    scaling = curve.curve(max(1, fields["max_nodes"])) if isinstance(curve, ScalingModel) else curve
+    scaling = curve.curve(max(1, most)) if isinstance(curve, ScalingModel) else curve
     return TaskSpec(scaling=scaling, **fields)
 
 
