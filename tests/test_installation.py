@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.files.sample import SAMPLE_NODE_LOG
+from bftrainer.files.opening import SAMPLE_NODE_LOG
 from bftrainer.nodelogs.edit import cut_log
-from bftrainer.nodelogs.store import read_node_log, write_node_log
+from bftrainer.nodelogs.node_log_files import read_node_log, write_node_log
 from tests.zeus.server.processes import free_port
 
 ROOT = Path(__file__).parents[1]
