@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.published import ROOT
 from bftrainer.cli.zeus.master import resume, run, status
+from bftrainer.zeus.file_schemas import JobFile, LaunchedJob
 from bftrainer.zeus.master import ZeusMaster
 from bftrainer.zeus.master.journal import POLICIES
-from bftrainer.zeus.master.journal_schema import JobFile, LaunchedJob
 from bftrainer.zeus.master.script import MEASURES, RunEnvironment
 
 PAGE = (ROOT / "docs" / "master.md").read_text(encoding="utf-8")

@@ -151,7 +151,7 @@ class Answer:
         )
 
     def _same_never_ran(self) -> bool:
-        never = sum(not run.outcome.started for run in self.tuning.runs)
+        never = sum(not run.started for run in self.tuning.runs)
         return never == self.case.get("never_ran_lines", len(self.case.get("stdout_lines", [])))
 
     def _same_path_generator(self) -> bool:

@@ -133,13 +133,12 @@ def print_runs(result: SimulationResult) -> None:
     click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
     click.echo("recurrence  try  batch size  power limit (W)     epochs       energy (J)        time (s)  reached")
     for run in result.runs:
-        entry, outcome = run.entry(), run.outcome
         # A star for the runs whose first epoch tried all limits.
         limit = f"{run.power_limit_w}{'*' if run.profiled else ' '}"
-        reached = ("yes" if outcome.reached else "no") if outcome.started else "never ran"
+        reached = ("yes" if run.reached else "no") if run.started else "never ran"
         click.echo(
-            f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {outcome.epochs:9g}"
-            f"  {number(entry.energy):>15} {number(entry.time):>15}  {reached}"
+            f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {run.epochs:9g}"
+            f"  {number(run.energy_j):>15} {number(run.time_s):>15}  {reached}"
         )
     if any(run.profiled for run in result.runs):
         click.echo("* after profiling all power limits in its first epoch")

@@ -258,8 +258,7 @@ def _document(path: Path) -> Any:
 
 
 def _validated(path: Path, document: Any) -> dict[str, Any]:
-    from bftrainer.zeus.master.journal_schema import JournalDocument
-    from bftrainer.zeus.simulation.result_schema import validated
+    from bftrainer.zeus.file_schemas import JournalDocument, validated
 
     return validated(JournalDocument, document, path, JournalError, "the journal")
 

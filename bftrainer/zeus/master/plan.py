@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bftrainer.errors import TuningInputError
 from bftrainer.files.documents import fault_text, telling_fault, toml_file
 from bftrainer.zeus.master.script import RunEnvironment
 from bftrainer.zeus.policies.interfaces import check_seed, default_first
 from bftrainer.zeus.policies.job import Job, check_knobs
-
-if TYPE_CHECKING:
-    from bftrainer.zeus.master.journal_schema import JobFile
 
 __all__ = ["Plan", "RunSettings", "read_job_file"]
 
@@ -144,8 +141,8 @@ class RunSettings:
         return {"PYTHONUNBUFFERED": "1"} | dict(environ) | run.variables()
 
 
-def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, JobFile]:
-    """A job, and how it is tuned.
+def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:
+    """A job, and how it is tuned: keys of the file as attributes.
 
     Parameters
     ----------
@@ -161,13 +158,13 @@ def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple
     """
     from pydantic import ValidationError
 
-    from bftrainer.zeus.master.journal_schema import JobFile, LaunchedJob
+    from bftrainer.zeus.file_schemas import JobFile, LaunchedJob
 
     content, _ = toml_file(path, TuningInputError)
     keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
     known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
     try:
-        file = JobFile.model_validate(content | dict(changes or {}))
+        file: Any = JobFile.model_validate(content | dict(changes or {}))
         here = path.parent.resolve()
         launched = file.job.model_dump()
         job = Job(**launched | {"workdir": str(here / launched["workdir"])})

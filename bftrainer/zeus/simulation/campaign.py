@@ -16,10 +16,9 @@ from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.groups import Group
-from bftrainer.zeus.simulation.recurring import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
+from bftrainer.zeus.simulation.groups import MAX_GROUP_RETRIES, Group
+from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
 from bftrainer.zeus.simulation.simulator import Simulator
-from bftrainer.zeus.simulation.training import Outcome
 
 __all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
 
@@ -128,7 +127,7 @@ class SimulationResult:
     @property
     def history(self) -> list[HistoryEntry]:
         """The runs that started, as the simulator returns them."""
-        return [run.entry() for run in self.runs if run.outcome.started]
+        return [run.entry() for run in self.runs if run.started]
 
 
 class _Recorder(SimulationObserver):
@@ -265,16 +264,12 @@ def _in_order(
 def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
     """A result as it travels between processes: pickling a tuple for each run would take as long as to simulate it."""
     result = simulate(trace, simulation)
-    rows = [(*run[:5], *run.outcome, run.cost_j, run.runtime_ratio) for run in result.runs]
-    return list(zip(*rows, strict=True)), result.failure
+    return list(zip(*result.runs, strict=True)), result.failure
 
 
 def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
     columns, failure = packed
-    if not columns:
-        return SimulationResult(simulation, (), failure)
-    first, outcomes, last = columns[:5], columns[5:9], columns[9:]
-    return SimulationResult(simulation, tuple(map(Run, *first, map(Outcome, *outcomes), *last)), failure)
+    return SimulationResult(simulation, tuple(map(Run, *columns)) if columns else (), failure)
 
 
 def _chunk(simulations: Sequence[Simulation], workers: int) -> int:

@@ -1,15 +1,21 @@
-"""Groups of recurring jobs that overlap, as cluster traces record them."""
+"""Groups of recurring jobs that overlap: as cluster traces record them, and tuned."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from bftrainer.errors import TrainingTraceError
+from bftrainer.errors import NotConvergedError, TrainingTraceError
+from bftrainer.zeus.simulation.recurring import NEVER_RAN_FACTOR, Corrections, Run, Tuning
 from bftrainer.zeus.simulation.tables import Table, read_table
 
-__all__ = ["Group", "GroupJob", "group_jobs", "read_groups"]
+__all__ = ["MAX_GROUP_RETRIES", "Group", "GroupJob", "GroupTuning", "group_jobs", "read_groups"]
+
+# Times that a job of a group is run again: published results need up to 26; without a bound some groups never end.
+MAX_GROUP_RETRIES = 100
 
 TIMES = ("start_time", "end_time", "runtime_ratio")
 
@@ -114,3 +120,78 @@ def _jobs(table: Table) -> list[GroupJob]:
         if end < start:
             raise TrainingTraceError(f"{table.where(row)}: Expected end_time >= start_time, got {end} < {start}.")
     return [GroupJob(*job) for job in zip(starts, ends, ratios, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A job in flight; what it will have done is known at its launch."""
+
+    run: Run
+    job: GroupJob
+    spent_j: float
+
+
+class GroupTuning:
+    """A group's jobs, launched and reaped in the order of time.
+
+    Parameters
+    ----------
+    tuning : Tuning
+        The job being tuned.
+    corrections : Corrections
+        Departures from the published behaviour.
+    max_retries : int
+        Times that a job is run again before giving up.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
+    """
+
+    def __init__(self, tuning: Tuning, corrections: Corrections, max_retries: int) -> None:
+        self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
+        default = tuning.job.default_bs
+        assert default is not None  # checked before tuning starts
+        self.best_batch_size = default
+        self._flying: list[tuple[float, int, _Flight]] = []
+        self._launched = 0
+
+    def simulate(self, jobs: Sequence[GroupJob]) -> None:
+        """Run all jobs to their targets."""
+        for index, job in enumerate(jobs):
+            self._reap(job.start_s)
+            self._launch(index, job, 0, 0.0)
+        self._reap(math.inf)
+
+    def _reap(self, now_s: float) -> None:
+        """End what has ended by now, in order of time, and of launch where that is equal."""
+        while self._flying and self._flying[0][0] <= now_s:
+            _, _, flight = heappop(self._flying)
+            self._end(flight)
+
+    def _end(self, flight: _Flight) -> None:
+        tuning, run = self.tuning, flight.run
+        tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.reached)
+        tuning.ended(run)
+        spent = flight.spent_j + (run.cost_j if run.started else 0.0)
+        if not run.reached:
+            end = flight.job.end_s
+            again = GroupJob(end, end + (end - flight.job.start_s), flight.job.runtime_ratio)
+            self._launch(run.recurrence, again, run.attempt + 1, spent)
+            return
+        cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
+        if cost < tuning.min_cost:
+            tuning.min_cost, self.best_batch_size = cost, run.batch_size
+
+    def _launch(self, index: int, job: GroupJob, attempt: int, spent_j: float) -> None:
+        tuning = self.tuning
+        if attempt > self.max_retries:
+            raise NotConvergedError(
+                f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
+            )
+        batch_size = self.best_batch_size if self._flying else tuning.batch_sizes.predict(tuning.job)
+        run = tuning.run(batch_size, index, attempt, job.runtime_ratio)
+        if not run.started and self.corrections.group_never_ran_cost:
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
+        heappush(self._flying, (job.end_s, self._launched, _Flight(run, job, spent_j)))
+        self._launched += 1

@@ -193,7 +193,7 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     """
     spent: dict[int, float] = {}
     for run in runs:
-        spent[run.recurrence] = spent.get(run.recurrence, 0.0) + (run.cost_j if run.outcome.started else 0.0)
+        spent[run.recurrence] = spent.get(run.recurrence, 0.0) + (run.cost_j if run.started else 0.0)
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
 
 

@@ -14,17 +14,15 @@ from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOpt
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
-from bftrainer.zeus.simulation.groups import group_jobs
+from bftrainer.zeus.simulation.groups import MAX_GROUP_RETRIES, GroupTuning, group_jobs
 from bftrainer.zeus.simulation.recurring import (
-    MAX_GROUP_RETRIES,
     Corrections,
-    GroupTuning,
     Run,
     SimulationObserver,
+    Training,
     Tuning,
     keeping_history,
 )
-from bftrainer.zeus.simulation.training import Training
 
 __all__ = ["Simulator"]
 
@@ -196,7 +194,7 @@ class Simulator:
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
-    return [run.entry() for run in runs if run.outcome.started]
+    return [run.entry() for run in runs if run.started]
 
 
 def _check_default(job: Job, trace: JobTrace) -> None:

@@ -42,12 +42,12 @@ class Usage:
 
 def usage(runs: Sequence[Run]) -> Usage:
     """What runs used; those whose bound allowed for no epoch used nothing."""
-    started = [run for run in runs if run.outcome.started]
+    started = [run for run in runs if run.started]
     return Usage(
-        sum(run.outcome.reached for run in started),
+        sum(run.reached for run in started),
         len(started),
-        math.fsum(run.outcome.energy_j * run.runtime_ratio for run in started),
-        math.fsum(run.outcome.time_s * run.runtime_ratio for run in started),
+        math.fsum(run.energy_j for run in started),
+        math.fsum(run.time_s for run in started),
         math.fsum(run.cost_j * run.runtime_ratio for run in started),
     )
 

@@ -4,6 +4,7 @@ Import it late: pydantic takes as long to load as a simulation to run.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -13,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from bftrainer.errors import InputError
 from bftrainer.files.documents import telling_fault
 from bftrainer.files.opening import one_line
+from bftrainer.zeus.master.plan import Plan, RunSettings
+from bftrainer.zeus.master.recurrences import Booked, Launch
+from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation
 from bftrainer.zeus.simulation.files import RUN_COLUMNS
@@ -20,24 +24,24 @@ from bftrainer.zeus.simulation.groups import Group
 from bftrainer.zeus.simulation.recurring import Corrections
 
 __all__ = [
-    "NAMES",
-    "SCHEMA",
-    "STRICT",
     "HistoryDocument",
+    "JobFile",
     "JobTable",
-    "KeptJob",
+    "JournalDocument",
+    "LaunchedJob",
     "ResultsDocument",
     "SimulationTable",
     "table_of",
     "validated",
 ]
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
 _COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
+_NUMBER = Annotated[int, Field(ge=1)]
 
 
-def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = STRICT) -> type[BaseModel]:
+def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = _STRICT) -> type[BaseModel]:
     """A table with the fields of a class.
 
     Parameters
@@ -74,12 +78,12 @@ def validated(model: type[BaseModel], document: Any, path: Path, error: type[Inp
         raise error(f"{path}: {place}: {fault['msg']}, got {one_line(fault['input'])}.") from None
 
 
-NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
-_JOB: Mapping[str, Any] = {**NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
+_NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
+_JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
 
 # `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
 JobTable = table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
-KeptJob = table_of("KeptJob", Job, _JOB)
+_KeptJob = table_of("KeptJob", Job, _JOB)
 
 _RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
 _KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
@@ -89,7 +93,7 @@ SimulationTable = table_of(
     "SimulationTable",
     Simulation,
     {
-        "job": KeptJob,
+        "job": _KeptJob,
         "group": _GroupTable | None,
         # null is infinity.
         "beta_knob": float | None,
@@ -102,10 +106,83 @@ SimulationTable = table_of(
 ResultsDocument = table_of(
     "ResultsDocument",
     None,
-    {"schema_": SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
+    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
     ConfigDict(strict=True, allow_inf_nan=False),
 )
 _HistoryRow = table_of(
     "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
 )
-HistoryDocument = table_of("HistoryDocument", None, {"schema_": SCHEMA, "history": GenericAlias(list, _HistoryRow)})
+HistoryDocument = table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
+
+# --- what a master keeps, and what it is told ---------------------------------------------------------------------
+
+_USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
+_LaunchRow = table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
+_BookedRow = table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
+# What a run did that is not booked yet.
+_MadeTable = table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
+_ProgressTable = table_of(
+    "ProgressTable",
+    None,
+    {
+        "recurrence": _NUMBER,
+        "attempt": _NUMBER,
+        "seed": int,
+        # Costs that are null are infinite.
+        "min_cost_j": _AMOUNT | None,
+        "others_cost_j": _AMOUNT | None,
+        "spent_j": _AMOUNT,
+        "pending": _LaunchRow | None,
+        "made": _MadeTable | None,
+        "booked": GenericAlias(list, _BookedRow),
+        "failure": str | None,
+    },
+)
+_PlanTable = table_of(
+    "PlanTable", Plan, {"job": _KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
+)
+JournalDocument = table_of(
+    "JournalDocument",
+    None,
+    {
+        "schema_": _SCHEMA,
+        "plan": _PlanTable,
+        "settings": table_of("SettingsTable", RunSettings, {}),
+        # A policy's state is for the policy to judge.
+        "policy": dict[str, Any] | None,
+        "progress": _ProgressTable,
+    },
+)
+
+# How the job of a job file is launched has to be said.
+_LAUNCHED: Mapping[str, Any] = {
+    "default_bs": int,
+    "default_lr": float,
+    "workdir": (str, "."),
+    "command": Annotated[list[str], Field(min_length=1)],
+}
+LaunchedJob = table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
+_KINDS_OF_SETTINGS = get_type_hints(RunSettings)
+# A job file: a job that recurs, and how it is tuned; what is of the runs' settings may be left out.
+JobFile = table_of(
+    "JobFile",
+    None,
+    {
+        "schema_": _SCHEMA,
+        "job": LaunchedJob,
+        "recurrences": _NUMBER,
+        "batch_sizes": Annotated[list[_NUMBER], Field(min_length=1)],
+        "eta": (float, 0.5),
+        # TOML has an infinity: never stop a run.
+        "beta": (Annotated[float, Field(allow_inf_nan=True)], 2.0),
+        "seed": (int, 123456),
+        "policy": (str, "zeus"),
+        "window_size": (int, 0),
+        "log_base": (str, "zeus_log"),
+        "allow_mixed": (bool, False),
+        **{each.name: (_KINDS_OF_SETTINGS[each.name], each.default) for each in fields(RunSettings)},
+        "monitor_path": (str, "zeus_monitor"),
+        "max_power_w": (float | None, None),
+        "gpus": (int | None, None),
+    },
+)
