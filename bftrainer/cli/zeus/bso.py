@@ -12,7 +12,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.zeus.options import with_options
+from bftrainer.cli.zeus.options import SETTINGS, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Expected a registered job, got {job_id!r}.{close}") from None
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
@@ -94,13 +91,13 @@ def jobs(server: str, token_file: str | None, as_json: bool) -> None:
 def _row(job: JobSummary) -> tuple[str, ...]:
     cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.export import few
+    from bftrainer.zeus.server.messages import few
 
     left = few(job.remaining, " ")
     return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -117,7 +114,7 @@ def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> Non
 def _print_job(job: JobSummary) -> None:
     from bftrainer.cli._shared.stdio import print_table
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.export import few
+    from bftrainer.zeus.server.messages import few
 
     spec = job.spec
     waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
@@ -151,7 +148,7 @@ def _print_job(job: JobSummary) -> None:
         print_table(("batch size", "mean cost (J)", "give or take (J)", "results"), rows, left=0)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
@@ -167,7 +164,7 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
     click.echo(f"Deleted {one_line(job_id)}.")
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @click.argument("output", type=click.Path(path_type=Path))
 @_server_options
@@ -175,7 +172,7 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
 def export(job_id: str, output: Path, server: str, token_file: str | None, force: bool) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.export import check_form, write_job
+    from bftrainer.zeus.server.client import check_form, write_job
 
     check_form(output)
     refuse_inputs(output)
@@ -185,7 +182,7 @@ def export(job_id: str, output: Path, server: str, token_file: str | None, force
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 
-@click.command("import", context_settings=_SETTINGS)
+@click.command("import", context_settings=SETTINGS)
 @click.argument("source", metavar="URL")
 @click.option(
     "--database",
@@ -222,7 +219,7 @@ def import_zeus(source: str, database: str | None) -> None:
     click.echo(f"Moved {asyncio.run(move()):,} jobs.")
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at; 0: any free one."

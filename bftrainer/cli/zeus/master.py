@@ -16,7 +16,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.options import with_options
+from bftrainer.cli.zeus.options import SETTINGS, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -37,7 +37,6 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _LOGDIR = click.argument("logdir", type=click.Path(path_type=Path))
 _token_option = click.option(
     "--token-file", metavar="FILE", help="File whose first line that is no comment is the server's token."
@@ -136,7 +135,7 @@ def _row(booked: Booked) -> tuple[str, ...]:
     return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_LOGDIR
 @_token_option
 @_output_options
@@ -147,7 +146,7 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     _drive(Driver.resumed(logdir, token=_read_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_LOGDIR
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(logdir: Path, as_json: bool) -> None:
@@ -161,7 +160,7 @@ def status(logdir: Path, as_json: bool) -> None:
         _print_status(logdir, journal)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_file", type=click.Path(path_type=Path))
 @size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "SETTINGS",
     "eta_option",
     "figure_options",
     "job_choice",
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 FILE = click.Path(path_type=Path)
+
+# Of every command here.
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -44,8 +44,6 @@ def configure(level: str | None = None) -> None:
     level : str, optional
         Least level that is logged; that in the environment by default.
     """
-    import os
-
     chosen = (level or os.environ.get(LEVEL_VARIABLE, "info")).upper()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -116,7 +114,6 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     import uvicorn
 
     from bftrainer.zeus.server.app import ENVIRONMENT
-    from bftrainer.zeus.server.serve import LEVEL_VARIABLE, configure
 
     os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
     configure()
