@@ -10,7 +10,7 @@ import pytest
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
 from bftrainer.zeus.simulation.files import read_results
-from bftrainer.zeus.simulation.summary import summarise
+from bftrainer.zeus.simulation.optimum import summarise
 from tests.recurring import JOB, PAGES, WORDS, cells
 
 

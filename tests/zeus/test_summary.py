@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration
-from bftrainer.zeus.simulation.recurring import Run
-from bftrainer.zeus.simulation.summary import converged, latest_recurrences, summarise, usage
+from bftrainer.zeus.simulation.optimum import Configuration, converged, latest_recurrences, summarise
+from bftrainer.zeus.simulation.recurring import Run, usage
 from tests.recurring import PAGES, write_world
 
 

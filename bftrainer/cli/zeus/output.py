@@ -18,8 +18,7 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, sim
 from bftrainer.zeus.simulation.figures import FigurePlan
 from bftrainer.zeus.simulation.files import check_suffix, write_results
 from bftrainer.zeus.simulation.inputs import ZeusInputs
-from bftrainer.zeus.simulation.optimum import Configuration
-from bftrainer.zeus.simulation.summary import Converged, ZeusSummary
+from bftrainer.zeus.simulation.optimum import Configuration, Converged, ZeusSummary
 
 __all__ = [
     "amount",

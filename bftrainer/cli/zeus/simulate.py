@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
     from bftrainer.zeus.simulation.compare import Comparison, GroupTotals
     from bftrainer.zeus.simulation.inputs import ZeusInputs
-    from bftrainer.zeus.simulation.summary import ZeusSummary
+    from bftrainer.zeus.simulation.optimum import ZeusSummary
 
 __all__ = ["compare", "groups", "simulate"]
 
@@ -82,7 +82,7 @@ def simulate(
     from bftrainer.zeus.simulation.campaign import Simulation, with_seeds
     from bftrainer.zeus.simulation.figures import plan_figures
     from bftrainer.zeus.simulation.inputs import choose_jobs, load_traces
-    from bftrainer.zeus.simulation.summary import summarise
+    from bftrainer.zeus.simulation.optimum import summarise
 
     check_output(output, figures, force=force)
     inputs = load_traces(train, power)

@@ -12,8 +12,8 @@ from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
-from bftrainer.zeus.simulation.optimum import best_of, configurations, regrets
-from bftrainer.zeus.simulation.summary import Usage, usage
+from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
+from bftrainer.zeus.simulation.recurring import Usage, usage
 
 __all__ = [
     "BASELINE",
@@ -193,8 +193,8 @@ def _comparison(
 def _cumulative_regrets(trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> list[float]:
     if not results:
         return []
-    best = best_of(configurations(trace.of(job), job, results[0].simulation.eta_knob))
-    return [] if best is None else [math.fsum(regrets(result.runs, best)) for result in results]
+    settings = configurations(trace.of(job), job, results[0].simulation.eta_knob)
+    return [math.fsum(regrets(result.runs, optimum(settings))) for result in results] if settings else []
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:

@@ -22,7 +22,7 @@ from bftrainer.report.intervals import student_quantile
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration, best_of, configurations, pareto_front, regrets
+from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -355,9 +355,9 @@ class FigurePlan:
         """A job's figures by kind."""
         first = results[0].simulation
         settings = configurations(trace.of(job), job, first.eta_knob)
-        best = best_of(settings)
-        if best is None:
+        if not settings:
             return {}
+        best = optimum(settings)
         by_policy: dict[str, list[list[float]]] = {}
         for result in results:
             if result.runs and not result.is_partial:

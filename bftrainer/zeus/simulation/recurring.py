@@ -24,7 +24,9 @@ __all__ = [
     "SimulationObserver",
     "Training",
     "Tuning",
+    "Usage",
     "keeping_history",
+    "usage",
 ]
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,39 @@ class Run(NamedTuple):
     def entry(self) -> HistoryEntry:
         """The run as histories hold it."""
         return HistoryEntry(self.batch_size, self.power_limit_w, self.energy_j, self.reached, self.time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What runs used.
+
+    Parameters
+    ----------
+    recurrences : int
+        Recurrences that reached their target.
+    runs : int
+        Runs that started, failed tries included.
+    energy_j, time_s, cost_j : float
+        Sums over the runs. In a group all three are scaled by each job's ratio of run times.
+    """
+
+    recurrences: int
+    runs: int
+    energy_j: float
+    time_s: float
+    cost_j: float
+
+
+def usage(runs: Sequence[Run]) -> Usage:
+    """What runs used; those whose bound allowed for no epoch used nothing."""
+    started = [run for run in runs if run.started]
+    return Usage(
+        sum(run.reached for run in started),
+        len(started),
+        math.fsum(run.energy_j for run in started),
+        math.fsum(run.time_s for run in started),
+        math.fsum(run.cost_j * run.runtime_ratio for run in started),
+    )
 
 
 @contextmanager
