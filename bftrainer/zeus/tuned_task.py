@@ -19,8 +19,7 @@ from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
 from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
-from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.published import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
 from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, Run, Training, Tuning
 

@@ -55,10 +55,10 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Registered policies that begin like this, of the kind that the option is about, for a shell to complete."""
-    from bftrainer.zeus.policies.registry import batch_size_optimizer_names, power_limit_optimizer_names
+    from bftrainer.zeus.policies.registry import BATCH_SIZES, POWER_LIMITS
 
-    names = power_limit_optimizer_names if param.name == "power_policy" else batch_size_optimizer_names
-    return [name for name in names() if name.startswith(incomplete)]
+    known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
+    return [name for name in known.names() if name.startswith(incomplete)]
 
 
 trace_options = with_options(

@@ -26,7 +26,7 @@ from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.thompson_sampling import (
+from bftrainer.zeus.policies.published import (
     NUM_EXPLORATION,
     GTSBatchSizeOptimizer,
     PruningGTSBatchSizeOptimizer,

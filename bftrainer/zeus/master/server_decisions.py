@@ -13,7 +13,7 @@ from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import Decisions, Launch
 from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.thompson_sampling import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.published import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient

@@ -20,15 +20,7 @@ from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import check_seed, say
 from bftrainer.zeus.policies.rewards import Statistics, statistics
 
-__all__ = [
-    "Belief",
-    "GaussianTS",
-    "check_exploration",
-    "check_prior",
-    "check_reward_precision",
-    "posterior",
-    "reward_precision_of",
-]
+__all__ = ["Belief", "GaussianTS", "posterior", "reward_precision_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,44 +89,6 @@ def reward_precision_of(rewards: Statistics) -> float:
     return 1.0 / rewards.variance if rewards.variance else math.inf
 
 
-def check_prior(mean: float, precision: float) -> None:
-    """Refuse priors that no posterior can be made of.
-
-    Raises
-    ------
-    TuningInputError
-        If the mean is not finite, or the precision is not finite and 0 or more.
-    """
-    if not math.isfinite(mean):
-        raise TuningInputError(f"Expected a finite prior mean, got {mean}.")
-    if not (precision >= 0 and math.isfinite(precision)):
-        raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {precision}.")
-
-
-def check_reward_precision(precision: float) -> None:
-    """Refuse precisions that no reward can have.
-
-    Raises
-    ------
-    TuningInputError
-        If it is negative or NaN; infinity, that of rewards which never vary, is one.
-    """
-    if not precision >= 0:
-        raise TuningInputError(f"Expected a reward precision of 0 or more, got {precision}.")
-
-
-def check_exploration(number: int) -> None:
-    """Refuse numbers of explorations that are none.
-
-    Raises
-    ------
-    TuningInputError
-        If it is negative or not whole.
-    """
-    if not isinstance(number, Integral) or number < 0:
-        raise TuningInputError(f"Expected 0 or more explorations of each arm, got {number!r}.")
-
-
 class GaussianTS:
     """Thompson sampling over arms with normal rewards.
 
@@ -186,10 +140,12 @@ class GaussianTS:
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
         precisions = _each(reward_precision, len(self.arms))
-        check_prior(prior_mean, prior_precision)
+        if not math.isfinite(prior_mean):
+            raise TuningInputError(f"Expected a finite prior mean, got {prior_mean}.")
+        if not (prior_precision >= 0 and math.isfinite(prior_precision)):
+            raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {prior_precision}.")
         self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
-        check_exploration(num_exploration)
-        self.num_exploration = int(num_exploration)
+        self.num_exploration = _explorations(num_exploration)
         self.verbose = verbose
         self.seed = check_seed(seed)
         self._rng: np.random.Generator | None = None
@@ -338,11 +294,19 @@ class GaussianTS:
         return bandit
 
 
+def _explorations(number: int) -> int:
+    if not isinstance(number, Integral) or number < 0:
+        raise TuningInputError(f"Expected 0 or more explorations of each arm, got {number!r}.")
+    return int(number)
+
+
 def _each(precision: float | Sequence[float], count: int) -> list[float]:
     """One reward precision an arm."""
     each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
     if len(each) != count:
         raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
     for one in each:
-        check_reward_precision(one)
+        # Infinity is that of rewards which never vary.
+        if not one >= 0:
+            raise TuningInputError(f"Expected a reward precision of 0 or more, got {one}.")
     return each

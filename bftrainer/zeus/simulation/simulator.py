@@ -12,7 +12,7 @@ import numpy as np
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
-from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
 from bftrainer.zeus.simulation.groups import MAX_GROUP_RETRIES, GroupTuning, group_jobs
 from bftrainer.zeus.simulation.recurring import (
