@@ -11,9 +11,8 @@ from bftrainer.zeus.policies.published import (
     PruningGTSBatchSizeOptimizer,
 )
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.groups import Group, GroupJob, read_groups
 from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import Simulator
+from bftrainer.zeus.simulation.simulator import Group, GroupJob, Simulator, read_groups
 
 __all__ = [
     "UCB",

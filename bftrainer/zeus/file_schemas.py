@@ -14,34 +14,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from bftrainer.errors import InputError
 from bftrainer.files.documents import telling_fault
 from bftrainer.files.opening import one_line
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Booked, Launch
-from bftrainer.zeus.master.script import TrainingReport
+from bftrainer.zeus.master.recurrences import Booked, Launch, Plan
+from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation
 from bftrainer.zeus.simulation.files import RUN_COLUMNS
-from bftrainer.zeus.simulation.groups import Group
 from bftrainer.zeus.simulation.recurring import Corrections
+from bftrainer.zeus.simulation.simulator import Group
 
-__all__ = [
-    "HistoryDocument",
-    "JobFile",
-    "JobTable",
-    "JournalDocument",
-    "LaunchedJob",
-    "ResultsDocument",
-    "SimulationTable",
-    "table_of",
-    "validated",
-]
+__all__ = ["HistoryDocument", "JobFile", "JobTable", "JournalDocument", "LaunchedJob", "ResultsDocument", "validated"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
 _COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
 _NUMBER = Annotated[int, Field(ge=1)]
+_Table: TypeAlias = type[BaseModel]
 
 
-def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = _STRICT) -> type[BaseModel]:
+def _table_of(
+    name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = _STRICT
+) -> type[BaseModel]:
     """A table with the fields of a class.
 
     Parameters
@@ -62,7 +54,7 @@ def table_of(name: str, kind: type | None, changes: Mapping[str, Any], config: C
     return create_model(name, __config__=config, __doc__=kept, **typed)  # type: ignore[call-overload, no-any-return]
 
 
-def validated(model: type[BaseModel], document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
+def validated(model: _Table, document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
     """The values of a document, which messages call `what`.
 
     Raises
@@ -82,14 +74,14 @@ _NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field
 _JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
 
 # `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
-JobTable = table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
-_KeptJob = table_of("KeptJob", Job, _JOB)
+JobTable = _table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
+_KeptJob = _table_of("KeptJob", Job, _JOB)
 
 _RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
 _KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
-_RunRow = table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
-_GroupTable = table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
-SimulationTable = table_of(
+_RunRow = _table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
+_GroupTable = _table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
+_SimulationTable = _table_of(
     "SimulationTable",
     Simulation,
     {
@@ -97,31 +89,31 @@ SimulationTable = table_of(
         "group": _GroupTable | None,
         # null is infinity.
         "beta_knob": float | None,
-        "corrections": table_of("CorrectionsTable", Corrections, {"server_costs": (bool, False)}),
+        "corrections": _table_of("CorrectionsTable", Corrections, {"server_costs": (bool, False)}),
         "failure": str | None,
         "runs": GenericAlias(list, _RunRow),
     },
 )
 # What else a file of results holds beside these keys is about it.
-ResultsDocument = table_of(
+ResultsDocument = _table_of(
     "ResultsDocument",
     None,
-    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
+    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, _SimulationTable)},
     ConfigDict(strict=True, allow_inf_nan=False),
 )
-_HistoryRow = table_of(
+_HistoryRow = _table_of(
     "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
 )
-HistoryDocument = table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
+HistoryDocument = _table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
 
 # --- what a master keeps, and what it is told ---------------------------------------------------------------------
 
 _USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
-_LaunchRow = table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
-_BookedRow = table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
+_LaunchRow = _table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
+_BookedRow = _table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
 # What a run did that is not booked yet.
-_MadeTable = table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
-_ProgressTable = table_of(
+_MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
+_ProgressTable = _table_of(
     "ProgressTable",
     None,
     {
@@ -138,16 +130,16 @@ _ProgressTable = table_of(
         "failure": str | None,
     },
 )
-_PlanTable = table_of(
+_PlanTable = _table_of(
     "PlanTable", Plan, {"job": _KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
 )
-JournalDocument = table_of(
+JournalDocument = _table_of(
     "JournalDocument",
     None,
     {
         "schema_": _SCHEMA,
         "plan": _PlanTable,
-        "settings": table_of("SettingsTable", RunSettings, {}),
+        "settings": _table_of("SettingsTable", RunSettings, {}),
         # A policy's state is for the policy to judge.
         "policy": dict[str, Any] | None,
         "progress": _ProgressTable,
@@ -161,10 +153,10 @@ _LAUNCHED: Mapping[str, Any] = {
     "workdir": (str, "."),
     "command": Annotated[list[str], Field(min_length=1)],
 }
-LaunchedJob = table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
+LaunchedJob = _table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
 _KINDS_OF_SETTINGS = get_type_hints(RunSettings)
 # A job file: a job that recurs, and how it is tuned; what is of the runs' settings may be left out.
-JobFile = table_of(
+JobFile = _table_of(
     "JobFile",
     None,
     {

@@ -194,8 +194,7 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.zeus.master.journal import named_policy
-    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
     refuse_unused(

@@ -299,7 +299,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
     """All groups with the first seed, then all with the next."""
     from bftrainer.zeus import Corrections
     from bftrainer.zeus.simulation.campaign import Simulation, group_seed
-    from bftrainer.zeus.simulation.groups import MAX_GROUP_RETRIES
+    from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES
 
     corrections = Corrections(
         group_never_ran_cost=options["group_never_ran_cost"],

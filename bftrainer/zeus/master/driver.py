@@ -21,9 +21,8 @@ from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Launch, MasterObserver
-from bftrainer.zeus.master.script import TrainingReport, read_report
+from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan
+from bftrainer.zeus.master.script import RunSettings, TrainingReport, read_report
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
 from bftrainer.zeus.simulation.recurring import keeping_history
@@ -219,7 +218,8 @@ def make_run(
     ended = run_script(
         job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
         Path(plan.workdir),
-        settings.child_environment(run, os.environ),
+        # Python keeps what it prints to a pipe; a user who watches wants it now.
+        {"PYTHONUNBUFFERED": "1"} | dict(os.environ) | run.variables(),
         logdir / f"{run.job_id}.train.log",
         show,
         settings.timeout_s,

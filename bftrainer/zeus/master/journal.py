@@ -1,7 +1,8 @@
-"""The journal of a recurring job: all that it takes to go on, on disk before each launch and after each run.
+"""Files of a recurring job: the one that says what it is, and a journal of all that it takes to go on.
 
-Each entry takes the place of the one before it in one step, so whenever the master is killed, the journal is whole: it
-says either that a run is to be made, which is then made again, or what it did.
+The journal is on disk before each launch and after each run. Each entry takes the place of the one before it in one
+step, so whenever the master is killed, the journal is whole: it says either that a run is to be made, which is then
+made again, or what it did.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
-from bftrainer.files.documents import json_file
+from bftrainer.files.documents import fault_text, json_file, telling_fault, toml_file
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
@@ -40,6 +41,7 @@ __all__ = [
     "journal_document",
     "locked",
     "named_policy",
+    "read_job_file",
     "read_journal",
     "runs_booked",
     "write_journal",
@@ -266,3 +268,41 @@ def _validated(path: Path, document: Any) -> dict[str, Any]:
 def _plan(kept: dict[str, Any]) -> Plan:
     beta = math.inf if kept["beta_knob"] is None else kept["beta_knob"]
     return Plan(**kept | {"job": Job(**kept["job"]), "beta_knob": beta, "batch_sizes": tuple(kept["batch_sizes"])})
+
+
+def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:
+    """A job, and how it is tuned: keys of the file as attributes.
+
+    Parameters
+    ----------
+    path : Path
+        The file; `workdir`, `log_base` and `monitor_path` in it are relative to its directory.
+    changes : mapping, optional
+        Values by key that go before those of the file; its paths are relative to the current directory.
+
+    Raises
+    ------
+    TuningInputError
+        Naming file and key, if it cannot be read, is no TOML, or a key is unknown, missing or of the wrong type.
+    """
+    from pydantic import ValidationError
+
+    from bftrainer.zeus.file_schemas import JobFile, LaunchedJob
+
+    content, _ = toml_file(path, TuningInputError)
+    keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
+    known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
+    try:
+        file: Any = JobFile.model_validate(content | dict(changes or {}))
+        here = path.parent.resolve()
+        launched = file.job.model_dump()
+        job = Job(**launched | {"workdir": str(here / launched["workdir"])})
+    except ValidationError as fault:
+        raise TuningInputError(f"{path}: {fault_text(telling_fault(fault), lambda at: known.get(at, []))}") from None
+    except TuningInputError as fault:
+        raise TuningInputError(f"{path}: {fault}") from None
+    given = changes or {}
+    for name in ("log_base", "monitor_path"):
+        base = Path.cwd() if name in given else here
+        setattr(file, name, str(base / getattr(file, name)))
+    return job, file

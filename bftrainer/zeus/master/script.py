@@ -16,7 +16,7 @@ from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
-__all__ = ["MEASURES", "RunEnvironment", "TrainingReport", "read_report", "write_report"]
+__all__ = ["MEASURES", "RunEnvironment", "RunSettings", "TrainingReport", "read_report", "write_report"]
 
 # Ways to measure energy; "auto" takes the first of NVML and RAPL that is there, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
@@ -171,6 +171,76 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 # The one variable that says two things.
 _ITERATIONS = "ZEUS_PROFILE_PARAMS"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How runs are made.
+
+    Parameters
+    ----------
+    monitor_path : str
+        A monitoring program, passed on to the training script.
+    max_power_w : float
+        Highest power of one GPU.
+    gpus : int
+        GPUs of a run.
+    observer_mode : bool
+        Whether runs train at the highest power and book what the best limit would have taken.
+    profile_warmup_iters, profile_measure_iters : int
+        Iterations before and during the measurement of each power limit.
+    set_power_limits : bool
+        Whether scripts may set power limits.
+    measure : str
+        How scripts measure energy.
+    timeout_s : float or None
+        Time after which a run is ended as failed.
+    grace_s : float
+        Time that a run has to end when it is asked to.
+
+    Raises
+    ------
+    TuningInputError
+        If a value is out of range.
+    """
+
+    monitor_path: str
+    max_power_w: float
+    gpus: int = 1
+    observer_mode: bool = False
+    profile_warmup_iters: int = 10
+    profile_measure_iters: int = 40
+    set_power_limits: bool = False
+    measure: str = "auto"
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        self.environment(0.0, Path(), "", math.inf, 0.5)
+        if self.timeout_s is not None and not (self.timeout_s > 0 and math.isfinite(self.timeout_s)):
+            raise TuningInputError(f"Expected a time-out above 0 s, got {self.timeout_s}.")
+        if not (self.grace_s >= 0 and math.isfinite(self.grace_s)):
+            raise TuningInputError(f"Expected a grace of 0 s or more, got {self.grace_s}.")
+
+    @property
+    def total_power_w(self) -> float:
+        """Highest power of all GPUs of a run; time is converted to energy with it."""
+        return self.max_power_w * self.gpus
+
+    def environment(
+        self, target_metric: float, logdir: Path, job_id: str, cost_threshold: float, eta_knob: float
+    ) -> RunEnvironment:
+        """What one run of the script is told."""
+        same = ("monitor_path", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus")
+        return RunEnvironment(
+            target_metric=target_metric,
+            log_dir=str(logdir),
+            job_id=job_id,
+            cost_threshold=cost_threshold,
+            eta_knob=eta_knob,
+            use_optimal_pl=not self.observer_mode,
+            **{name: getattr(self, name) for name in (*same, "set_power_limits", "measure")},
+        )
 
 
 # A report has a handful of numbers; what is larger is something else.

@@ -16,8 +16,8 @@ from bftrainer.zeus.master.driver import Driver, make_run
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.journal import Journal, write_journal
 from bftrainer.zeus.master.launch import check_command
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS
+from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
 from bftrainer.zeus.policies.interfaces import (
     BatchSizeOptimizer,
     PowerLimitOptimizer,
@@ -21,7 +21,6 @@ from bftrainer.zeus.policies.interfaces import (
 )
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.policies.rewards import RewardLog
 
 __all__ = ["GTSBatchSizeOptimizer", "JITPowerLimitOptimizer", "PruningGTSBatchSizeOptimizer"]
 

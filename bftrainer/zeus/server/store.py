@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.extras import requiring
-from bftrainer.zeus.policies.rewards import RewardLog
+from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import tables
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.messages import JobSummary, LenientJobSpec, TrialRow

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, LateTrialError, NothingConvergedError
+from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.policies.rewards import RewardLog
 from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult
 
 __all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob", "Verdict"]

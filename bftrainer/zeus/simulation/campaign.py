@@ -16,9 +16,8 @@ from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.groups import MAX_GROUP_RETRIES, Group
 from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import Simulator
+from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
 
 __all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
 

@@ -16,8 +16,8 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.groups import Group, GroupJob
 from bftrainer.zeus.simulation.recurring import Corrections, Run
+from bftrainer.zeus.simulation.simulator import Group, GroupJob
 
 __all__ = ["check_suffix", "read_history", "read_results", "results_document", "write_history", "write_results"]
 

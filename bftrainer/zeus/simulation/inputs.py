@@ -14,7 +14,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.sample import sample_path
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.groups import Group, read_groups
+from bftrainer.zeus.simulation.simulator import Group, read_groups
 
 __all__ = [
     "SAMPLE_JOBS",

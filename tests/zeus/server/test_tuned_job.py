@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LateTrialError, NothingConvergedError
-from bftrainer.zeus.policies.rewards import RewardLog
+from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server.messages import JobSpec, LenientTrainingResult
 from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob, Verdict
 from tests.zeus.server.support import SPEC
