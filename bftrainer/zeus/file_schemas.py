@@ -139,7 +139,7 @@ JournalDocument = _table_of(
     {
         "schema_": _SCHEMA,
         "plan": _PlanTable,
-        "settings": _table_of("SettingsTable", RunSettings, {}),
+        "settings": _table_of("SettingsTable", RunSettings, {"max_power_w": float, "gpus": int}),
         # A policy's state is for the policy to judge.
         "policy": dict[str, Any] | None,
         "progress": _ProgressTable,
@@ -173,8 +173,5 @@ JobFile = _table_of(
         "log_base": (str, "zeus_log"),
         "allow_mixed": (bool, False),
         **{each.name: (_KINDS_OF_SETTINGS[each.name], each.default) for each in fields(RunSettings)},
-        "monitor_path": (str, "zeus_monitor"),
-        "max_power_w": (float | None, None),
-        "gpus": (int | None, None),
     },
 )

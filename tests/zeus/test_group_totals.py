@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from bftrainer.zeus import Group, GroupJob
@@ -40,4 +42,4 @@ def test_totals_by_dataset_and_seed():
 def test_one_seed_has_no_interval():
     """What was simulated once has no spread that is known."""
     *_, total = group_totals([[result(PAGES, 1, 1)]])
-    assert total.to_dict()["energy_j"] == {"mean": 8.0, "half_width": None, "number": 1}
+    assert asdict(total)["energy_j"] == {"mean": 8.0, "half_width": None, "number": 1}

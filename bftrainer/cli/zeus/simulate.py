@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, large_option, size_option
+from bftrainer.cli._shared.usage import large_option, size_option
 from bftrainer.cli.zeus.options import (
     FILE,
     SETTINGS,
@@ -51,49 +52,27 @@ __all__ = ["compare", "groups", "simulate"]
 @figure_options
 @output_options
 @large_option
-def simulate(
-    train: Path | None,
-    power: Path | None,
-    recurrences: int,
-    seeds: int,
-    workers: int | None,
-    figures: Path | None,
-    figure_format: str,
-    output: Path | None,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def simulate(recurrences: int, seeds: int, as_json: bool, **options: Any) -> None:
     """Simulate the recurrences of a job whose batch size and power limit are tuned from run to run.
 
     One job and seed are shown run by run; several, a line each. The setting that a simulation converged to is the most
     frequent one of the last tenth of its recurrences (at least five). Regret is what recurrences cost beyond the mean
     cost of the traces' cheapest setting; the final one is the mean of those last recurrences.
     """
-    from bftrainer.cli.zeus.output import (
-        check_output,
-        finish,
-        print_runs,
-        print_simulations,
-        print_summary,
-        simulated,
-    )
+    from bftrainer.cli.zeus.output import finish, opened, print_runs, print_simulations, print_summary, simulated
     from bftrainer.zeus import Corrections
     from bftrainer.zeus.simulation.campaign import Simulation, with_seeds
-    from bftrainer.zeus.simulation.figures import plan_figures
-    from bftrainer.zeus.simulation.inputs import choose_jobs, load_traces
+    from bftrainer.zeus.simulation.inputs import choose_jobs
     from bftrainer.zeus.simulation.optimum import summarise
 
-    check_output(output, figures, force=force)
-    inputs = load_traces(train, power)
+    inputs = opened(options)
     jobs = choose_jobs(inputs, job_choice(options), one=True)
     settings = {name: options[name] for name in ("policy", "power_policy")} | knobs(options)
     corrections = Corrections(server_costs=options["server_costs"])
     first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
     simulations = [each for simulation in first for each in with_seeds(simulation, seeds)]
-    plan = plan_figures(figures, figure_format, simulations, fronts=True, force=force)
-    check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
-    results = simulated("Simulating", simulations, inputs, workers, output, plan)
+    size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
+    results = simulated("Simulating", simulations, inputs, options, size, fronts=True)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         _print_json(results, summaries, inputs)
@@ -138,38 +117,22 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
 @figure_options
 @output_options
 @large_option
-def compare(
-    train: Path | None,
-    power: Path | None,
-    policies: tuple[str, ...],
-    recurrences: int,
-    seeds: int,
-    workers: int | None,
-    figures: Path | None,
-    figure_format: str,
-    output: Path | None,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bool, **options: Any) -> None:
     """Compare policies on jobs: means over seeds, of a recurrence, with 95 % intervals.
 
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
     others take is also given relative to it, of several jobs as geometric mean.
     """
-    from bftrainer.cli.zeus.output import check_output, finish, finite, simulated
+    from bftrainer.cli.zeus.output import finish, finite, opened, simulated
     from bftrainer.zeus.simulation.compare import PolicyPair, compared, comparison_of_all, simulations_of
-    from bftrainer.zeus.simulation.figures import plan_figures
-    from bftrainer.zeus.simulation.inputs import choose_jobs, load_traces
+    from bftrainer.zeus.simulation.inputs import choose_jobs
 
-    check_output(output, figures, force=force)
     pairs = [PolicyPair.parsed(text) for text in policies]
-    inputs = load_traces(train, power)
+    inputs = opened(options)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
-    plan = plan_figures(figures, figure_format, simulations, fronts=False, force=force)
-    check_size("recurrences of all jobs and seeds", recurrences * len(simulations), LARGE_TOTAL)
-    results = simulated("Comparing", simulations, inputs, workers, output, plan)
+    size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
+    results = simulated("Comparing", simulations, inputs, options, size)
     rows = compared(inputs.trace, results)
     if len(jobs) > 1:
         rows += comparison_of_all(results)
@@ -260,12 +223,7 @@ def groups(
     groups_file: Path | None,
     names: tuple[str, ...],
     datasets: tuple[str, ...],
-    train: Path | None,
-    power: Path | None,
     seeds: int,
-    workers: int | None,
-    output: Path | None,
-    force: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -274,22 +232,21 @@ def groups(
     Energy, time and cost are those of the traced jobs times each job's runtime_ratio. Every group draws from a seed of
     its own, made of --seed and its name.
     """
-    from bftrainer.cli.zeus.output import check_output, finish, finite, simulated
+    from bftrainer.cli.zeus.output import finish, finite, opened, simulated
     from bftrainer.zeus.simulation.compare import group_totals
-    from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups, load_traces
+    from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
 
-    check_output(output, force=force)
-    inputs = load_traces(train, power)
+    inputs = opened(options)
     known, source = load_groups(groups_file)
     chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
     simulations = _simulations(chosen, seeds, options)
-    check_size("groups of all seeds", len(simulations), LARGE_TOTAL)
-    results = simulated("Simulating", simulations, inputs, workers, output, groups=source)
+    size = ("groups of all seeds", len(simulations))
+    results = simulated("Simulating", simulations, inputs, options, size, groups=source)
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
     if as_json:
         about = {"seeds": seeds, **finite(knobs(options)), **inputs.about(groups=source)}
-        click.echo(json.dumps(about | {"totals": [row.to_dict() for row in rows]}, indent=2, allow_nan=False))
+        click.echo(json.dumps(about | {"totals": [asdict(row) for row in rows]}, indent=2, allow_nan=False))
     else:
         _print_totals(rows)
     finish(results)

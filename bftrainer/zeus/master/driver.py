@@ -22,7 +22,7 @@ from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_l
 from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
 from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan
-from bftrainer.zeus.master.script import RunSettings, TrainingReport, read_report
+from bftrainer.zeus.master.script import RunEnvironment, RunSettings, TrainingReport, read_report
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
 from bftrainer.zeus.simulation.recurring import keeping_history
@@ -156,7 +156,7 @@ class Driver:
         """The GPUs whose power limits scripts may set."""
         settings = self.journal.settings
         gpus = self.find() if settings.set_power_limits else None
-        return None if gpus is None else gpus.first(settings.gpus)
+        return None if gpus is None else gpus.first(settings.gpus or len(gpus))
 
     def _book(self, report: TrainingReport, failure: str | None) -> None:
         progress = self.journal.progress
@@ -211,7 +211,7 @@ def make_run(
         As `Driver.drive` says.
     """
     job = plan.job
-    run = settings.environment(job.target_metric, logdir, launch.job_id, cost_bound_j, plan.eta_knob)
+    run = RunEnvironment(job.target_metric, str(logdir), launch.job_id, cost_bound_j, plan.eta_knob, settings)
     path = run.report_path(launch.batch_size)
     # One of another run would be taken for this one's.
     _remove(path)

@@ -138,7 +138,7 @@ class ZeusMaster:
     @property
     def max_pl(self) -> float:
         """Highest power of one GPU in watts."""
-        watts = float(self.settings.max_power_w)
+        watts = float(self.hardware.max_power_w)
         return int(watts) if watts.is_integer() else watts
 
     monitor_path = _of_settings("monitor_path", "The monitoring program.")

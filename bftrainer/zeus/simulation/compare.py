@@ -267,10 +267,6 @@ class GroupTotals:
     time_s: Estimate
     cost_j: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in plain values."""
-        return asdict(self)
-
 
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
     """What groups use, a row for each dataset and one for all.
@@ -285,21 +281,15 @@ def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTot
     list of GroupTotals
         By dataset, in the order of the groups; the last one is for all.
     """
-    datasets = dict.fromkeys(_dataset(result) for result in results[0])
-    rows = [_totals(name, [[one for one in seed if _dataset(one) == name] for seed in results]) for name in datasets]
+    rows = []
+    for name in dict.fromkeys(result.simulation.job.dataset for result in results[0]):
+        rows.append(_totals(name, [[one for one in seed if one.simulation.job.dataset == name] for seed in results]))
     return [*rows, _totals(None, results)]
-
-
-def _dataset(result: SimulationResult) -> str:
-    return result.simulation.job.dataset
 
 
 def _totals(dataset: str | None, results: Sequence[Sequence[SimulationResult]]) -> GroupTotals:
     used = [[usage(result.runs) for result in seed] for seed in results]
-    sums = {
-        name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used])
-        for name in ("energy_j", "time_s", "cost_j")
-    }
+    sums = {name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used]) for name in MEASURES}
     retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in results]
     return GroupTotals(
         dataset,
