@@ -21,11 +21,12 @@ from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.published import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, Run, Training, Tuning
+from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, JobTuning, Run, Training
 
 __all__ = ["GroupTuner", "PowerOptions"]
 
 PowerOptions = Literal["chosen", "pareto", "all"]
+_Traces = Mapping[tuple[str, str], TrainingTrace]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +41,7 @@ class _Launch:
 class _Group:
     """Recurrences of one job: who is in flight, and what was learnt."""
 
-    def __init__(self, tuning: Tuning) -> None:
+    def __init__(self, tuning: JobTuning) -> None:
         self.tuning = tuning
         assert tuning.job.default_bs is not None  # from a TuningSpec
         self.best_batch_size: int = tuning.job.default_bs
@@ -131,7 +132,7 @@ class GroupTuner:
     def __init__(
         self,
         tasks: Iterable[TaskSpec],
-        traces: Mapping[tuple[str, str], TrainingTrace],
+        traces: _Traces,
         seed: int = 0,
         power_options: PowerOptions = "chosen",
     ) -> None:
@@ -222,7 +223,7 @@ class GroupTuner:
         return [launch.chosen, *(point for point in others if point is not launch.chosen)]
 
 
-def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str], TrainingTrace], seed: int) -> Tuning:
+def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> JobTuning:
     """A group's policies at their beginning."""
     job = Job(
         section.dataset,
@@ -246,7 +247,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str],
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
     sizes.register_job(job, list(trace.batch_sizes))
     training = Training(job, trace, section.eta, np.random.default_rng(own))
-    return Tuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
+    return JobTuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:

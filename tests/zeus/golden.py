@@ -24,7 +24,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.simulation.recurring import Tuning
+from bftrainer.zeus.simulation.recurring import JobTuning
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = 1e-9
@@ -87,9 +87,9 @@ class WatchedSampling(Watching, GTSBatchSizeOptimizer):
 class WatchedSimulator(Simulator):
     """A simulator that keeps the state that its last simulation ended in."""
 
-    tuning: Tuning
+    tuning: JobTuning
 
-    def _start(self, *arguments: Any) -> Tuning:
+    def _start(self, *arguments: Any) -> JobTuning:
         self.tuning = super()._start(*arguments)
         return self.tuning
 

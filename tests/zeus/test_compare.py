@@ -8,7 +8,13 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.compare import BASELINE, PolicyPair, compared, comparison_of_all, simulations_of
+from bftrainer.zeus.simulation.policy_comparison import (
+    BASELINE,
+    PolicyPair,
+    compared,
+    comparison_of_all,
+    simulations_of,
+)
 from bftrainer.zeus.simulation.recurring import Run
 from tests.recurring import PAGES, WORDS, write_world
 

@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.zeus import Group, GroupJob
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.compare import group_totals
+from bftrainer.zeus.simulation.policy_comparison import group_totals
 from bftrainer.zeus.simulation.recurring import Run
 from tests.recurring import PAGES, WORDS
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
 from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
-from bftrainer.zeus.simulation.recurring import Training, Tuning
+from bftrainer.zeus.simulation.recurring import JobTuning, Training
 from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
 
 ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))
@@ -51,7 +51,7 @@ def cost_in_turn(trace, each, eta):
     paths = trace.batch_sizes[each.batch_size].target_epochs
     reaching = [number for number, epochs in enumerate(paths) if epochs <= JOB.max_epochs]
     policy = fixed(each)
-    tuning = Tuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
+    tuning = JobTuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
     for recurrence in range(len(reaching)):
         tuning.recur(recurrence + 1)
     assert len(tuning.runs) == len(paths)

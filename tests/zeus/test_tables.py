@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import TrainingTraceError
-from bftrainer.zeus.simulation.tables import read_table
+from bftrainer.zeus.simulation.trace_tables import read_table
 
 TEXT = "name,value\na,1\n\nb,2.5\n"
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.zeus.options import SETTINGS, with_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 
 if TYPE_CHECKING:
@@ -50,13 +50,11 @@ _server_options = with_options(
 
 
 @contextmanager
-def _asking(server: str, token_file: str | None, **options: Any) -> Iterator[BatchSizeClient]:
+def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
     """A client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
-    from bftrainer.zeus.server.settings import read_tokens
 
-    tokens = read_tokens(token_file)
-    with BatchSizeClient(server, tokens[0] if tokens else None, retries=1, **options) as client:
+    with BatchSizeClient(server, first_token(token_file), retries=1) as client:
         yield client
 
 

@@ -16,7 +16,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.options import SETTINGS, with_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -46,14 +46,6 @@ _output_options = with_options(
     click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
-
-
-def _read_token(path: str | None) -> str | None:
-    if path is None:
-        return None
-    from bftrainer.zeus.server.settings import read_tokens
-
-    return read_tokens(path)[0]
 
 
 def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
@@ -143,7 +135,7 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
     from bftrainer.zeus.master.driver import Driver
 
-    _drive(Driver.resumed(logdir, token=_read_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resumed(logdir, token=first_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS)
@@ -219,6 +211,6 @@ def run(
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
 
-            client = stack.enter_context(BatchSizeClient(server, _read_token(token_file)))
+            client = stack.enter_context(BatchSizeClient(server, first_token(token_file)))
         driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
         _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared.usage import large_option, size_option
-from bftrainer.cli.zeus.options import (
+from bftrainer.cli.zeus.zeus_options import (
     FILE,
     SETTINGS,
     figure_options,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from bftrainer.report.intervals import Estimate
     from bftrainer.zeus import Group, Job
     from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-    from bftrainer.zeus.simulation.compare import Comparison, GroupTotals
     from bftrainer.zeus.simulation.inputs import ZeusInputs
     from bftrainer.zeus.simulation.optimum import ZeusSummary
+    from bftrainer.zeus.simulation.policy_comparison import GroupTotals, PolicyComparison
 
 __all__ = ["compare", "groups", "simulate"]
 
@@ -124,8 +124,8 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     others take is also given relative to it, of several jobs as geometric mean.
     """
     from bftrainer.cli.zeus.output import finish, finite, opened, simulated
-    from bftrainer.zeus.simulation.compare import PolicyPair, compared, comparison_of_all, simulations_of
     from bftrainer.zeus.simulation.inputs import choose_jobs
+    from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compared, comparison_of_all, simulations_of
 
     pairs = [PolicyPair.parsed(text) for text in policies]
     inputs = opened(options)
@@ -145,7 +145,7 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     finish(results)
 
 
-def _print_comparisons(rows: Sequence[Comparison], seeds: int) -> None:
+def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
     from bftrainer.cli._shared.stdio import print_table
 
     relative = ("cost", "energy", "time")
@@ -160,7 +160,7 @@ def _print_comparisons(rows: Sequence[Comparison], seeds: int) -> None:
         click.echo()
 
 
-def _cells(row: Comparison) -> tuple[str, ...]:
+def _cells(row: PolicyComparison) -> tuple[str, ...]:
     from bftrainer.cli.zeus.output import amount
 
     relative = row.relative
@@ -233,8 +233,8 @@ def groups(
     its own, made of --seed and its name.
     """
     from bftrainer.cli.zeus.output import finish, finite, opened, simulated
-    from bftrainer.zeus.simulation.compare import group_totals
     from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
+    from bftrainer.zeus.simulation.policy_comparison import group_totals
 
     inputs = opened(options)
     known, source = load_groups(groups_file)
@@ -258,11 +258,7 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
     from bftrainer.zeus.simulation.campaign import Simulation, group_seed
     from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES
 
-    corrections = Corrections(
-        group_never_ran_cost=options["group_never_ran_cost"],
-        group_min_cost_accumulates=options["group_min_cost_accumulates"],
-        server_costs=options["server_costs"],
-    )
+    corrections = Corrections(**{each.name: options[each.name] for each in fields(Corrections)})
     retries = options["max_retries"]
     settings = knobs(options) | {
         "policy": options["policy"],

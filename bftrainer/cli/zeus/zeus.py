@@ -12,7 +12,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import large_option
-from bftrainer.cli.zeus.options import SETTINGS, eta_option, job_choice, job_options, trace_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import TargetFacts, TracedJob

@@ -160,7 +160,9 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
     path = logdir / JOURNAL
     document = _validated(path, _document(path))
     try:
-        plan = _plan(document["plan"])
+        kept = document["plan"]
+        kept |= {"job": Job(**kept["job"]), "batch_sizes": tuple(kept["batch_sizes"])}
+        plan = Plan(**kept | {"beta_knob": math.inf if kept["beta_knob"] is None else kept["beta_knob"]})
         settings = RunSettings(**document["settings"])
         if document["policy"] is None:
             raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
@@ -263,11 +265,6 @@ def _validated(path: Path, document: Any) -> dict[str, Any]:
     from bftrainer.zeus.file_schemas import JournalDocument, validated
 
     return validated(JournalDocument, document, path, JournalError, "the journal")
-
-
-def _plan(kept: dict[str, Any]) -> Plan:
-    beta = math.inf if kept["beta_knob"] is None else kept["beta_knob"]
-    return Plan(**kept | {"job": Job(**kept["job"]), "beta_knob": beta, "batch_sizes": tuple(kept["batch_sizes"])})
 
 
 def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:

@@ -277,18 +277,17 @@ class ZeusMaster:
         """
         plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
         check_command(job.command or [], Path(plan.workdir), os.environ)
-        decisions = self._decisions(plan, client)
+        decisions: Decisions
+        if client is not None:
+            decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
+        else:
+            self.bso.register_job(plan.job, list(plan.batch_sizes))
+            decisions = LocalDecisions(self.bso, plan.job)
         decisions.begin()
         journal = Journal(plan, self.settings, Recurrences(plan, decisions, self.settings.total_power_w))
         logdir = self._new_logdir(job, num_recurrence, eta_knob, beta_knob)
         write_journal(logdir, journal)
         return Driver(logdir, journal, self.observers, self.find)
-
-    def _decisions(self, plan: Plan, client: BatchSizeClient | None) -> Decisions:
-        if client is not None:
-            return ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
-        self.bso.register_job(plan.job, list(plan.batch_sizes))
-        return LocalDecisions(self.bso, plan.job)
 
     def _new_logdir(self, *named: Any) -> Path:
         """A directory that no other run logs to, also if one starts in the same second."""

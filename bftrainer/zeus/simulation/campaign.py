@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -233,7 +233,11 @@ def simulate_all(
     wanted = list(simulations)
     number = _workers(wanted, workers)
     done = []
-    with closing(_in_order(trace, wanted, number)) as results:
+    with ExitStack() as stack:
+        results: Iterable[SimulationResult] = map(partial(simulate, trace), wanted)
+        if number > 1:
+            packed = in_order(partial(_packed, trace), wanted, number, _chunk(wanted, number))
+            results = map(_unpacked, wanted, stack.enter_context(closing(packed)))
         for result in results:
             done.append(result)
             progress(result)
@@ -247,17 +251,6 @@ def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
         recurrences = sum(simulation.length for simulation in simulations)
         workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
     return max(1, min(workers, len(simulations)))
-
-
-def _in_order(
-    trace: TrainingTrace, simulations: Sequence[Simulation], workers: int
-) -> Generator[SimulationResult, None, None]:
-    """The results as they come, in order."""
-    if workers == 1:
-        yield from map(partial(simulate, trace), simulations)
-        return
-    with closing(in_order(partial(_packed, trace), simulations, workers, _chunk(simulations, workers))) as packed:
-        yield from map(_unpacked, simulations, packed)
 
 
 def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:

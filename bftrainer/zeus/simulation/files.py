@@ -80,12 +80,12 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
         "schema": SCHEMA,
         "partial": any(result.is_partial for result in results),
         **(about or {}),
-        "simulations": [{**_described(result), "runs": [_run_row(run) for run in result.runs]} for result in results],
+        "simulations": [_described(result) for result in results],
     }
 
 
 def _described(result: SimulationResult) -> dict[str, Any]:
-    """All of a result but its runs."""
+    """A result in plain values."""
     simulation = result.simulation
     group = simulation.group
     return {
@@ -101,12 +101,9 @@ def _described(result: SimulationResult) -> dict[str, Any]:
         "corrections": asdict(simulation.corrections),
         "max_group_retries": simulation.max_group_retries,
         "failure": result.failure,
+        # A policy of the user's may choose NumPy's integers.
+        "runs": [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs],
     }
-
-
-def _run_row(run: Run) -> dict[str, Any]:
-    # A policy of the user's may choose NumPy's integers.
-    return {name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()}
 
 
 def read_results(path: Path) -> list[SimulationResult]:

@@ -20,10 +20,10 @@ __all__ = [
     "MAX_TRIES",
     "NEVER_RAN_FACTOR",
     "Corrections",
+    "JobTuning",
     "Run",
     "SimulationObserver",
     "Training",
-    "Tuning",
     "Usage",
     "keeping_history",
     "usage",
@@ -283,7 +283,7 @@ class SimulationObserver:
         """A run ended."""
 
 
-class Tuning:
+class JobTuning:
     """A job being tuned: policies, the lowest cost so far, and the runs until now.
 
     Parameters

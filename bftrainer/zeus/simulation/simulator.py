@@ -20,13 +20,13 @@ from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
 from bftrainer.zeus.simulation.recurring import (
     NEVER_RAN_FACTOR,
     Corrections,
+    JobTuning,
     Run,
     SimulationObserver,
     Training,
-    Tuning,
     keeping_history,
 )
-from bftrainer.zeus.simulation.tables import Table, read_table
+from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
 
 __all__ = ["MAX_GROUP_RETRIES", "Group", "GroupJob", "Simulator", "group_jobs", "read_groups"]
 
@@ -117,7 +117,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
         group = group.jobs
     if isinstance(group, Sequence) and not isinstance(group, str):
         columns = zip(*(_group_job(row, job) for row, job in enumerate(group)), strict=True)
-        return _jobs(Table("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
+        return _jobs(TraceTable("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
     return _jobs(read_table(group, TIMES, "group_df"))
 
 
@@ -128,7 +128,7 @@ def _group_job(row: int, values: Any) -> GroupJob:
         raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {values!r}.") from None
 
 
-def _jobs(table: Table) -> list[GroupJob]:
+def _jobs(table: TraceTable) -> list[GroupJob]:
     starts = table.numbers("start_time", "a finite time in seconds", math.isfinite)
     ends = table.numbers("end_time", "a finite time in seconds", math.isfinite)
     ratios = table.numbers("runtime_ratio", "a finite ratio above 0", lambda x: 0 < x < math.inf)
@@ -152,7 +152,7 @@ class _GroupTuning:
 
     Parameters
     ----------
-    tuning : Tuning
+    tuning : JobTuning
         The job being tuned.
     corrections : Corrections
         Departures from the published behaviour.
@@ -164,7 +164,7 @@ class _GroupTuning:
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
 
-    def __init__(self, tuning: Tuning, corrections: Corrections, max_retries: int) -> None:
+    def __init__(self, tuning: JobTuning, corrections: Corrections, max_retries: int) -> None:
         self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
         default = tuning.job.default_bs
         assert default is not None  # checked before tuning starts
@@ -365,7 +365,7 @@ class Simulator:
             group.simulate(jobs)
         return tuning.runs
 
-    def _start(self, job: Job, beta_knob: float, eta_knob: float) -> Tuning:
+    def _start(self, job: Job, beta_knob: float, eta_knob: float) -> JobTuning:
         check_knobs(eta_knob, beta_knob)
         trace = self.trace.of(job)
         _check_default(job, trace)
@@ -376,7 +376,7 @@ class Simulator:
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
         costs = self.corrections.server_costs
-        return Tuning(training, sizes, limits, beta_knob, self.observers, self.verbose, server_costs=costs)
+        return JobTuning(training, sizes, limits, beta_knob, self.observers, self.verbose, server_costs=costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:

@@ -18,8 +18,8 @@ from sqlalchemy import text
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import connect, open_database
+from bftrainer.zeus.server.job_tables import REVISION, make_ready
 from bftrainer.zeus.server.serve import check_exposure
-from bftrainer.zeus.server.tables import REVISION, make_ready
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving

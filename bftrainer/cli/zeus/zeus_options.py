@@ -18,6 +18,7 @@ __all__ = [
     "SETTINGS",
     "eta_option",
     "figure_options",
+    "first_token",
     "job_choice",
     "job_options",
     "knob_options",
@@ -51,6 +52,15 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
         return command
 
     return give
+
+
+def first_token(path: str | None) -> str | None:
+    """The token to give to a server: the first of a file."""
+    if path is None:
+        return None
+    from bftrainer.zeus.server.settings import read_tokens
+
+    return read_tokens(path)[0]
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001

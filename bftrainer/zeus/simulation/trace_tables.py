@@ -17,13 +17,13 @@ from bftrainer.files.documents import csv_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "cell_number", "joined_frame", "read_table"]
+__all__ = ["TraceTable", "cell_number", "joined_frame", "read_table"]
 
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class TraceTable:
     """Columns of equal length, and where they came from.
 
     Parameters
@@ -110,7 +110,7 @@ def cell_number(cell: object) -> float | None:
     return number
 
 
-def read_table(source: Any, required: Sequence[str], what: str) -> Table:
+def read_table(source: Any, required: Sequence[str], what: str) -> TraceTable:
     """Read a table that must have some columns.
 
     Parameters
@@ -139,14 +139,15 @@ def read_table(source: Any, required: Sequence[str], what: str) -> Table:
     return table
 
 
-def _of_frame(frame: Any, what: str) -> Table:
+def _of_frame(frame: Any, what: str) -> TraceTable:
     if not hasattr(frame, "columns"):
         raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(frame).__name__}.")
     header = _each_once(what, [str(column) for column in frame.columns])
-    return Table(what, {name: frame[column].tolist() for name, column in zip(header, frame.columns, strict=True)}, [])
+    cells = (frame[column].tolist() for column in frame.columns)
+    return TraceTable(what, dict(zip(header, cells, strict=True)), [])
 
 
-def _of_file(path: Path) -> Table:
+def _of_file(path: Path) -> TraceTable:
     rows = csv_rows(path, TrainingTraceError)
     _, first = next(rows, ("", []))
     header = _each_once(str(path), [cell.strip() for cell in first])
@@ -157,7 +158,7 @@ def _of_file(path: Path) -> Table:
         body.append(cells)
         places.append(place)
     columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
-    return Table(str(path), dict(zip(header, columns, strict=True)), places)
+    return TraceTable(str(path), dict(zip(header, columns, strict=True)), places)
 
 
 def _each_once(name: str, header: list[str]) -> list[str]:
@@ -167,12 +168,12 @@ def _each_once(name: str, header: list[str]) -> list[str]:
     return header
 
 
-def joined_frame(train: Table, power: Table) -> pd.DataFrame:
+def joined_frame(train: TraceTable, power: TraceTable) -> pd.DataFrame:
     """Each training run with each power limit that was measured at its batch size.
 
     Parameters
     ----------
-    train, power : Table
+    train, power : TraceTable
         Training runs, and measurements of power.
 
     Returns
@@ -197,8 +198,5 @@ def _typed(cells: list[Any]) -> list[Any]:
     known = [number for number in numbers if number is not None]
     if len(known) < len(cells) or all(map(math.isnan, known)):
         return [cell.strip() for cell in cells]
-    return [int(number) for number in known] if all(_is_whole(cell) for cell in cells) else known
-
-
-def _is_whole(cell: str) -> bool:
-    return cell.strip().lstrip("+-").isdecimal()
+    whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
+    return [int(number) for number in known] if whole else known

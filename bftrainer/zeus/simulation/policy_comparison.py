@@ -17,8 +17,8 @@ from bftrainer.zeus.simulation.recurring import Usage, usage
 
 __all__ = [
     "BASELINE",
-    "Comparison",
     "GroupTotals",
+    "PolicyComparison",
     "PolicyPair",
     "Relative",
     "compared",
@@ -83,7 +83,7 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PolicyComparison:
     """One pair of policies on one job, or on all of them.
 
     Parameters
@@ -128,7 +128,7 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
     ]
 
 
-def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Comparison]:
+def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """What each pair of policies takes on each job.
 
     Parameters
@@ -140,7 +140,7 @@ def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[
 
     Returns
     -------
-    list of Comparison
+    list of PolicyComparison
         In the order in which pairs and jobs occur.
 
     Notes
@@ -172,7 +172,7 @@ def _comparison(
     job: Job,
     results: Sequence[SimulationResult],
     baseline: Sequence[SimulationResult],
-) -> Comparison:
+) -> PolicyComparison:
     whole = [result for result in results if not result.is_partial]
     used = [usage(result.runs) for result in whole]
     means = {
@@ -180,21 +180,16 @@ def _comparison(
         for name in MEASURES
     }
     ratios = _ratios(results, baseline)
-    return Comparison(
+    settings = configurations(trace.of(job), job, results[0].simulation.eta_knob)
+    cumulative = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
+    return PolicyComparison(
         pair,
         job,
         len(results) - len(whole),
         **means,
-        regret_j=_estimate(_cumulative_regrets(trace, job, whole)),
+        regret_j=_estimate(cumulative),
         relative=Relative(*(_estimate([each[name] for each in ratios.values()]) for name in MEASURES)),
     )
-
-
-def _cumulative_regrets(trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> list[float]:
-    if not results:
-        return []
-    settings = configurations(trace.of(job), job, results[0].simulation.eta_knob)
-    return [math.fsum(regrets(result.runs, optimum(settings))) for result in results] if settings else []
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
@@ -211,7 +206,7 @@ def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
     return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
 
 
-def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
+def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """What each pair of policies takes on all jobs together, relative to the baseline.
 
     Notes
@@ -229,7 +224,7 @@ def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
             _estimate([_geometric_mean([each[seed][name] for each in of_jobs]) for seed in seeds]) for name in MEASURES
         )
         failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
-        found.append(Comparison(pair, None, failed, None, None, None, None, Relative(*means)))
+        found.append(PolicyComparison(pair, None, failed, None, None, None, None, Relative(*means)))
     return found
 
 
