@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
+from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
@@ -47,6 +48,16 @@ _server_options = with_options(
     ),
     click.option("--token-file", metavar="FILE", help="File whose first line that is no comment is the token to give."),
 )
+
+
+def _database_option(what: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar="BFTRAINER_BSO_DATABASE",
+        show_envvar=True,
+        help=f"{what}  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
+    )
 
 
 @contextmanager
@@ -182,13 +193,7 @@ def export(job_id: str, output: Path, server: str, token_file: str | None, force
 
 @click.command("import", context_settings=SETTINGS)
 @click.argument("source", metavar="URL")
-@click.option(
-    "--database",
-    metavar="URL",
-    envvar="BFTRAINER_BSO_DATABASE",
-    show_envvar=True,
-    help="Where jobs are kept from now on.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
-)
+@_database_option("Where jobs are kept from now on.")
 def import_zeus(source: str, database: str | None) -> None:
     """Move the jobs of a database of Zeus's server, with their trials and what was learned, into one of this server's.
 
@@ -196,9 +201,7 @@ def import_zeus(source: str, database: str | None) -> None:
     """
     import asyncio
 
-    from bftrainer.zeus.server.serve import check_installed
-
-    check_installed()
+    require_extra("The server needs", "server")
     from bftrainer.zeus.server.database import open_database
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
@@ -222,13 +225,7 @@ def import_zeus(source: str, database: str | None) -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at; 0: any free one."
 )
-@click.option(
-    "--database",
-    metavar="URL",
-    envvar="BFTRAINER_BSO_DATABASE",
-    show_envvar=True,
-    help="Where jobs are kept.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
-)
+@_database_option("Where jobs are kept.")
 @click.option(
     "--compat",
     metavar="zeus|none",
@@ -279,15 +276,13 @@ def serve(
 
     Clients of Zeus need nothing but this server's address. Logs go to standard error, a JSON object a line.
     """
-    from bftrainer.zeus.server.serve import check_exposure, check_installed
-
-    check_installed()
+    require_extra("The server needs", "server")
     from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
     refuse_unused({"insecure": token_file is not None and "requests have to carry a token"})
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
-    check_exposure(host, token_file, insecure=insecure)
+    serving.check_exposure(host, token_file, insecure=insecure)
     default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
     # Without a token a page of another site, by a name that leads here, could have a browser ask.
     alone = is_loopback(host) and token_file is None and not insecure

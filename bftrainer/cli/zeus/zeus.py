@@ -57,7 +57,7 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     traced = traced_jobs(inputs.trace, keys)
     facts = [target_facts(inputs.trace, job, eta) for job in jobs]
     if as_json:
-        document = {"jobs": [asdict(each) for each in traced], "targets": [each.to_dict() for each in facts]}
+        document = {"jobs": [asdict(each) for each in traced], "targets": [asdict(each) for each in facts]}
         click.echo(json.dumps(document | inputs.about(), indent=2, allow_nan=False))
         return
     _print_jobs(traced)

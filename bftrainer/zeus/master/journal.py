@@ -116,11 +116,7 @@ def journal_document(journal: Journal) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         # JSON knows no infinity: null is a bound that never stops a run.
-        "plan": plan
-        | {
-            "job": journal.plan.job.to_dict(),
-            "beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None,
-        },
+        "plan": plan | {"beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None},
         "settings": asdict(journal.settings),
         "policy": _kept(journal.progress.decisions),
         "progress": journal.progress.to_dict(),

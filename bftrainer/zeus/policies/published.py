@@ -157,13 +157,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
-        return {
-            "prior_mean": self.prior_mean,
-            "prior_precision": self.prior_precision,
-            "window_size": self.window_size,
-            "concurrency": self.concurrency,
-            "seed": self.seed,
-            "explorations_alone": self.explorations_alone,
+        names = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
+        return {name: getattr(self, name) for name in names} | {
             "jobs": [
                 {"job": job.to_dict(), "rewards": [[size, log.tolist()] for size, log in tuned.rewards.items()]}
                 | tuned.to_dict()

@@ -114,8 +114,12 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
     tokens = read_tokens(settings.token_file)
-    if tokens:
-        _document_tokens(app)
+    if tokens:  # the OpenAPI document, made once and kept, says that one is asked for
+        document = app.openapi()
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+        for path in OPEN:
+            document["paths"][path]["get"]["security"] = []
     app.add_middleware(
         Guard,
         tokens=tokens,
@@ -124,15 +128,6 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
         metrics=metrics,
     )
     return app
-
-
-def _document_tokens(app: FastAPI) -> None:
-    """Say in the OpenAPI document that a token is asked for."""
-    document = app.openapi()  # made once, and kept
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"token": []}]
-    for path in OPEN:
-        document["paths"][path]["get"]["security"] = []
 
 
 def from_environment() -> FastAPI:

@@ -88,18 +88,10 @@ def _described(result: SimulationResult) -> dict[str, Any]:
     """A result in plain values."""
     simulation = result.simulation
     group = simulation.group
-    return {
-        "job": simulation.job.to_dict(),
-        "recurrences": simulation.recurrences,
+    return asdict(simulation) | {
         "group": None if group is None else {**group._asdict(), "jobs": [list(job) for job in group.jobs]},
-        "policy": simulation.policy,
-        "power_policy": simulation.power_policy,
-        "eta_knob": simulation.eta_knob,
         # JSON knows no infinity: null is a bound that never stops a run.
         "beta_knob": simulation.beta_knob if math.isfinite(simulation.beta_knob) else None,
-        "seed": simulation.seed,
-        "corrections": asdict(simulation.corrections),
-        "max_group_retries": simulation.max_group_retries,
         "failure": result.failure,
         # A policy of the user's may choose NumPy's integers.
         "runs": [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs],

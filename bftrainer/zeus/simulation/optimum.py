@@ -249,10 +249,6 @@ class TargetFacts:
     optimum: Configuration | None
     front: tuple[Configuration, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in plain values."""
-        return asdict(self) | {"job": self.job.to_dict()}
-
 
 def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
     """Jobs of the traces, all of them or those of these datasets, networks and optimizers."""

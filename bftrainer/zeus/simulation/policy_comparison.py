@@ -111,8 +111,7 @@ class PolicyComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain values."""
-        job = None if self.job is None else self.job.to_dict()
-        return asdict(self) | {"policies": str(self.policies), "job": job}
+        return asdict(self) | {"policies": str(self.policies)}
 
 
 def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int, **settings: Any) -> list[Simulation]:
