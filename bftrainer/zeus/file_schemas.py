@@ -22,7 +22,17 @@ from bftrainer.zeus.simulation.files import RUN_COLUMNS
 from bftrainer.zeus.simulation.recurring import Corrections
 from bftrainer.zeus.simulation.simulator import Group
 
-__all__ = ["HistoryDocument", "JobFile", "JobTable", "JournalDocument", "LaunchedJob", "ResultsDocument", "validated"]
+__all__ = [
+    "HistoryDocument",
+    "JobFile",
+    "JobTable",
+    "JournalDocument",
+    "KeptJob",
+    "LaunchedJob",
+    "ResultsDocument",
+    "SimulationTable",
+    "validated",
+]
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
@@ -75,17 +85,17 @@ _JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_
 
 # `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
 JobTable = _table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
-_KeptJob = _table_of("KeptJob", Job, _JOB)
+KeptJob = _table_of("KeptJob", Job, _JOB)
 
 _RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
 _KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
 _RunRow = _table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
 _GroupTable = _table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
-_SimulationTable = _table_of(
+SimulationTable = _table_of(
     "SimulationTable",
     Simulation,
     {
-        "job": _KeptJob,
+        "job": KeptJob,
         "group": _GroupTable | None,
         # null is infinity.
         "beta_knob": float | None,
@@ -98,7 +108,7 @@ _SimulationTable = _table_of(
 ResultsDocument = _table_of(
     "ResultsDocument",
     None,
-    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, _SimulationTable)},
+    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
     ConfigDict(strict=True, allow_inf_nan=False),
 )
 _HistoryRow = _table_of(
@@ -131,7 +141,7 @@ _ProgressTable = _table_of(
     },
 )
 _PlanTable = _table_of(
-    "PlanTable", Plan, {"job": _KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
+    "PlanTable", Plan, {"job": KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
 )
 JournalDocument = _table_of(
     "JournalDocument",
