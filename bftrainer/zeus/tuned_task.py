@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -183,7 +183,12 @@ class GroupTuner:
         except TuningError as error:
             self.failures[key] = str(error)
             return ()
-        return tuple(_running(task, launch, point) for point in self._limits(launch))
+        # Power limits on offer, the chosen one first.
+        others: Sequence[PowerPoint] = ()
+        if self.power_options != "chosen":
+            others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
+        limits = [launch.chosen, *(point for point in others if point is not launch.chosen)]
+        return tuple(_running(task, launch, point) for point in limits)
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
         """See `bftrainer.model.Tuner`."""
@@ -214,13 +219,6 @@ class GroupTuner:
             self.failures.update(failures)
 
         return bring_back
-
-    def _limits(self, launch: _Launch) -> list[PowerPoint]:
-        """Power limits on offer, the chosen one first."""
-        if self.power_options == "chosen":
-            return [launch.chosen]
-        others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
-        return [launch.chosen, *(point for point in others if point is not launch.chosen)]
 
 
 def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> JobTuning:

@@ -16,7 +16,7 @@ from bftrainer.errors import NotConvergedError, TrainingTraceError, TuningInputE
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
+from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.recurring import (
     NEVER_RAN_FACTOR,
     Corrections,
@@ -368,7 +368,12 @@ class Simulator:
     def _start(self, job: Job, beta_knob: float, eta_knob: float) -> JobTuning:
         check_knobs(eta_knob, beta_knob)
         trace = self.trace.of(job)
-        _check_default(job, trace)
+        if job.default_bs is None:
+            known = ", ".join(map(str, trace.batch_sizes))
+            raise TuningInputError(f"{job}: Expected a default batch size, got none. Known: {known}.")
+        if job.default_bs not in trace.batch_sizes:
+            close = nearest(job.default_bs, trace.batch_sizes)
+            raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
         # In one copy, so that a policy that is both optimizers stays one.
         sizes, limits = deepcopy((self.bso, self.plo))
         if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
@@ -381,12 +386,3 @@ class Simulator:
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
     return [run.entry() for run in runs if run.started]
-
-
-def _check_default(job: Job, trace: JobTrace) -> None:
-    if job.default_bs is None:
-        known = ", ".join(map(str, trace.batch_sizes))
-        raise TuningInputError(f"{job}: Expected a default batch size, got none. Known: {known}.")
-    if job.default_bs not in trace.batch_sizes:
-        close = nearest(job.default_bs, trace.batch_sizes)
-        raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
