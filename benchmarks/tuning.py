@@ -17,8 +17,8 @@ from benchmarks.children import command_sample
 from benchmarks.published import published_traces
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.zeus import JITPowerLimitOptimizer, Job, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
+from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 from bftrainer.zeus.simulation.optimum import configurations
-from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
 
 __all__ = ["DRAWS", "zeus_cases"]
 

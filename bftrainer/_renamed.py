@@ -6,8 +6,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 __all__ = ["stand_for"]
 
@@ -20,13 +23,23 @@ class _Renamed:
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         """The module below the former name, if it is one."""
-        return ModuleSpec(name, self) if name.startswith(f"{self._former}.") else None  # type: ignore[arg-type]
+        if not name.startswith(f"{self._former}."):
+            return None
+        current = find_spec(self._current + name.removeprefix(self._former))
+        return None if current is None else ModuleSpec(name, self, origin=current.origin)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module itself, under the name that it has now."""
         module = import_module(self._current + spec.name.removeprefix(self._former))
         spec.loader_state = module.__spec__
         return module
+
+    def get_code(self, name: str) -> Any:
+        """What ``python -m`` runs, as job files and journals of before may say."""
+        spec = find_spec(self._current + name.removeprefix(self._former))
+        assert spec is not None
+        assert isinstance(spec.loader, InspectLoader)
+        return spec.loader.get_code(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing: it has run; but its own description comes back."""

@@ -20,7 +20,7 @@ EXTRAS = {
     "postgresql": ("asyncpg",),
     "report": ("jinja2", "matplotlib", "plotly"),
     "sample": ("sklearn",),
-    "server": ("aiosqlite", "alembic", "fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
+    "server": ("aiosqlite", "fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
     "zeus": ("zeus", "zeus.monitor"),
 }
 """Of each extra the modules that it brings and that are looked for."""

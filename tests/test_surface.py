@@ -141,6 +141,12 @@ def test_former_names(former, current, name):
     assert f"bftrainer.{current.removesuffix('.settings')}" in said
 
 
+def test_former_names_run():
+    """`python -m` takes a former name too: job files and journals of before have it."""
+    run = [sys.executable, "-m", "bftrainer.master.sample_training", "--help"]
+    assert "--batch-size" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+
 def test_examples_in_docstrings():
     """Examples in docstrings do what they show."""
     shown = [name for name in modules() if ">>> " in inspect.getsource(importlib.import_module(name))]

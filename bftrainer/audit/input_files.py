@@ -5,15 +5,17 @@ What a file is, its first bytes say, else its name.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import itertools
 import json
+import lzma
 import math
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date
 from pathlib import Path
@@ -30,7 +32,11 @@ from bftrainer.audit.pickles import read_frame
 
 NS = 1_000_000_000
 Floats = NDArray[np.float64]
-_GZIP = b"\x1f\x8b"
+_PACKED: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+}
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,8 @@ class Series:
 def unpacked(path: Path) -> bytes:
     """The bytes of a file, without what it is packed in."""
     data = path.read_bytes()
-    if data.startswith(_GZIP):
-        data = gzip.decompress(data)
+    while unpack := next((each for magic, each in _PACKED.items() if data.startswith(magic)), None):
+        data = unpack(data)
     if data[257:262] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             files = [member for member in archive if member.isfile()]

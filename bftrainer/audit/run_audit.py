@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import lzma
 import pickle
 import tarfile
 import zlib
@@ -26,7 +27,7 @@ from bftrainer.audit.summary_figures import check_figures
 # What reading and working out raise on files that no run writes: there are as many ways as there are damages.
 _DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
-    *(pa.ArrowException, csv.Error, zlib.error, tarfile.TarError, pickle.PickleError),
+    *(pa.ArrowException, csv.Error, lzma.LZMAError, zlib.error, tarfile.TarError, pickle.PickleError),
 )
 NOTHING = "there is none of it in this run"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import lzma
 import math
 import tomllib
 import zlib
@@ -218,7 +219,7 @@ Row = tuple[str, list[str]]
 
 
 def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
-    """Rows of a CSV file, gzipped or not; blank lines are left out.
+    """Rows of a CSV file, packed or not; blank lines are left out.
 
     Raises
     ------
@@ -236,7 +237,7 @@ def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
                     yield f"{path}:{line}", row
         except (csv.Error, UnicodeDecodeError) as fault:
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
-        except (OSError, EOFError, zlib.error) as fault:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as fault:
             raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -15,7 +17,11 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
 
-_GZIP = b"\x1f\x8b"
+_UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"BZh": bz2.open,
+}
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
 _CHUNK = 1 << 20
@@ -45,7 +51,7 @@ _SUFFIXES = {
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
-    """Form of a file: by its first bytes, else by its suffix (that before `.gz`).
+    """Form of a file: by its first bytes, else by its suffix (that before `.gz`, `.xz` or `.bz2`).
 
     Raises
     ------
@@ -79,21 +85,21 @@ def one_line(text: object) -> str:
 
 def suffix_form(path: Path) -> Form | None:
     """Form that a file's name promises; None if it promises none."""
-    name = path.name.lower().removesuffix(".gz")
-    return _SUFFIXES.get(Path(name).suffix)
+    name = Path(path.name.lower())
+    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2") else name.suffix)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if gzipped."""
+    """The file's bytes, unpacked if packed by gzip, xz or bzip2."""
     with path.open("rb") as raw:
-        packed = raw.read(2) == _GZIP
+        head = raw.read(6)
         raw.seek(0)
-        if packed:
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield cast(BinaryIO, io.BufferedReader(_Chunked(unpacked), _CHUNK))
-        else:
+        unpack = next((unpack for magic, unpack in _UNPACKED.items() if head.startswith(magic)), None)
+        if unpack is None:
             yield raw
+        else:
+            yield cast(BinaryIO, io.BufferedReader(_Chunked(unpack(raw)), _CHUNK))
 
 
 @contextmanager
@@ -130,7 +136,7 @@ def _is_pickle(member: tarfile.TarInfo) -> bool:
 
 
 class _Chunked(io.RawIOBase):
-    """Reads a stream in chunks: gzip and tarfile would hold a large read twice."""
+    """Reads a stream in chunks: unpackers and tarfile would hold a large read twice."""
 
     def __init__(self, stream: object) -> None:
         self._stream = cast(BinaryIO, stream)
@@ -156,7 +162,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: No such file.") from None
     except IsADirectoryError:
         raise error(f"{path}: Expected a file, got a directory.") from None
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as cause:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
     except io.UnsupportedOperation:
         raise error(f"{path}: Expected a file, got a stream that can be read but once.") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,15 +19,14 @@ from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
 from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer
-from bftrainer.zeus.policies.thompson_sampling import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.published import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, Run, Tuning
-from bftrainer.zeus.simulation.training import Outcome, Training
+from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, JobTuning, Run, Training
 
 __all__ = ["GroupTuner", "PowerOptions"]
 
 PowerOptions = Literal["chosen", "pareto", "all"]
+_Traces = Mapping[tuple[str, str], TrainingTrace]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +41,7 @@ class _Launch:
 class _Group:
     """Recurrences of one job: who is in flight, and what was learnt."""
 
-    def __init__(self, tuning: Tuning) -> None:
+    def __init__(self, tuning: JobTuning) -> None:
         self.tuning = tuning
         assert tuning.job.default_bs is not None  # from a TuningSpec
         self.best_batch_size: int = tuning.job.default_bs
@@ -66,20 +65,18 @@ class _Group:
             attempt = self.tries.get(task, 0)
             self.tries[task] = attempt + 1
             batch_size = self.best_batch_size if self.in_flight else tuning.batch_sizes.predict(job)
-            limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
-            outcome = tuning.training.run(batch_size, limit, tuning.cost_bound, profile)
-            cost = tuning.training.cost(outcome) if outcome.started else NEVER_RAN_FACTOR * tuning.cost_bound
-            run = Run(recurrence, attempt, batch_size, int(limit), profile, outcome, cost)
-            if outcome.started:
+            run = tuning.run(batch_size, recurrence, attempt)
+            if run.started:
                 sized = tuning.training.trace.at(batch_size)
-                launch = self.in_flight[task] = _Launch(run, sized, sized.point(limit))
+                launch = self.in_flight[task] = _Launch(run, sized, sized.point(run.power_limit_w))
                 return launch
-            tuning.batch_sizes.observe(job, batch_size, cost, False)
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
+            tuning.batch_sizes.observe(job, batch_size, run.cost_j, False)
             tuning.ended(run)
         raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
 
-    def end(self, task: str, outcome: Outcome) -> None:
-        """Learn from a run that ended as `outcome`.
+    def end(self, task: str, run: Run) -> None:
+        """Learn from a task's run, which has ended.
 
         Raises
         ------
@@ -87,16 +84,16 @@ class _Group:
             If the default batch size did not converge, which the first recurrence shows.
         """
         tuning, job = self.tuning, self.tuning.job
-        cost = tuning.training.cost(outcome)
-        run = self.in_flight.pop(task).run._replace(outcome=outcome, cost_j=cost)
-        size = run.batch_size
-        tuning.batch_sizes.observe(job, size, cost, outcome.reached)
+        del self.in_flight[task]
+        cost = tuning.training.cost(run.traced_energy_j, run.traced_time_s)
+        run = run._replace(cost_j=cost)
+        tuning.batch_sizes.observe(job, run.batch_size, cost, run.reached)
         tuning.ended(run)
         spent = self.spent_j[task] = self.spent_j.get(task, 0.0) + cost
-        if outcome.reached:
+        if run.reached:
             tuning.min_cost = min(tuning.min_cost, spent)
             if cost < self.best_cost:
-                self.best_cost, self.best_batch_size = cost, size
+                self.best_cost, self.best_batch_size = cost, run.batch_size
         elif run.recurrence == 0:
             raise NotConvergedError(f"{job}: The default batch size {job.default_bs} did not converge.")
 
@@ -135,7 +132,7 @@ class GroupTuner:
     def __init__(
         self,
         tasks: Iterable[TaskSpec],
-        traces: Mapping[tuple[str, str], TrainingTrace],
+        traces: _Traces,
         seed: int = 0,
         power_options: PowerOptions = "chosen",
     ) -> None:
@@ -186,18 +183,23 @@ class GroupTuner:
         except TuningError as error:
             self.failures[key] = str(error)
             return ()
-        return tuple(_running(task, launch, point) for point in self._limits(launch))
+        # Power limits on offer, the chosen one first.
+        others: Sequence[PowerPoint] = ()
+        if self.power_options != "chosen":
+            others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
+        limits = [launch.chosen, *(point for point in others if point is not launch.chosen)]
+        return tuple(_running(task, launch, point) for point in limits)
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
         """See `bftrainer.model.Tuner`."""
         key = running.tuning_group
         _, group = self._groups[key]
         launch = group.in_flight[running.name]
-        outcome = _booked(launch, work_at)
+        run = _booked(launch, work_at)
         # Of the run: recurrence, attempt, batch size and power limit.
-        self.attempts.append(Attempt(key, running.name, *launch.run[:4], *outcome[:3]))
+        self.attempts.append(Attempt(key, running.name, *run[:4], run.energy_j, run.time_s, run.reached))
         try:
-            group.end(running.name, outcome)
+            group.end(running.name, run)
         except TuningError as error:
             self.failures[key] = str(error)
 
@@ -218,15 +220,8 @@ class GroupTuner:
 
         return bring_back
 
-    def _limits(self, launch: _Launch) -> list[PowerPoint]:
-        """Power limits on offer, the chosen one first."""
-        if self.power_options == "chosen":
-            return [launch.chosen]
-        others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
-        return [launch.chosen, *(point for point in others if point is not launch.chosen)]
 
-
-def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str], TrainingTrace], seed: int) -> Tuning:
+def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> JobTuning:
     """A group's policies at their beginning."""
     job = Job(
         section.dataset,
@@ -250,7 +245,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: Mapping[tuple[str, str],
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
     sizes.register_job(job, list(trace.batch_sizes))
     training = Training(job, trace, section.eta, np.random.default_rng(own))
-    return Tuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
+    return JobTuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
@@ -260,13 +255,13 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     energy_j, time_s = launch.sized.profiling_epoch
     # The profiling epoch takes as much work as the chosen limit would do in its time.
     profiling = time_s / launch.chosen.time_per_epoch_s if launch.run.profiled else 0.0
-    work = launch.run.outcome.epochs - 1 + profiling if launch.run.profiled else launch.run.outcome.epochs
+    work = launch.run.epochs - 1 + profiling if launch.run.profiled else launch.run.epochs
     power_w = gpus * point.average_power_w
     run = TunedRun(
         attempt=launch.run.attempt,
         batch_size=launch.sized.batch_size,
         power_limit_w=int(point.limit_w),
-        reaches=launch.run.outcome.reached,
+        reaches=launch.run.reached,
         power_w=power_w,
         profiling_work=profiling,
         # Costs may take progress below 0, where no work is profiling either: it draws what training does there.
@@ -279,16 +274,16 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     return replace(task, work=work, scaling=curve, run=run)
 
 
-def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Outcome:
-    """Energy and time of a run on one node, from where its work was done."""
+def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Run:
+    """A run with its energy and time on one node, from where its work was done."""
     if set(work_at) <= {int(launch.chosen.limit_w)}:
-        return launch.run.outcome
+        return launch.run
     # Profiling was done by the chosen limit's measure, whatever limit then held.
     energy_j, time_s = launch.sized.profiling_epoch if launch.run.profiled else (0.0, 0.0)
     total = sum(work_at.values())
-    share = (launch.run.outcome.epochs - launch.run.profiled) / total if total else 0.0
+    share = (launch.run.epochs - launch.run.profiled) / total if total else 0.0
     for limit, work in work_at.items():
         point = launch.sized.point(limit)
         energy_j += share * work * point.energy_per_epoch_j
         time_s += share * work * point.time_per_epoch_s
-    return Outcome(energy_j, time_s, launch.run.outcome.reached, launch.run.outcome.epochs)
+    return launch.run._replace(traced_energy_j=energy_j, traced_time_s=time_s)

@@ -18,8 +18,7 @@ from rich.console import Console
 from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
 from bftrainer.zeus import DefaultBatchSize
 from bftrainer.zeus.master import Booked, Launch
-from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents, installed
 from tests.waiting import alive, until

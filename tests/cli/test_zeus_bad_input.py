@@ -192,7 +192,7 @@ TABLES = {
         ("train.csv", TRAIN.splitlines()[0] + "\n"),
         "train.csv: Expected at least one row, found none.",
     ),
-    "empty": (("train.csv", ""), "train.csv: Expected a header and rows, got an empty file."),
+    "empty": (("train.csv", ""), "train.csv: Expected data, got an empty file."),
     "short row": (("power.csv", POWER + "pages,net\n"), "power.csv:12: Expected 7 cells, got 2."),
 }
 
@@ -218,15 +218,16 @@ def test_files_that_cannot_be_read(refused, here):
     for option in ("--train", "--power", "--groups"):
         command = ("groups", "--jobs", "jobs.toml", "--groups", "groups.csv")
         assert refused(*command, option, "absent.csv") == "absent.csv: No such file."
-        assert refused(*command, option, "folder") == "folder: cannot be read (Is a directory)."
-        assert refused(*command, option, "noise.csv") == "noise.csv: Expected CSV text in UTF-8, got other bytes."
+        assert refused(*command, option, "folder") == "folder: Expected a file, got a directory."
+        said = refused(*command, option, "noise.csv")
+        assert said.startswith("noise.csv:1: Expected CSV, got something else ('utf-8' codec")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
 def test_files_without_permission(refused, here):
     """So is a file that one may not read."""
     (here / "train.csv").chmod(0)
-    assert refused("traces") == "train.csv: cannot be read (Permission denied)."
+    assert refused("traces") == "train.csv: Permission denied."
 
 
 @pytest.mark.parametrize("pack", [lzma.compress, gzip.compress, bz2.compress], ids=["xz", "gzip", "bzip2"])
@@ -235,7 +236,8 @@ def test_packed_files_that_are_cut_off(refused, here, pack):
     whole = pack((GROUPS + GROUPS[GROUPS.index("\n") + 1 :] * 400).encode())
     (here / "cut.csv.packed").write_bytes(whole[: len(whole) // 2])
     said = refused("groups", "--jobs", "jobs.toml", "--groups", "cut.csv.packed")
-    assert said.startswith("cut.csv.packed: cannot be read (")
+    assert said.startswith("cut.csv.packed:")
+    assert "damaged" in said
 
 
 def test_one_table_without_the_other(call):

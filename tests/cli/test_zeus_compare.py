@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.zeus import Corrections
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
-from bftrainer.zeus.simulation.summary import summarise
+from bftrainer.zeus.simulation.optimum import summarise
 from tests.recurring import JOB, WORDS, cells
 
 

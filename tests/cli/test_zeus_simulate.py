@@ -10,7 +10,7 @@ import pytest
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
 from bftrainer.zeus.simulation.files import read_results
-from bftrainer.zeus.simulation.summary import summarise
+from bftrainer.zeus.simulation.optimum import summarise
 from tests.recurring import JOB, PAGES, WORDS, cells
 
 
@@ -126,7 +126,7 @@ def test_a_policy_of_your_own(zeus, here):
     """A policy is found by module and name, for batch sizes and power limits alike."""
     (here / "mine.py").write_text(
         "from bftrainer.zeus.policies.baselines import DefaultBatchSize\n"
-        "from bftrainer.zeus.policies.power_limit import MaxPowerLimit\n"
+        "from bftrainer.zeus import MaxPowerLimit\n"
         "def sizes(context):\n    return DefaultBatchSize()\n"
         "def limits(context):\n    return MaxPowerLimit.of(context.trace, [context.job])\n"
     )

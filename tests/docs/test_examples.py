@@ -174,15 +174,23 @@ def test_the_types_of_columns_are_described():
 
 def test_every_file_of_recurring_jobs_is_described():
     """docs/files.md names every column and key that recurring jobs are read from and written to."""
+    from bftrainer.zeus import file_schemas
     from bftrainer.zeus.policies import trace
     from bftrainer.zeus.simulation import files as zeus_files
-    from bftrainer.zeus.simulation import groups
-    from bftrainer.zeus.simulation import result_schema as zeus_schema
+    from bftrainer.zeus.simulation import simulator
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
-    models = (zeus_schema.KeptJob, zeus_schema.SimulationTable)
+    models = (file_schemas.KeptJob, file_schemas.SimulationTable)
     wanted = {*zeus_files.RUN_COLUMNS, *(key for model in models for key in model.model_fields)}
-    wanted |= {*trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *groups.TIMES, "group", "simulation", "inputs", "versions"}
+    wanted |= {
+        *trace.TRAIN_COLUMNS,
+        *trace.POWER_COLUMNS,
+        *simulator.TIMES,
+        "group",
+        "simulation",
+        "inputs",
+        "versions",
+    }
     assert sorted(name for name in wanted if f"`{name}`" not in page) == []
 
 
@@ -192,10 +200,10 @@ def test_every_name_of_recurring_jobs_is_mapped():
 
     from bftrainer import zeus
     from bftrainer.zeus.policies import trace
-    from bftrainer.zeus.simulation import groups
+    from bftrainer.zeus.simulation import simulator
 
     page = (ROOT / "docs" / "zeus.md").read_text(encoding="utf-8")
-    wanted = {*zeus.__all__, *zeus.Corrections.__slots__, *trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *groups.TIMES}
+    wanted = {*zeus.__all__, *zeus.Corrections.__slots__, *trace.TRAIN_COLUMNS, *trace.POWER_COLUMNS, *simulator.TIMES}
     wanted |= {*shipped("bftrainer.batch_size_optimizers"), *shipped("bftrainer.power_limit_optimizers")}
     assert sorted(name for name in wanted if not re.search(rf"[`.]{name}\b", page)) == []
     for known in (

@@ -13,8 +13,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.finished import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile
-from bftrainer.zeus.master.journal import JOURNAL, read_journal
-from bftrainer.zeus.master.plan import read_job_file
+from bftrainer.zeus.master.journal import JOURNAL, read_job_file, read_journal
 from bftrainer.zeus.master.script import read_report
 from bftrainer.zeus.simulation.files import read_history, read_results
 from bftrainer.zeus.simulation.inputs import read_jobs

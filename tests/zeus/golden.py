@@ -24,7 +24,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.simulation.recurring import Tuning
+from bftrainer.zeus.simulation.recurring import JobTuning
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = 1e-9
@@ -87,9 +87,9 @@ class WatchedSampling(Watching, GTSBatchSizeOptimizer):
 class WatchedSimulator(Simulator):
     """A simulator that keeps the state that its last simulation ended in."""
 
-    tuning: Tuning
+    tuning: JobTuning
 
-    def _start(self, *arguments: Any) -> Tuning:
+    def _start(self, *arguments: Any) -> JobTuning:
         self.tuning = super()._start(*arguments)
         return self.tuning
 
@@ -151,7 +151,7 @@ class Answer:
         )
 
     def _same_never_ran(self) -> bool:
-        never = sum(not run.outcome.started for run in self.tuning.runs)
+        never = sum(not run.started for run in self.tuning.runs)
         return never == self.case.get("never_ran_lines", len(self.case.get("stdout_lines", [])))
 
     def _same_path_generator(self) -> bool:

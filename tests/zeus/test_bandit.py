@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import GaussianTS
-from bftrainer.zeus.policies.bandit import posterior, reward_precision_of
-from bftrainer.zeus.policies.rewards import Statistics, statistics
+from bftrainer.zeus.policies.bandit import Statistics, posterior, reward_precision_of, statistics
 from tests.zeus.golden import close, number, units
 
 SEEDED = [f"{case['seed']}-{case['kwargs']}" for case in units()["gaussian_ts"]]

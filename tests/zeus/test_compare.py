@@ -8,9 +8,14 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.compare import BASELINE, PolicyPair, compared, comparison_of_all, simulations_of
+from bftrainer.zeus.simulation.policy_comparison import (
+    BASELINE,
+    PolicyPair,
+    compared,
+    comparison_of_all,
+    simulations_of,
+)
 from bftrainer.zeus.simulation.recurring import Run
-from bftrainer.zeus.simulation.training import Outcome
 from tests.recurring import PAGES, WORDS, write_world
 
 ZEUS = PolicyPair("zeus", "jit")
@@ -18,9 +23,10 @@ ZEUS = PolicyPair("zeus", "jit")
 
 def result(job, pair, seed, cost, failure=None):
     """One recurrence that cost so much, a tenth of it energy, a hundredth time."""
-    outcome = Outcome(cost / 10, cost / 100, True, 1.0)
     simulation = Simulation(job, 1, policy=pair.policy, power_policy=pair.power_policy, seed=seed)
-    return SimulationResult(simulation, (Run(0, 0, 16, 200, False, outcome, cost),), failure)
+    return SimulationResult(
+        simulation, (Run(0, 0, 16, 200, False, True, 1.0, cost, 1.0, cost / 10, cost / 100),), failure
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from bftrainer.zeus import Corrections, Group, GroupJob, HistoryEntry, Job, read
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
 from bftrainer.zeus.simulation.files import read_history, read_results, write_history, write_results
 from bftrainer.zeus.simulation.recurring import Run
-from bftrainer.zeus.simulation.training import Outcome
 from tests.examples import examples
 from tests.recurring import PAGES, WORDS, write_world
 
@@ -59,7 +58,6 @@ def test_results_come_back(results, tmp_path, form):
 
 
 AMOUNTS = st.floats(0, 1e300)
-OUTCOMES = st.builds(Outcome, AMOUNTS, AMOUNTS, st.booleans(), AMOUNTS)
 RUNS = st.builds(
     Run,
     st.integers(0, 10**6),
@@ -67,9 +65,12 @@ RUNS = st.builds(
     st.integers(1, 2**40),
     st.integers(1, 1000),
     st.booleans(),
-    OUTCOMES,
+    st.booleans(),
+    AMOUNTS,
     st.floats(-1e300, 1e300),
     st.floats(1e-3, 1e3),
+    AMOUNTS,
+    AMOUNTS,
 )
 TIMES = st.floats(-1e9, 1e9)
 GROUPS = st.builds(Group, st.text(), st.text(), st.lists(st.builds(GroupJob, TIMES, TIMES, TIMES)).map(tuple))

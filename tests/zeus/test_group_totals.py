@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from bftrainer.zeus import Group, GroupJob
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.compare import group_totals
+from bftrainer.zeus.simulation.policy_comparison import group_totals
 from bftrainer.zeus.simulation.recurring import Run
-from bftrainer.zeus.simulation.training import Outcome
 from tests.recurring import PAGES, WORDS
 
 
@@ -16,7 +17,7 @@ def result(job, seed, tries, failure=None):
     """A group of two jobs, the first of which was tried so often; a try takes 2 J and 1 s, and twice that."""
     group = Group("g", job.dataset, (GroupJob(0.0, 1.0, 2.0), GroupJob(0.0, 1.0, 2.0)))
     numbers = [(0, attempt) for attempt in range(tries)] + [(1, 0)]
-    runs = tuple(Run(*number, 8, 100, False, Outcome(2.0, 1.0, True, 1.0), 3.0, 2.0) for number in numbers)
+    runs = tuple(Run(*number, 8, 100, False, True, 1.0, 3.0, 2.0, 2.0, 1.0) for number in numbers)
     return SimulationResult(Simulation(job, None, group, seed=seed), runs, failure)
 
 
@@ -41,4 +42,4 @@ def test_totals_by_dataset_and_seed():
 def test_one_seed_has_no_interval():
     """What was simulated once has no spread that is known."""
     *_, total = group_totals([[result(PAGES, 1, 1)]])
-    assert total.to_dict()["energy_j"] == {"mean": 8.0, "half_width": None, "number": 1}
+    assert asdict(total)["energy_j"] == {"mean": 8.0, "half_width": None, "number": 1}

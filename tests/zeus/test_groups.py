@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.errors import TrainingTraceError
 from bftrainer.zeus import Group, GroupJob, read_groups
-from bftrainer.zeus.simulation.groups import group_jobs
+from bftrainer.zeus.simulation.simulator import group_jobs
 from tests.zeus.golden import DATA
 
 HEADER = "group,tag,start_time,end_time,dataset,runtime_ratio\n"

@@ -9,6 +9,7 @@ import pytest
 from bftrainer.errors import SettingsError, TuningInputError
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.inputs import (
+    SAMPLE_JOBS,
     JobChoice,
     choose_groups,
     choose_jobs,
@@ -17,7 +18,6 @@ from bftrainer.zeus.simulation.inputs import (
     load_traces,
 )
 from bftrainer.zeus.simulation.optimum import target_facts, traced_jobs
-from bftrainer.zeus.simulation.sample import SAMPLE_JOBS
 from tests.recurring import PAGES, WORDS, write_world
 
 

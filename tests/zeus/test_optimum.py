@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
 from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
-from bftrainer.zeus.simulation.recurring import Tuning
-from bftrainer.zeus.simulation.training import Outcome, Training
+from bftrainer.zeus.simulation.recurring import JobTuning, Training
 from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
 
 ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))
@@ -28,7 +27,7 @@ def some(batch_size=8, limit=100, energy=1.0, time=1.0, cost=1.0):
 
 
 def run(recurrence, cost, epochs=1.0, reached=True):
-    return Run(recurrence, 0, 8, 100, False, Outcome(1.0, 1.0, reached, epochs), cost)
+    return Run(recurrence, 0, 8, 100, False, reached, epochs, cost, 1.0, 1.0, 1.0)
 
 
 def fixed(each):
@@ -52,7 +51,7 @@ def cost_in_turn(trace, each, eta):
     paths = trace.batch_sizes[each.batch_size].target_epochs
     reaching = [number for number, epochs in enumerate(paths) if epochs <= JOB.max_epochs]
     policy = fixed(each)
-    tuning = Tuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
+    tuning = JobTuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
     for recurrence in range(len(reaching)):
         tuning.recur(recurrence + 1)
     assert len(tuning.runs) == len(paths)

@@ -21,11 +21,11 @@ from bftrainer.zeus import (
     Simulator,
 )
 from bftrainer.zeus.policies.registry import (
+    BATCH_SIZES,
+    POWER_LIMITS,
     PolicyContext,
     batch_size_optimizer,
-    batch_size_optimizer_names,
     power_limit_optimizer,
-    power_limit_optimizer_names,
 )
 from tests.shipped import shipped
 from tests.zeus.traced import JOB, Measured, training_trace
@@ -53,8 +53,8 @@ def test_names():
     """What ships is registered, among what others may have installed."""
     assert shipped("bftrainer.batch_size_optimizers") == sorted(BATCH_SIZE)
     assert shipped("bftrainer.power_limit_optimizers") == sorted(POWER_LIMIT)
-    assert set(batch_size_optimizer_names()) >= set(BATCH_SIZE)
-    assert set(power_limit_optimizer_names()) >= set(POWER_LIMIT)
+    assert set(BATCH_SIZES.names()) >= set(BATCH_SIZE)
+    assert set(POWER_LIMITS.names()) >= set(POWER_LIMIT)
 
 
 @pytest.mark.parametrize("sizes", BATCH_SIZE)
@@ -121,7 +121,7 @@ def test_any_callable_works(module):
     ("name", "said"),
     [
         ("zeuss", "Expected a known batch-size policy or module:callable, got 'zeuss'. Did you mean 'zeus'"),
-        ("jit", f"Known: {', '.join(batch_size_optimizer_names())}"),
+        ("jit", f"Known: {', '.join(BATCH_SIZES.names())}"),
         ("my_policies:mines", "to define 'mines'. Did you mean 'mine'"),
         ("my_policies:number", "my_policies:number: Expected a callable, got int"),
         ("my_policies:limits", "Expected a BatchSizeOptimizer, got JITPowerLimitOptimizer"),

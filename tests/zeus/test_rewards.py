@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.zeus.policies.rewards import ANEW, RewardLog, statistics
+from bftrainer.zeus.policies.bandit import ANEW, RewardLog, statistics
 from tests.examples import examples
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bftrainer.zeus import TrainingTrace, read_groups
-from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 
 
 def test_the_sample_is_there():

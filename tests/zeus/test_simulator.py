@@ -83,7 +83,7 @@ def test_early_stopping_by_hand():
     # Eta 0: 200 W times the time. At batch size 8 an epoch takes 12.5 s, profiled 16.25 s; at 16 half of it.
     costs = [200 * (16.25 + 37.5), 200 * (8.125 + 7 * 6.25), 200 * 50.0, 200 * 8 * 6.25, 200 * 50.0]
     assert [run.cost_j for run in runs] == costs
-    assert [(run.recurrence, run.attempt, run.outcome.reached) for run in runs] == [
+    assert [(run.recurrence, run.attempt, run.reached) for run in runs] == [
         (0, 0, True),
         (1, 0, False),
         (1, 1, True),
@@ -91,7 +91,7 @@ def test_early_stopping_by_hand():
         (2, 1, True),
     ]
     # 10,750 allow for 8 epochs of 1,250. The second recurrence cost more, so the bound stays.
-    assert [run.outcome.epochs for run in runs] == [4, 8, 4, 8, 4]
+    assert [run.epochs for run in runs] == [4, 8, 4, 8, 4]
 
 
 def test_costs_as_the_server_counts_them():
@@ -100,19 +100,19 @@ def test_costs_as_the_server_counts_them():
     sizes = (8, 16, 8, 16, 8)
     # The bound, 10,212.5, allows for the 8 epochs that batch size 16 needs, but not for what profiling adds to them.
     published = simulator(made, Scripted(*sizes)).job_runs(made.job, 2, 0.95, 0.0)
-    assert [(run.cost_j, run.outcome.reached) for run in published] == [(10_750.0, True), (10_375.0, True)]
+    assert [(run.cost_j, run.reached) for run in published] == [(10_750.0, True), (10_375.0, True)]
     seen = Runs()
     corrected = simulator(made, Scripted(*sizes), corrections=Corrections(server_costs=True), observers=[seen])
     with pytest.raises(NotConvergedError, match="Did not reach the target metric in 20 tries"):
         corrected.job_runs(made.job, 3, 0.95, 0.0)
     runs = seen.runs
-    assert [(run.recurrence, run.cost_j, run.outcome.reached) for run in runs[:3]] == [
+    assert [(run.recurrence, run.cost_j, run.reached) for run in runs[:3]] == [
         (0, 10_750.0, True),
         (1, 10_375.0, False),
         (1, 10_000.0, True),
     ]
     # 0.95 of 10,000, the last run's cost without its failed try, allows for 7 epochs.
-    assert (runs[3].outcome.epochs, runs[3].outcome.reached) == (7, False)
+    assert (runs[3].epochs, runs[3].reached) == (7, False)
 
 
 def test_a_run_that_never_starts():
@@ -126,7 +126,7 @@ def test_a_run_that_never_starts():
     runs = Runs()
     with pytest.raises(NotConvergedError):
         simulator(made, policy, observers=[runs]).simulate_one_job(made.job, 2, 0.5, 0.0)
-    assert [run.outcome.started for run in runs.runs] == [True] + [False] * 20
+    assert [run.started for run in runs.runs] == [True] + [False] * 20
     assert {run.cost_j for run in runs.runs[1:]} == {100 * 0.5 * 10_750.0}
 
 
@@ -185,7 +185,7 @@ def test_retries_of_a_group():
         failed, reached = runs.runs[0].cost_j, runs.runs[1].cost_j
         assert (failed, reached) == (200 * (16.25 + 62.5), 200 * (8.125 + 18.75))
         # The bound of the third run is 5,375, which allows for 2 epochs of 2,500, or 21,125 for all 6.
-        assert runs.runs[2].outcome.epochs == (6 if accumulate else 2)
+        assert runs.runs[2].epochs == (6 if accumulate else 2)
 
 
 def test_never_ran_in_a_group():
@@ -198,7 +198,7 @@ def test_never_ran_in_a_group():
         simulated = simulator(made, policy, corrections=Corrections(corrected), observers=[runs], max_group_retries=1)
         with pytest.raises(NotConvergedError, match="in 2 tries") as failed:
             simulated.simulate_one_alibaba_group(made.job, jobs, 0.5, 0.0)
-        assert (runs.runs[1].batch_size, runs.runs[1].outcome.started, runs.runs[1].cost_j) == (1, False, cost)
+        assert (runs.runs[1].batch_size, runs.runs[1].started, runs.runs[1].cost_j) == (1, False, cost)
         assert [entry.bs for entry in failed.value.history] == [8, 8]
 
 

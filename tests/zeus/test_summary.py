@@ -5,24 +5,21 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration
-from bftrainer.zeus.simulation.recurring import Run
-from bftrainer.zeus.simulation.summary import converged, latest_recurrences, summarise, usage
-from bftrainer.zeus.simulation.training import Outcome
+from bftrainer.zeus.simulation.optimum import Configuration, converged, latest_recurrences, summarise
+from bftrainer.zeus.simulation.recurring import Run, usage
 from tests.recurring import PAGES, write_world
 
 
 def run(recurrence: int, batch_size: int = 8, limit: int = 100, cost: float = 1.0, **more: object) -> Run:
     """A run that used 2 J in 3 s."""
-    values = {"energy_j": 2.0, "time_s": 3.0, "reached": True, "epochs": 1.0} | more
-    ratio = values.pop("ratio", 1.0)
-    return Run(recurrence, 0, batch_size, limit, False, Outcome(**values), cost, ratio)
+    values = {"traced_energy_j": 2.0, "traced_time_s": 3.0, "reached": True, "epochs": 1.0, "runtime_ratio": 1.0} | more
+    return Run(recurrence, 0, batch_size, limit, False, cost_j=cost, **values)
 
 
 def test_use_is_scaled_by_the_ratio_of_run_times():
     """Energy, time and cost add up, each times its job's ratio; what never ran used nothing, whatever it was booked."""
-    never = run(1, energy_j=0.0, time_s=0.0, reached=False, epochs=0.0, cost=500.0)
-    found = usage([run(0, ratio=2.0), never, run(1, reached=False), run(1)])
+    never = run(1, traced_energy_j=0.0, traced_time_s=0.0, reached=False, epochs=0.0, cost=500.0)
+    found = usage([run(0, runtime_ratio=2.0), never, run(1, reached=False), run(1)])
     assert (found.recurrences, found.runs) == (2, 3)
     assert (found.energy_j, found.time_s, found.cost_j) == (8.0, 12.0, 4.0)
 

@@ -11,7 +11,7 @@ import click
 
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.zeus.options import FILE, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

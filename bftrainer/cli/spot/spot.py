@@ -14,7 +14,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import LARGE_DAYS, LARGE_PROCESSES, check_size, large_option, size_option
 from bftrainer.cli.spot.options import Places, minute_options, prices_of, settings_of, spot_options
-from bftrainer.cli.zeus.options import FILE, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 __all__ = ["simulate", "spot", "sweep"]
 

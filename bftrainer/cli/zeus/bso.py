@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.zeus.options import with_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
+from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
@@ -49,14 +50,22 @@ _server_options = with_options(
 )
 
 
+def _database_option(what: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar="BFTRAINER_BSO_DATABASE",
+        show_envvar=True,
+        help=f"{what}  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
+    )
+
+
 @contextmanager
-def _asking(server: str, token_file: str | None, **options: Any) -> Iterator[BatchSizeClient]:
+def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
     """A client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
-    from bftrainer.zeus.server.settings import read_tokens
 
-    tokens = read_tokens(token_file)
-    with BatchSizeClient(server, tokens[0] if tokens else None, retries=1, **options) as client:
+    with BatchSizeClient(server, first_token(token_file), retries=1) as client:
         yield client
 
 
@@ -72,10 +81,7 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Expected a registered job, got {job_id!r}.{close}") from None
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
@@ -94,13 +100,13 @@ def jobs(server: str, token_file: str | None, as_json: bool) -> None:
 def _row(job: JobSummary) -> tuple[str, ...]:
     cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.export import few
+    from bftrainer.zeus.server.messages import few
 
     left = few(job.remaining, " ")
     return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -117,7 +123,7 @@ def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> Non
 def _print_job(job: JobSummary) -> None:
     from bftrainer.cli._shared.stdio import print_table
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.export import few
+    from bftrainer.zeus.server.messages import few
 
     spec = job.spec
     waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
@@ -151,7 +157,7 @@ def _print_job(job: JobSummary) -> None:
         print_table(("batch size", "mean cost (J)", "give or take (J)", "results"), rows, left=0)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
@@ -167,7 +173,7 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
     click.echo(f"Deleted {one_line(job_id)}.")
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_id", metavar="JOB")
 @click.argument("output", type=click.Path(path_type=Path))
 @_server_options
@@ -175,7 +181,7 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
 def export(job_id: str, output: Path, server: str, token_file: str | None, force: bool) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.export import check_form, write_job
+    from bftrainer.zeus.server.client import check_form, write_job
 
     check_form(output)
     refuse_inputs(output)
@@ -185,15 +191,9 @@ def export(job_id: str, output: Path, server: str, token_file: str | None, force
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 
-@click.command("import", context_settings=_SETTINGS)
+@click.command("import", context_settings=SETTINGS)
 @click.argument("source", metavar="URL")
-@click.option(
-    "--database",
-    metavar="URL",
-    envvar="BFTRAINER_BSO_DATABASE",
-    show_envvar=True,
-    help="Where jobs are kept from now on.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
-)
+@_database_option("Where jobs are kept from now on.")
 def import_zeus(source: str, database: str | None) -> None:
     """Move the jobs of a database of Zeus's server, with their trials and what was learned, into one of this server's.
 
@@ -201,9 +201,7 @@ def import_zeus(source: str, database: str | None) -> None:
     """
     import asyncio
 
-    from bftrainer.zeus.server.serve import check_installed
-
-    check_installed()
+    require_extra("The server needs", "server")
     from bftrainer.zeus.server.database import open_database
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
@@ -222,18 +220,12 @@ def import_zeus(source: str, database: str | None) -> None:
     click.echo(f"Moved {asyncio.run(move()):,} jobs.")
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at; 0: any free one."
 )
-@click.option(
-    "--database",
-    metavar="URL",
-    envvar="BFTRAINER_BSO_DATABASE",
-    show_envvar=True,
-    help="Where jobs are kept.  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
-)
+@_database_option("Where jobs are kept.")
 @click.option(
     "--compat",
     metavar="zeus|none",
@@ -284,15 +276,13 @@ def serve(
 
     Clients of Zeus need nothing but this server's address. Logs go to standard error, a JSON object a line.
     """
-    from bftrainer.zeus.server.serve import check_exposure, check_installed
-
-    check_installed()
+    require_extra("The server needs", "server")
     from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
     refuse_unused({"insecure": token_file is not None and "requests have to carry a token"})
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
-    check_exposure(host, token_file, insecure=insecure)
+    serving.check_exposure(host, token_file, insecure=insecure)
     default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
     # Without a token a page of another site, by a name that leads here, could have a browser ask.
     alone = is_loopback(host) and token_file is None and not insecure

@@ -16,7 +16,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.options import with_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -37,7 +37,6 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _LOGDIR = click.argument("logdir", type=click.Path(path_type=Path))
 _token_option = click.option(
     "--token-file", metavar="FILE", help="File whose first line that is no comment is the server's token."
@@ -47,14 +46,6 @@ _output_options = with_options(
     click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
-
-
-def _read_token(path: str | None) -> str | None:
-    if path is None:
-        return None
-    from bftrainer.zeus.server.settings import read_tokens
-
-    return read_tokens(path)[0]
 
 
 def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
@@ -136,7 +127,7 @@ def _row(booked: Booked) -> tuple[str, ...]:
     return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_LOGDIR
 @_token_option
 @_output_options
@@ -144,10 +135,10 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
     from bftrainer.zeus.master.driver import Driver
 
-    _drive(Driver.resumed(logdir, token=_read_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resumed(logdir, token=first_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @_LOGDIR
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(logdir: Path, as_json: bool) -> None:
@@ -161,7 +152,7 @@ def status(logdir: Path, as_json: bool) -> None:
         _print_status(logdir, journal)
 
 
-@click.command(context_settings=_SETTINGS)
+@click.command(context_settings=SETTINGS)
 @click.argument("job_file", type=click.Path(path_type=Path))
 @size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")
@@ -195,8 +186,7 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.zeus.master.journal import named_policy
-    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
     refuse_unused(
@@ -221,6 +211,6 @@ def run(
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
 
-            client = stack.enter_context(BatchSizeClient(server, _read_token(token_file)))
+            client = stack.enter_context(BatchSizeClient(server, first_token(token_file)))
         driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
         _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

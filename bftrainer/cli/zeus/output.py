@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from bftrainer.cli._shared.progress import counting
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, refuse_inputs, refuse_unused
 from bftrainer.errors import TuningError
+from bftrainer.files.writing import refuse_existing
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
-from bftrainer.zeus.simulation.figures import FigurePlan
+from bftrainer.zeus.simulation.figures import plan_figures
 from bftrainer.zeus.simulation.files import check_suffix, write_results
-from bftrainer.zeus.simulation.inputs import ZeusInputs
-from bftrainer.zeus.simulation.optimum import Configuration
-from bftrainer.zeus.simulation.summary import Converged, ZeusSummary
+from bftrainer.zeus.simulation.inputs import ZeusInputs, load_traces
+from bftrainer.zeus.simulation.optimum import Configuration, Converged, ZeusSummary
 
 __all__ = [
     "amount",
-    "check_output",
     "finish",
     "finite",
     "number",
+    "opened",
     "percent",
     "print_runs",
     "print_simulations",
@@ -36,8 +35,10 @@ __all__ = [
 ]
 
 
-def check_output(output: Path | None, figures: Path | None = None, *, force: bool) -> None:
-    """Refuse a file that cannot be written, before anything is simulated, and options on what is not wanted.
+def opened(options: Mapping[str, Any]) -> ZeusInputs:
+    """The traces that the options name.
+
+    Before anything is read, a file that cannot be written is refused, and so are options on what is not wanted.
 
     Raises
     ------
@@ -46,8 +47,7 @@ def check_output(output: Path | None, figures: Path | None = None, *, force: boo
     UnusedOptionsError
         If nothing is drawn or written, but options say how.
     """
-    from bftrainer.files.writing import refuse_existing
-
+    output, figures = options["output"], options.get("figures")
     refuse_unused(
         {
             "figure_format": figures is None and "no --figures are drawn",
@@ -57,23 +57,44 @@ def check_output(output: Path | None, figures: Path | None = None, *, force: boo
     if output is not None:
         check_suffix(output)
         refuse_inputs(output)
-        refuse_existing(output, force=force)
+        refuse_existing(output, force=options["force"])
+    return load_traces(options["train"], options["power"])
 
 
 def simulated(
     doing: str,
     simulations: Sequence[Simulation],
     inputs: ZeusInputs,
-    workers: int | None,
-    output: Path | None,
-    plan: FigurePlan | None = None,
+    options: Mapping[str, Any],
+    size: tuple[str, int],
+    *,
+    fronts: bool = False,
     **sources: Any,
 ) -> list[SimulationResult]:
-    """Simulate, showing how far that is, write and draw what is wanted; `sources` are inputs besides the traces."""
+    """Simulate, showing how far that is, write and draw what is wanted.
+
+    Parameters
+    ----------
+    doing : str
+        What the progress is called.
+    simulations, inputs
+        What is simulated.
+    options : mapping
+        The command's.
+    size : (str, int)
+        What there is of it, in words, and how much: a lot has to be confirmed.
+    fronts : bool
+        Whether Pareto fronts are drawn too.
+    **sources
+        Inputs besides the traces.
+    """
+    form, force = options.get("figure_format", ""), options["force"]
+    plan = plan_figures(options.get("figures"), form, simulations, fronts=fronts, force=force)
+    check_size(*size, LARGE_TOTAL)
     with counting(doing, len(simulations)) as count:
-        results = simulate_all(inputs.trace, simulations, workers, count)
-    if output is not None:
-        write_results(output, results, inputs.about(**sources))
+        results = simulate_all(inputs.trace, simulations, options["workers"], count)
+    if options["output"] is not None:
+        write_results(options["output"], results, inputs.about(**sources))
     if plan is not None:
         plan.draw(inputs.trace, results)
     return results
@@ -133,13 +154,12 @@ def print_runs(result: SimulationResult) -> None:
     click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
     click.echo("recurrence  try  batch size  power limit (W)     epochs       energy (J)        time (s)  reached")
     for run in result.runs:
-        entry, outcome = run.entry(), run.outcome
         # A star for the runs whose first epoch tried all limits.
         limit = f"{run.power_limit_w}{'*' if run.profiled else ' '}"
-        reached = ("yes" if outcome.reached else "no") if outcome.started else "never ran"
+        reached = ("yes" if run.reached else "no") if run.started else "never ran"
         click.echo(
-            f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {outcome.epochs:9g}"
-            f"  {number(entry.energy):>15} {number(entry.time):>15}  {reached}"
+            f"{run.recurrence:10}  {run.attempt:3}  {run.batch_size:10}  {limit:>15}  {run.epochs:9g}"
+            f"  {number(run.energy_j):>15} {number(run.time_s):>15}  {reached}"
         )
     if any(run.profiled for run in result.runs):
         click.echo("* after profiling all power limits in its first epoch")

@@ -12,17 +12,18 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.usage import large_option
-from bftrainer.cli.zeus.options import eta_option, job_choice, job_options, trace_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import TargetFacts, TracedJob
 
 __all__ = ["traces", "zeus"]
 
+_SIMULATING = "bftrainer.cli.zeus.simulate"
 _COMMANDS = {
-    "compare": ("bftrainer.cli.zeus.compare", "compare", "Compare policies on jobs over seeds."),
-    "groups": ("bftrainer.cli.zeus.groups", "groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
-    "simulate": ("bftrainer.cli.zeus.simulate", "simulate", "Simulate the recurrences of a job, run by run."),
+    "compare": (_SIMULATING, "compare", "Compare policies on jobs over seeds."),
+    "groups": (_SIMULATING, "groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
+    "simulate": (_SIMULATING, "simulate", "Simulate the recurrences of a job, run by run."),
     "traces": ("bftrainer.cli.zeus.zeus", "traces", "List what the traces hold: jobs, optimum, Pareto front."),
 }
 
@@ -35,7 +36,7 @@ def zeus() -> None:
     """
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=SETTINGS)
 @trace_options
 @job_options
 @eta_option
@@ -56,7 +57,7 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     traced = traced_jobs(inputs.trace, keys)
     facts = [target_facts(inputs.trace, job, eta) for job in jobs]
     if as_json:
-        document = {"jobs": [asdict(each) for each in traced], "targets": [each.to_dict() for each in facts]}
+        document = {"jobs": [asdict(each) for each in traced], "targets": [asdict(each) for each in facts]}
         click.echo(json.dumps(document | inputs.about(), indent=2, allow_nan=False))
         return
     _print_jobs(traced)

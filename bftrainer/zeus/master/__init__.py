@@ -12,24 +12,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Booked", "Driver", "Launch", "MasterObserver", "TrainingRun", "ZeusMaster", "training_run"]
 
-_HOMES = {
-    "Booked": "bftrainer.zeus.master.recurrences",
-    "Driver": "bftrainer.zeus.master.driver",
-    "Launch": "bftrainer.zeus.master.recurrences",
-    "MasterObserver": "bftrainer.zeus.master.recurrences",
-    "TrainingRun": "bftrainer.zeus.master.training",
-    "ZeusMaster": "bftrainer.zeus.master.zeus_master",
-    "training_run": "bftrainer.zeus.master.training",
-}
+# Where they are; first what a training script needs, which has no use for the master.
+_MODULES = ("training", "recurrences", "driver", "zeus_master")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: a training script has no use for the master."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import what is asked for when it is asked for."""
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    for module in _MODULES if name in __all__ else ():
+        if name in (found := vars(import_module(f"{__name__}.{module}"))):
+            return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -21,9 +21,8 @@ from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Launch, MasterObserver
-from bftrainer.zeus.master.script import TrainingReport, read_report
+from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan
+from bftrainer.zeus.master.script import RunEnvironment, RunSettings, TrainingReport, read_report
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
 from bftrainer.zeus.simulation.recurring import keeping_history
@@ -157,7 +156,7 @@ class Driver:
         """The GPUs whose power limits scripts may set."""
         settings = self.journal.settings
         gpus = self.find() if settings.set_power_limits else None
-        return None if gpus is None else gpus.first(settings.gpus)
+        return None if gpus is None else gpus.first(settings.gpus or len(gpus))
 
     def _book(self, report: TrainingReport, failure: str | None) -> None:
         progress = self.journal.progress
@@ -212,14 +211,15 @@ def make_run(
         As `Driver.drive` says.
     """
     job = plan.job
-    run = settings.environment(job.target_metric, logdir, launch.job_id, cost_bound_j, plan.eta_knob)
+    run = RunEnvironment(job.target_metric, str(logdir), launch.job_id, cost_bound_j, plan.eta_knob, settings)
     path = run.report_path(launch.batch_size)
     # One of another run would be taken for this one's.
     _remove(path)
     ended = run_script(
         job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
         Path(plan.workdir),
-        settings.child_environment(run, os.environ),
+        # Python keeps what it prints to a pipe; a user who watches wants it now.
+        {"PYTHONUNBUFFERED": "1"} | dict(os.environ) | run.variables(),
         logdir / f"{run.job_id}.train.log",
         show,
         settings.timeout_s,

@@ -1,7 +1,8 @@
-"""The journal of a recurring job: all that it takes to go on, on disk before each launch and after each run.
+"""Files of a recurring job: the one that says what it is, and a journal of all that it takes to go on.
 
-Each entry takes the place of the one before it in one step, so whenever the master is killed, the journal is whole: it
-says either that a run is to be made, which is then made again, or what it did.
+The journal is on disk before each launch and after each run. Each entry takes the place of the one before it in one
+step, so whenever the master is killed, the journal is whole: it says either that a run is to be made, which is then
+made again, or what it did.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
-from bftrainer.files.documents import json_file
+from bftrainer.files.documents import fault_text, json_file, telling_fault, toml_file
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.thompson_sampling import (
+from bftrainer.zeus.policies.published import (
     NUM_EXPLORATION,
     GTSBatchSizeOptimizer,
     PruningGTSBatchSizeOptimizer,
@@ -40,6 +41,7 @@ __all__ = [
     "journal_document",
     "locked",
     "named_policy",
+    "read_job_file",
     "read_journal",
     "runs_booked",
     "write_journal",
@@ -114,11 +116,7 @@ def journal_document(journal: Journal) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         # JSON knows no infinity: null is a bound that never stops a run.
-        "plan": plan
-        | {
-            "job": journal.plan.job.to_dict(),
-            "beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None,
-        },
+        "plan": plan | {"beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None},
         "settings": asdict(journal.settings),
         "policy": _kept(journal.progress.decisions),
         "progress": journal.progress.to_dict(),
@@ -158,7 +156,9 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
     path = logdir / JOURNAL
     document = _validated(path, _document(path))
     try:
-        plan = _plan(document["plan"])
+        kept = document["plan"]
+        kept |= {"job": Job(**kept["job"]), "batch_sizes": tuple(kept["batch_sizes"])}
+        plan = Plan(**kept | {"beta_knob": math.inf if kept["beta_knob"] is None else kept["beta_knob"]})
         settings = RunSettings(**document["settings"])
         if document["policy"] is None:
             raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
@@ -258,12 +258,44 @@ def _document(path: Path) -> Any:
 
 
 def _validated(path: Path, document: Any) -> dict[str, Any]:
-    from bftrainer.zeus.master.journal_schema import JournalDocument
-    from bftrainer.zeus.simulation.result_schema import validated
+    from bftrainer.zeus.file_schemas import JournalDocument, validated
 
     return validated(JournalDocument, document, path, JournalError, "the journal")
 
 
-def _plan(kept: dict[str, Any]) -> Plan:
-    beta = math.inf if kept["beta_knob"] is None else kept["beta_knob"]
-    return Plan(**kept | {"job": Job(**kept["job"]), "beta_knob": beta, "batch_sizes": tuple(kept["batch_sizes"])})
+def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:
+    """A job, and how it is tuned: keys of the file as attributes.
+
+    Parameters
+    ----------
+    path : Path
+        The file; `workdir`, `log_base` and `monitor_path` in it are relative to its directory.
+    changes : mapping, optional
+        Values by key that go before those of the file; its paths are relative to the current directory.
+
+    Raises
+    ------
+    TuningInputError
+        Naming file and key, if it cannot be read, is no TOML, or a key is unknown, missing or of the wrong type.
+    """
+    from pydantic import ValidationError
+
+    from bftrainer.zeus.file_schemas import JobFile, LaunchedJob
+
+    content, _ = toml_file(path, TuningInputError)
+    keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
+    known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
+    try:
+        file: Any = JobFile.model_validate(content | dict(changes or {}))
+        here = path.parent.resolve()
+        launched = file.job.model_dump()
+        job = Job(**launched | {"workdir": str(here / launched["workdir"])})
+    except ValidationError as fault:
+        raise TuningInputError(f"{path}: {fault_text(telling_fault(fault), lambda at: known.get(at, []))}") from None
+    except TuningInputError as fault:
+        raise TuningInputError(f"{path}: {fault}") from None
+    given = changes or {}
+    for name in ("log_base", "monitor_path"):
+        base = Path.cwd() if name in given else here
+        setattr(file, name, str(base / getattr(file, name)))
+    return job, file

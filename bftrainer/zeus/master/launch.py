@@ -198,7 +198,10 @@ class _Watched:
         self.ended_s = time.monotonic()
         with open(self._status, "rb") as stream:
             self._said = dict(line.split(" ", 1) for line in stream.read().decode().splitlines())
-        self._end_orphans()
+        # The command is ended here if its warden was killed before it could.
+        if "started" in self._said and "exited" not in self._said:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(self._said["started"]), signal.SIGKILL)
 
     def follow(self, take: Callable[[bytes], None], timeout_s: float | None) -> bool:
         """Take all output until its end, which comes when all is gone; False if the time was over first."""
@@ -229,9 +232,3 @@ class _Watched:
         status = int(said["exited"]) if "exited" in said else None
         # What ended in time may leave others that take theirs to go.
         return Ended(status, timed_out and "alone" not in said, self.ended_s - self.started_s)
-
-    def _end_orphans(self) -> None:
-        """End the command if its warden was killed before it could."""
-        if "started" in self._said and "exited" not in self._said:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(self._said["started"]), signal.SIGKILL)

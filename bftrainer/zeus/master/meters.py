@@ -168,7 +168,15 @@ class ZeusMeter:
     _WINDOW = "bftrainer"
 
     def __init__(self, monitor: Any = None) -> None:
-        self._monitor = _zeus_monitor() if monitor is None else monitor
+        if monitor is None:
+            require_extra("Its measurements need", "zeus", error=MeasurementError)
+            try:
+                monitor = import_module("zeus.monitor").ZeusMonitor()
+            except Exception as error:  # its errors are many, and have no common root
+                raise MeasurementError(
+                    f"Expected the zeus package to measure, got {type(error).__name__}: {error}."
+                ) from None
+        self._monitor = monitor
         if not self._monitor.gpu_indices:
             # It would measure, and find 0 J.
             raise MeasurementError("Expected the zeus package to find a GPU, it found none.")
@@ -265,14 +273,6 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
             if measure == "rapl":
                 raise
     return ModelMeter(total_power_w, os.cpu_count() or 1)
-
-
-def _zeus_monitor() -> Any:
-    require_extra("Its measurements need", "zeus", error=MeasurementError)
-    try:
-        return import_module("zeus.monitor").ZeusMonitor()
-    except Exception as error:  # its errors are many, and have no common root
-        raise MeasurementError(f"Expected the zeus package to measure, got {type(error).__name__}: {error}.") from None
 
 
 # Of kept profiles.

@@ -1,4 +1,4 @@
-"""Where a recurring job stands: the run to launch next, and what each one did. No files, no processes."""
+"""What recurs how often, and where it stands: the run to launch next, and what each did. No files, no processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,62 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.zeus.master.plan import Plan
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus.master.script import TrainingReport
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
+from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs, zeus_cost
 from bftrainer.zeus.simulation.recurring import MAX_TRIES
 
-__all__ = ["Booked", "Decisions", "Launch", "LocalDecisions", "MasterObserver", "Recurrences"]
+__all__ = ["Booked", "Decisions", "Launch", "LocalDecisions", "MasterObserver", "Plan", "Recurrences"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job, and its recurrences.
+
+    Parameters
+    ----------
+    job : Job
+        With command, default batch size and default learning rate.
+    recurrences : int
+        Times that it recurs.
+    batch_sizes : tuple of int
+        Batch sizes to choose from.
+    beta_knob, eta_knob : float
+        Multiple of the lowest cost at which a run stops, and weight of energy in costs.
+    seed : int
+        Seed of the first run; each later one, retries too, has the next.
+    workdir : str
+        Absolute path of the directory that runs are made in, wherever the master then is.
+
+    Raises
+    ------
+    TuningInputError
+        If the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or there twice, the
+        default is not among them, or a number is out of range.
+    """
+
+    job: Job
+    recurrences: int
+    batch_sizes: tuple[int, ...]
+    beta_knob: float
+    eta_knob: float
+    seed: int
+    workdir: str
+
+    def __post_init__(self) -> None:
+        job = self.job
+        check_knobs(self.eta_knob, self.beta_knob)
+        check_seed(self.seed)
+        if job.command is None:
+            raise TuningInputError(f"{job}: Expected a command to launch runs with, got none.")
+        if self.recurrences < 0:
+            raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
+        for size in self.batch_sizes:
+            if size < 1 or self.batch_sizes.count(size) > 1:
+                raise TuningInputError(f"{job}: Expected batch sizes of 1 or more, each once, got {size}.")
+        default_first(job, self.batch_sizes)
+        job.scale_lr(job.default_bs or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
-__all__ = ["MEASURES", "RunEnvironment", "TrainingReport", "read_report", "write_report"]
+__all__ = ["MEASURES", "RunEnvironment", "RunSettings", "TrainingReport", "read_report", "write_report"]
 
 # Ways to measure energy; "auto" takes the first of NVML and RAPL that is there, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
@@ -26,8 +26,80 @@ MOST_POWER_W, MOST_GPUS = 1e9, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How runs are made, whichever they are.
+
+    Parameters
+    ----------
+    monitor_path : str
+        A monitoring program, for scripts that use one; passed on as it is.
+    max_power_w : float or None
+        Highest power of one GPU (or of whatever trains); None, in a script only: what NVML says.
+    gpus : int or None
+        GPUs of a run; None: those found, else 1.
+    observer_mode : bool
+        Whether runs train at the highest power, and book what the power limit found best would have taken.
+    profile_warmup_iters, profile_measure_iters : int
+        Iterations before and during the measurement of each power limit.
+    set_power_limits : bool
+        Whether scripts may set power limits.
+    measure : str
+        How energy is measured, one of `MEASURES`.
+    timeout_s : float or None
+        Time after which a run is ended as failed; the script is not told.
+    grace_s : float
+        Time that a run has to end when it is asked to; the script is not told.
+
+    Raises
+    ------
+    TuningInputError
+        If a value is out of range.
+    """
+
+    monitor_path: str = "zeus_monitor"
+    max_power_w: float | None = None
+    gpus: int | None = None
+    observer_mode: bool = False
+    profile_warmup_iters: int = 10
+    profile_measure_iters: int = 40
+    set_power_limits: bool = False
+    measure: str = "auto"
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.profile_warmup_iters < 0 or self.profile_measure_iters < 1:
+            raise TuningInputError(
+                f"Expected 0 or more warm-up and 1 or more measured iterations, got {self.iterations}."
+            )
+        if self.max_power_w is not None and not 0 < self.max_power_w <= MOST_POWER_W:
+            expected = "above 0 W" if not self.max_power_w > 0 else f"of at most {MOST_POWER_W:g} W"
+            raise TuningInputError(f"Expected a highest power {expected}, got {self.max_power_w}.")
+        if self.gpus is not None and not 1 <= self.gpus <= MOST_GPUS:
+            expected = "1 or more GPUs" if self.gpus < 1 else f"at most {MOST_GPUS:,} GPUs"
+            raise TuningInputError(f"Expected {expected}, got {self.gpus}.")
+        if self.measure not in MEASURES:
+            raise TuningInputError(f"Unknown way to measure {self.measure!r}.{suggestion(self.measure, MEASURES)}")
+        if self.timeout_s is not None and not (self.timeout_s > 0 and math.isfinite(self.timeout_s)):
+            raise TuningInputError(f"Expected a time-out above 0 s, got {self.timeout_s}.")
+        if not (self.grace_s >= 0 and math.isfinite(self.grace_s)):
+            raise TuningInputError(f"Expected a grace of 0 s or more, got {self.grace_s}.")
+
+    @property
+    def iterations(self) -> str:
+        """Those of the measurement, as the environment has them."""
+        return f"{self.profile_warmup_iters},{self.profile_measure_iters}"
+
+    @property
+    def total_power_w(self) -> float:
+        """Highest power of all GPUs of a run; time is converted to energy with it."""
+        assert self.max_power_w is not None  # a master knows it
+        return self.max_power_w * (self.gpus or 1)
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """The settings of one run of a training script.
+    """What one run of a training script is told.
 
     Parameters
     ----------
@@ -41,20 +113,7 @@ class RunEnvironment:
         Cost (J) that the run must stay below; infinity: none.
     eta_knob : float
         Weight of energy in costs.
-    monitor_path : str
-        A monitoring program, for scripts that use one; passed on as it is.
-    profile_warmup_iters, profile_measure_iters : int
-        Iterations before and during the measurement of each power limit.
-    use_optimal_pl : bool
-        Whether to train at the power limit found best; else at the highest, booking what the best would have taken.
-    max_power_w : float or None
-        Highest power of one GPU (or of whatever trains); None: what NVML says.
-    gpus : int or None
-        GPUs of the run; None: those found, else 1.
-    set_power_limits : bool
-        Whether power limits may be set.
-    measure : str
-        How energy is measured, one of `MEASURES`.
+    settings : RunSettings
 
     Raises
     ------
@@ -67,14 +126,7 @@ class RunEnvironment:
     job_id: str = "zeus"
     cost_threshold: float = math.inf
     eta_knob: float = 0.5
-    monitor_path: str = "zeus_monitor"
-    profile_warmup_iters: int = 10
-    profile_measure_iters: int = 40
-    use_optimal_pl: bool = True
-    max_power_w: float | None = None
-    gpus: int | None = None
-    set_power_limits: bool = False
-    measure: str = "auto"
+    settings: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.target_metric):
@@ -83,17 +135,6 @@ class RunEnvironment:
             raise TuningInputError(f"Expected a cost threshold of 0 or more, got {self.cost_threshold}.")
         if not 0.0 <= self.eta_knob <= 1.0:
             raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {self.eta_knob}.")
-        if self.profile_warmup_iters < 0 or self.profile_measure_iters < 1:
-            got = f"{self.profile_warmup_iters},{self.profile_measure_iters}"
-            raise TuningInputError(f"Expected 0 or more warm-up and 1 or more measured iterations, got {got}.")
-        if self.max_power_w is not None and not 0 < self.max_power_w <= MOST_POWER_W:
-            expected = "above 0 W" if not self.max_power_w > 0 else f"of at most {MOST_POWER_W:g} W"
-            raise TuningInputError(f"Expected a highest power {expected}, got {self.max_power_w}.")
-        if self.gpus is not None and not 1 <= self.gpus <= MOST_GPUS:
-            expected = "1 or more GPUs" if self.gpus < 1 else f"at most {MOST_GPUS:,} GPUs"
-            raise TuningInputError(f"Expected {expected}, got {self.gpus}.")
-        if self.measure not in MEASURES:
-            raise TuningInputError(f"Unknown way to measure {self.measure!r}.{suggestion(self.measure, MEASURES)}")
 
     def report_path(self, batch_size: int) -> Path:
         """Where the script reports what a run at `batch_size` did."""
@@ -105,9 +146,10 @@ class RunEnvironment:
 
     def variables(self) -> dict[str, str]:
         """The environment variables that say all this; what is None is left out."""
-        values = ((name, getattr(self, field)) for name, (field, _) in _VARIABLES.items())
+        known = {**asdict(self), **asdict(self.settings), "use_optimal_pl": not self.settings.observer_mode}
+        values = ((name, known[field]) for name, (field, _) in _VARIABLES.items())
         said = {name: str(value) for name, value in values if value is not None}
-        return said | {_ITERATIONS: f"{self.profile_warmup_iters},{self.profile_measure_iters}"}
+        return said | {_ITERATIONS: self.settings.iterations}
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RunEnvironment:
@@ -128,7 +170,10 @@ class RunEnvironment:
             )
         warmup, measured = (_whole(_ITERATIONS, part) for part in parts)
         told = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
-        return cls(**told, profile_warmup_iters=warmup, profile_measure_iters=measured)
+        told |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
+        told["observer_mode"] = not told.pop("use_optimal_pl", True)
+        settings = RunSettings(**{each.name: told.pop(each.name) for each in fields(RunSettings) if each.name in told})
+        return cls(**told, settings=settings)
 
 
 def _real(name: str, text: str) -> float:
@@ -155,7 +200,7 @@ def _text(name: str, text: str) -> str:  # noqa: ARG001
     return text
 
 
-# Each variable's field of `RunEnvironment`, and what makes its value of the text.
+# Each variable's field, of `RunEnvironment` or its settings, and what makes its value of the text.
 _VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "ZEUS_TARGET_METRIC": ("target_metric", _real),
     "ZEUS_LOG_DIR": ("log_dir", _text),

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
 from bftrainer.zeus.master.hardware import Hardware
-from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import Decisions, Launch
+from bftrainer.zeus.master.recurrences import Decisions, Launch, Plan
 from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.thompson_sampling import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.published import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient

@@ -204,8 +204,8 @@ class TrainingRun:
         if kept is not None and {each.limit_w for each in kept} <= set(control.candidate_limits_w()):
             self._use(kept)
             return
-        told = self.environment
-        iterations = (told.profile_warmup_iters, told.profile_measure_iters)
+        settings = self.environment.settings
+        iterations = (settings.profile_warmup_iters, settings.profile_measure_iters)
         self._profiler = PowerProfiler(control, self.meter, self.clock, *iterations)
         self._profiling = True
 
@@ -213,7 +213,7 @@ class TrainingRun:
         """Train at the best of measured limits; in observer mode at the highest, booking what the best would take."""
         assert self.control is not None
         self._best = best = best_limit(limits, self.environment.eta_knob, self.hardware.total_power_w)
-        if self.environment.use_optimal_pl:
+        if not self.environment.settings.observer_mode:
             self.control.set_limit_w(best.limit_w)
             return
         highest = max(limits, key=lambda each: each.limit_w)
@@ -286,13 +286,14 @@ def training_run(
     """
     told = RunEnvironment.read(os.environ if environ is None else environ)
     # Whether models may be mixed was the master's question.
-    hardware = find_hardware(told.max_power_w, told.gpus, allow_mixed=True, find=find)
+    settings = told.settings
+    hardware = find_hardware(settings.max_power_w, settings.gpus, allow_mixed=True, find=find)
     _make(Path(told.log_dir))
     with ExitStack() as stack:
         if meter is None:
-            meter = open_meter(told.measure, hardware.total_power_w, hardware.gpus)
+            meter = open_meter(settings.measure, hardware.total_power_w, hardware.gpus)
             stack.callback(meter.close)
-        control = hardware.gpus if told.set_power_limits else None
+        control = hardware.gpus if settings.set_power_limits else None
         if control is not None:
             stack.callback(control.set_limits_w, control.limits_w())
         timer = clock if synchronize is None else _after(synchronize, clock)

@@ -16,8 +16,8 @@ from bftrainer.zeus.master.driver import Driver, make_run
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.journal import Journal, write_journal
 from bftrainer.zeus.master.launch import check_command
-from bftrainer.zeus.master.plan import Plan, RunSettings
-from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job
@@ -138,7 +138,7 @@ class ZeusMaster:
     @property
     def max_pl(self) -> float:
         """Highest power of one GPU in watts."""
-        watts = float(self.settings.max_power_w)
+        watts = float(self.hardware.max_power_w)
         return int(watts) if watts.is_integer() else watts
 
     monitor_path = _of_settings("monitor_path", "The monitoring program.")
@@ -277,18 +277,17 @@ class ZeusMaster:
         """
         plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
         check_command(job.command or [], Path(plan.workdir), os.environ)
-        decisions = self._decisions(plan, client)
+        decisions: Decisions
+        if client is not None:
+            decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
+        else:
+            self.bso.register_job(plan.job, list(plan.batch_sizes))
+            decisions = LocalDecisions(self.bso, plan.job)
         decisions.begin()
         journal = Journal(plan, self.settings, Recurrences(plan, decisions, self.settings.total_power_w))
         logdir = self._new_logdir(job, num_recurrence, eta_knob, beta_knob)
         write_journal(logdir, journal)
         return Driver(logdir, journal, self.observers, self.find)
-
-    def _decisions(self, plan: Plan, client: BatchSizeClient | None) -> Decisions:
-        if client is not None:
-            return ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
-        self.bso.register_job(plan.job, list(plan.batch_sizes))
-        return LocalDecisions(self.bso, plan.job)
 
     def _new_logdir(self, *named: Any) -> Path:
         """A directory that no other run logs to, also if one starts in the same second."""

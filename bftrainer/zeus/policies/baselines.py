@@ -1,4 +1,4 @@
-"""Policies to compare with: the default batch size, a grid search, upper confidence bounds, the trace's optimum.
+"""Policies to compare with: the default batch size, the highest power limit, a grid search, UCB, the trace's optimum.
 
 None draws at random, and all keep their state in plain values.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from bftrainer.errors import AllPrunedError, TuningInputError
 from bftrainer.zeus.policies.interfaces import (
     BatchSizeOptimizer,
+    OfJobs,
     PowerLimitOptimizer,
     check_batch_sizes,
     check_cost,
@@ -22,20 +23,16 @@ from bftrainer.zeus.policies.interfaces import (
     registered,
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
-from bftrainer.zeus.policies.power_limit import known_limit, size_pairs
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
 
-__all__ = ["UCB", "DefaultBatchSize", "GridSearch", "Oracle"]
+__all__ = ["UCB", "DefaultBatchSize", "GridSearch", "MaxPowerLimit", "Oracle"]
 
 
-class DefaultBatchSize(BatchSizeOptimizer):
+class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
     """Trains at the job's default batch size every time, as one does who does not tune."""
 
     name = "Default BSO"
-
-    def __init__(self) -> None:
-        self._defaults: dict[Job, int] = {}
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Take the job's default.
@@ -45,25 +42,22 @@ class DefaultBatchSize(BatchSizeOptimizer):
         TuningInputError
             If it is missing or not among `batch_sizes`.
         """
-        self._defaults[job] = default_first(job, batch_sizes)[0]
+        self._jobs[job] = default_first(job, batch_sizes)[0]
 
     def predict(self, job: Job) -> int:
         """The job's default batch size."""
-        return registered(self._defaults, job)
+        return registered(self._jobs, job)
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         """Learn nothing."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
-        return {"jobs": [{"job": job.to_dict(), "default": default} for job, default in self._defaults.items()]}
+    @staticmethod
+    def _plain(kept: int) -> dict[str, Any]:
+        return {"default": kept}
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> DefaultBatchSize:
-        """The optimizer whose `to_dict` gave `state`."""
-        optimizer = cls()
-        optimizer._defaults = {Job(**entry["job"]): entry["default"] for entry in state["jobs"]}
-        return optimizer
+    @staticmethod
+    def _made(entry: Mapping[str, Any]) -> int:
+        return int(entry["default"])
 
 
 @dataclass(slots=True)
@@ -75,7 +69,7 @@ class _Grid:
     costs: dict[int, float] = field(default_factory=dict)
 
 
-class GridSearch(BatchSizeOptimizer):
+class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
     """Tries each batch size once, the default first and then upwards, and keeps to the cheapest that converged.
 
     The default comes first because the simulated job gives up if its first run fails. Batch sizes whose one trial did
@@ -85,9 +79,6 @@ class GridSearch(BatchSizeOptimizer):
 
     name = "Grid search BSO"
 
-    def __init__(self) -> None:
-        self._grids: dict[Job, _Grid] = {}
-
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Line up the trials; a job that is known goes on as it was.
 
@@ -96,9 +87,9 @@ class GridSearch(BatchSizeOptimizer):
         TuningInputError
             If the job's default batch size is missing or not among `batch_sizes`.
         """
-        if job not in self._grids:
+        if job not in self._jobs:
             sizes = default_first(job, batch_sizes)
-            self._grids[job] = _Grid(sizes, list(sizes))
+            self._jobs[job] = _Grid(sizes, list(sizes))
 
     def predict(self, job: Job) -> int:
         """The next batch size to try, then the cheapest; of equally cheap ones the one tried first.
@@ -108,7 +99,7 @@ class GridSearch(BatchSizeOptimizer):
         AllPrunedError
             If none converged.
         """
-        grid = registered(self._grids, job)
+        grid = registered(self._jobs, job)
         if grid.ahead:
             return grid.ahead[0]
         if not grid.costs:
@@ -123,7 +114,7 @@ class GridSearch(BatchSizeOptimizer):
         TuningInputError
             If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
         """
-        grid = registered(self._grids, job)
+        grid = registered(self._jobs, job)
         check_known(job, batch_size, grid.batch_sizes)
         check_cost(job, batch_size, cost)
         if batch_size not in grid.ahead:
@@ -132,31 +123,17 @@ class GridSearch(BatchSizeOptimizer):
             grid.costs[int(batch_size)] = float(cost)
         grid.ahead.remove(batch_size)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
-        return {
-            "jobs": [
-                {
-                    "job": job.to_dict(),
-                    "batch_sizes": list(grid.batch_sizes),
-                    "ahead": list(grid.ahead),
-                    "costs": [[size, cost] for size, cost in grid.costs.items()],
-                }
-                for job, grid in self._grids.items()
-            ]
-        }
+    @staticmethod
+    def _plain(kept: _Grid) -> dict[str, Any]:
+        costs = _pairs(kept.costs)
+        return {"batch_sizes": list(kept.batch_sizes), "ahead": list(kept.ahead), "costs": costs}
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> GridSearch:
-        """The optimizer whose `to_dict` gave `state`."""
-        optimizer = cls()
-        for entry in state["jobs"]:
-            costs = dict(entry["costs"])
-            optimizer._grids[Job(**entry["job"])] = _Grid(list(entry["batch_sizes"]), list(entry["ahead"]), costs)
-        return optimizer
+    @staticmethod
+    def _made(entry: Mapping[str, Any]) -> _Grid:
+        return _Grid(list(entry["batch_sizes"]), list(entry["ahead"]), dict(entry["costs"]))
 
 
-class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
+class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
     Both interfaces in one object, to be passed for either or for both.
@@ -172,8 +149,7 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
     name = "Oracle"
 
     def __init__(self, batch_sizes: Mapping[Job, int], limits_w: Mapping[Job, Mapping[int, int]]) -> None:
-        self._batch_sizes = dict(batch_sizes)
-        self._limits_w = {job: dict(limits) for job, limits in limits_w.items()}
+        self._jobs = {job: (size, dict(limits_w[job])) for job, size in batch_sizes.items()}
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
@@ -184,20 +160,20 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
         TuningInputError
             If a job is not in the trace or never reaches its target, or `eta_knob` is out of range.
         """
-        batch_sizes, limits = {}, {}
+        oracle = cls({}, {})
         for job in jobs:
             traced = trace.of(job)
             found = configurations(traced, job, eta_knob)
             if not found:
                 raise TuningInputError(f"{job}: Expected a batch size that reaches the target, but no path does.")
             best = optimum(found)
-            batch_sizes[job] = best.batch_size
-            limits[job] = {
+            limits_w = {
                 size: _cheapest_limit(sized, eta_knob, traced.max_power_w) for size, sized in traced.batch_sizes.items()
             }
             # Rounding could make two limits tie in one of the two sums.
-            limits[job][best.batch_size] = int(best.power_limit_w)
-        return cls(batch_sizes, limits)
+            limits_w[best.batch_size] = int(best.power_limit_w)
+            oracle._jobs[job] = best.batch_size, limits_w
+        return oracle
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Check that the policy can serve this job.
@@ -210,7 +186,7 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
             If its best batch size is not among `batch_sizes`.
         """
         check_batch_sizes(job, batch_sizes)
-        check_known(job, registered(self._batch_sizes, job), batch_sizes)
+        check_known(job, registered(self._jobs, job)[0], batch_sizes)
 
     def predict(self, job: Job, batch_size: int | None = None) -> int:
         """The best batch size; with a batch size given, its best power limit.
@@ -222,29 +198,80 @@ class Oracle(BatchSizeOptimizer, PowerLimitOptimizer):
         TuningInputError
             If the batch size is not one of the job's.
         """
-        if batch_size is None:
-            return registered(self._batch_sizes, job)
-        return known_limit(self._limits_w, job, batch_size)
+        best, limits_w = registered(self._jobs, job)
+        return best if batch_size is None else _known_limit(job, limits_w, batch_size)
 
     def observe(self, job: Job, batch_size: int, *told: object, **named: object) -> None:
         """Learn nothing, be it told of runs or of epochs."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
-        return {
-            "jobs": [
-                {"job": job.to_dict(), "batch_size": size, "limits_w": size_pairs(self._limits_w[job])}
-                for job, size in self._batch_sizes.items()
-            ]
-        }
+    @staticmethod
+    def _plain(kept: tuple[int, dict[int, int]]) -> dict[str, Any]:
+        return {"batch_size": kept[0], "limits_w": _pairs(kept[1])}
+
+    @staticmethod
+    def _made(entry: Mapping[str, Any]) -> tuple[int, dict[int, int]]:
+        return entry["batch_size"], dict(entry["limits_w"])
+
+
+class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
+    """Leaves GPUs at the highest power limit that the trace has for a batch size; profiles nothing.
+
+    Parameters
+    ----------
+    limits_w : mapping of Job to mapping of int to int
+        The limit of each batch size, by job; `of` takes them from a trace.
+    """
+
+    name = "MaxPLO"
+
+    def __init__(self, limits_w: Mapping[Job, Mapping[int, int]]) -> None:
+        self._jobs = {job: dict(limits) for job, limits in limits_w.items()}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Oracle:
-        """The optimizer whose `to_dict` gave `state`."""
-        jobs = [(Job(**entry["job"]), entry) for entry in state["jobs"]]
+    def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:
+        """The policy for some jobs of a trace.
+
+        Raises
+        ------
+        TuningInputError
+            If a job is not in the trace.
+        """
+        sizes = {job: trace.of(job).batch_sizes for job in jobs}
         return cls(
-            {job: entry["batch_size"] for job, entry in jobs}, {job: dict(entry["limits_w"]) for job, entry in jobs}
+            {job: {size: int(each.max_power_w) for size, each in of_job.items()} for job, of_job in sizes.items()}
         )
+
+    def predict(self, job: Job, batch_size: int) -> int:
+        """The highest limit.
+
+        Raises
+        ------
+        TuningProtocolError
+            If the policy was not made for this job.
+        TuningInputError
+            If the batch size is not one of the job's.
+        """
+        return _known_limit(job, registered(self._jobs, job), batch_size)
+
+    def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
+        """Learn nothing."""
+
+    @staticmethod
+    def _plain(kept: dict[int, int]) -> dict[str, Any]:
+        return {"limits_w": _pairs(kept)}
+
+    @staticmethod
+    def _made(entry: Mapping[str, Any]) -> dict[int, int]:
+        return dict(entry["limits_w"])
+
+
+def _known_limit(job: Job, limits_w: Mapping[int, int], batch_size: int) -> int:
+    check_known(job, batch_size, limits_w)
+    return limits_w[batch_size]
+
+
+def _pairs(values: Mapping[int, Any]) -> list[list[Any]]:
+    return [list(pair) for pair in values.items()]
 
 
 def _cheapest_limit(sized: BatchSizeTrace, eta_knob: float, max_power_w: float) -> int:
@@ -274,7 +301,7 @@ class _Played:
     highest_j: float = -math.inf
 
 
-class UCB(BatchSizeOptimizer):
+class UCB(OfJobs[_Played], BatchSizeOptimizer):
     """UCB1 on costs: plays the batch size whose cost may be lowest, given how often it was played.
 
     An arm's cost is what its runs cost in all over the number that reached the target: what a success costs, failed
@@ -290,9 +317,6 @@ class UCB(BatchSizeOptimizer):
     """
 
     name = "UCB1 BSO"
-
-    def __init__(self) -> None:
-        self._jobs: dict[Job, _Played] = {}
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Make an arm of each batch size; a job that is known goes on as it was.
@@ -348,24 +372,15 @@ class UCB(BatchSizeOptimizer):
             arm.reached += 1
             played.lowest_j, played.highest_j = min(played.lowest_j, cost), max(played.highest_j, cost)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON; extreme costs are None before any."""
+    @staticmethod
+    def _plain(kept: _Played) -> dict[str, Any]:
+        """Extreme costs are None before any."""
         return {
-            "jobs": [
-                {
-                    "job": job.to_dict(),
-                    "arms": [{"batch_size": size, **asdict(arm)} for size, arm in played.arms.items()],
-                    "extremes_j": [played.lowest_j, played.highest_j] if played.lowest_j < math.inf else None,
-                }
-                for job, played in self._jobs.items()
-            ]
+            "arms": [{"batch_size": size, **asdict(arm)} for size, arm in kept.arms.items()],
+            "extremes_j": [kept.lowest_j, kept.highest_j] if kept.lowest_j < math.inf else None,
         }
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> UCB:
-        """The optimizer whose `to_dict` gave `state`."""
-        optimizer = cls()
-        for entry in state["jobs"]:
-            arms = {arm["batch_size"]: _Arm(arm["plays"], arm["reached"], arm["spent_j"]) for arm in entry["arms"]}
-            optimizer._jobs[Job(**entry["job"])] = _Played(arms, *(entry["extremes_j"] or ()))
-        return optimizer
+    @staticmethod
+    def _made(entry: Mapping[str, Any]) -> _Played:
+        arms = {arm["batch_size"]: _Arm(arm["plays"], arm["reached"], arm["spent_j"]) for arm in entry["arms"]}
+        return _Played(arms, *(entry["extremes_j"] or ()))

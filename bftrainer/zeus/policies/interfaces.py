@@ -7,13 +7,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
-from typing import TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.job import Job
 
 __all__ = [
     "BatchSizeOptimizer",
+    "OfJobs",
     "PowerLimitOptimizer",
     "check_batch_sizes",
     "check_cost",
@@ -95,6 +96,34 @@ class PowerLimitOptimizer(_Policy):
 
 
 T = TypeVar("T")
+
+
+class OfJobs(ABC, Generic[T]):
+    """A policy that keeps something of each job: in plain values and back."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Job, T] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All state in plain values, fit for JSON."""
+        return {"jobs": [{"job": job.to_dict(), **self._plain(kept)} for job, kept in self._jobs.items()]}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The policy whose `to_dict` gave `state`."""
+        policy = cls.__new__(cls)
+        policy._jobs = {Job(**entry["job"]): cls._made(entry) for entry in state["jobs"]}
+        return policy
+
+    @staticmethod
+    @abstractmethod
+    def _plain(kept: Any) -> dict[str, Any]:
+        """What is kept of a job, fit for JSON, which has text for keys only."""
+
+    @staticmethod
+    @abstractmethod
+    def _made(entry: Mapping[str, Any]) -> Any:
+        """What `_plain` was given."""
 
 
 def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS
+from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog, statistics
 from bftrainer.zeus.policies.interfaces import check_verdict, say
-from bftrainer.zeus.policies.rewards import RewardLog, statistics
 
 __all__ = ["NAME", "BanditSettings", "PrunedBandit", "PruningExploreManager"]
 

@@ -6,27 +6,27 @@ A policy registers by an entry point of the group ``bftrainer.batch_size_optimiz
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bftrainer.errors import BftrainerError, TuningInputError
 from bftrainer.plugins import Plugins
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, Oracle
+from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import Job, check_knobs
-from bftrainer.zeus.policies.power_limit import JITPowerLimitOptimizer, MaxPowerLimit
-from bftrainer.zeus.policies.thompson_sampling import (
+from bftrainer.zeus.policies.published import (
     NUM_EXPLORATION,
     GTSBatchSizeOptimizer,
+    JITPowerLimitOptimizer,
     PruningGTSBatchSizeOptimizer,
 )
 from bftrainer.zeus.policies.trace import TrainingTrace
 
 __all__ = [
+    "BATCH_SIZES",
+    "POWER_LIMITS",
     "PolicyContext",
     "batch_size_optimizer",
-    "batch_size_optimizer_names",
     "default",
     "grid",
     "gts",
@@ -34,13 +34,12 @@ __all__ = [
     "max_power",
     "oracle",
     "power_limit_optimizer",
-    "power_limit_optimizer_names",
     "ucb",
     "zeus",
 ]
 
-_BATCH_SIZE = Plugins("bftrainer.batch_size_optimizers", "batch-size policy", TuningInputError)
-_POWER_LIMIT = Plugins("bftrainer.power_limit_optimizers", "power-limit policy", TuningInputError)
+BATCH_SIZES = Plugins("bftrainer.batch_size_optimizers", "batch-size policy", TuningInputError)
+POWER_LIMITS = Plugins("bftrainer.power_limit_optimizers", "power-limit policy", TuningInputError)
 
 P = TypeVar("P")
 
@@ -82,16 +81,6 @@ class PolicyContext:
         check_knobs(self.eta_knob, self.beta_knob)
 
 
-def batch_size_optimizer_names() -> list[str]:
-    """Names of the registered batch-size policies, sorted."""
-    return _BATCH_SIZE.names()
-
-
-def power_limit_optimizer_names() -> list[str]:
-    """Names of the registered power-limit policies, sorted."""
-    return _POWER_LIMIT.names()
-
-
 def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimizer:
     """A new batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``.
 
@@ -100,7 +89,7 @@ def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimize
     TuningInputError
         If there is none of that name, or what is there gives no `BatchSizeOptimizer`.
     """
-    return _made(name, _BATCH_SIZE.noun, _BATCH_SIZE.get(name), context, BatchSizeOptimizer)  # type: ignore[type-abstract]
+    return _made(name, BATCH_SIZES, context, BatchSizeOptimizer)  # type: ignore[type-abstract]
 
 
 def power_limit_optimizer(name: str, context: PolicyContext) -> PowerLimitOptimizer:
@@ -111,10 +100,11 @@ def power_limit_optimizer(name: str, context: PolicyContext) -> PowerLimitOptimi
     TuningInputError
         If there is none of that name, or what is there gives no `PowerLimitOptimizer`.
     """
-    return _made(name, _POWER_LIMIT.noun, _POWER_LIMIT.get(name), context, PowerLimitOptimizer)  # type: ignore[type-abstract]
+    return _made(name, POWER_LIMITS, context, PowerLimitOptimizer)  # type: ignore[type-abstract]
 
 
-def _made(name: str, noun: str, factory: Callable[..., Any], context: PolicyContext, kind: type[P]) -> P:
+def _made(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) -> P:
+    noun, factory = plugins.noun, plugins.get(name)
     try:
         policy = factory(context)
     except BftrainerError:

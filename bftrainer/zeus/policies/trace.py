@@ -12,7 +12,7 @@ import numpy as np
 
 from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.simulation.tables import Table, joined_frame, read_table
+from bftrainer.zeus.simulation.trace_tables import TraceTable, joined_frame, read_table
 
 __all__ = ["BatchSizeTrace", "JobTrace", "PowerPoint", "TrainingTrace"]
 
@@ -235,7 +235,7 @@ class TrainingTrace:
             raise TuningInputError(f"The trace of {','.join(key)} is empty.{suggestion(','.join(key), known)}")
         return self._runs[key]
 
-    def _join(self, train: Table, shared: list[str], measured: dict[tuple[Any, ...], list[PowerPoint]]) -> None:
+    def _join(self, train: TraceTable, shared: list[str], measured: dict[tuple[Any, ...], list[PowerPoint]]) -> None:
         """Keep what stands in both tables, runs in the order of their file."""
         datasets, networks, optimizers = (train.texts(column) for column in ("dataset", "network", "optimizer"))
         batch_sizes = train.integers("batch_size")
@@ -265,7 +265,7 @@ def _beats(one: PowerPoint, other: PowerPoint) -> bool:
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
-def _power_points(power: Table, shared: list[str]) -> dict[tuple[Any, ...], list[PowerPoint]]:
+def _power_points(power: TraceTable, shared: list[str]) -> dict[tuple[Any, ...], list[PowerPoint]]:
     """Measurements by what joins them to runs, in the order of the file."""
     for column in ("dataset", "network", "optimizer"):
         power.texts(column)
@@ -288,7 +288,7 @@ def _power_points(power: Table, shared: list[str]) -> dict[tuple[Any, ...], list
     return found
 
 
-def _keys(table: Table, shared: Iterable[str]) -> list[tuple[Any, ...]]:
+def _keys(table: TraceTable, shared: Iterable[str]) -> list[tuple[Any, ...]]:
     """What a row is joined by: names as they stand, numbers by value."""
     return list(zip(*([_comparable(cell) for cell in table.columns[column]] for column in shared), strict=True))
 

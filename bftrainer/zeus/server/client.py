@@ -1,23 +1,26 @@
-"""A client of the batch-size server, for training scripts and for `bftrainer bso`."""
+"""A client of the batch-size server, for training scripts and for `bftrainer bso`; and files of what a server keeps."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
+from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["BatchSizeClient", "Trial"]
+__all__ = ["FORMS", "BatchSizeClient", "Trial", "check_form", "write_job"]
 
 T = TypeVar("T")
 _SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
@@ -193,8 +196,6 @@ class BatchSizeClient:
 
     def _send(self, method: str, path: str, *, gone_is_done: bool = False, **options: Any) -> Any:
         """The answer to a request, repeated while there is none."""
-        import json
-
         import httpx
 
         if "json" in options:
@@ -315,3 +316,54 @@ def _fault(detail: object) -> str:
         return str(detail)
     place = detail.get("loc")
     return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"
+
+
+FORMS = (".json", ".csv", ".parquet")
+
+
+def check_form(path: Path) -> None:
+    """Refuse a name that does not say how to write.
+
+    Raises
+    ------
+    OutputError
+        If it ends in none of `FORMS`.
+    """
+    if path.suffix.lower() not in FORMS:
+        raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
+
+
+def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
+    """Write a job's trials; JSON has the job too. Tells how many trials there were.
+
+    Raises
+    ------
+    OutputError
+        If the name does not say how to write, or the file cannot be written.
+    """
+    check_form(path)
+    rows = [trial.model_dump() for trial in trials]
+    with replacing(path) as stream:
+        if path.suffix.lower() == ".json":
+            document = {"job": job.model_dump(), "trials": rows}
+            stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
+            return len(rows)
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        table = pa.Table.from_pylist(rows, schema=_schema())
+        if path.suffix.lower() == ".csv":
+            pyarrow.csv.write_csv(table, stream)
+        else:
+            pyarrow.parquet.write_table(table, stream)
+    return len(rows)
+
+
+def _schema() -> Any:
+    """Types of the columns, also where all rows lack a value."""
+    import pyarrow
+
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
+    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
+    return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

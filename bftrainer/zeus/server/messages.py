@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -25,6 +26,7 @@ __all__ = [
     "TrialId",
     "TrialRow",
     "TuningParams",
+    "few",
 ]
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
@@ -39,12 +41,6 @@ LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
 def _truncated(value: Any) -> Any:
     """Fractions are cut off, as clients may count on: 12.9 epochs are 12."""
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
-
-
-def _plain(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("Expected text without the character NUL.")
-    return text
 
 
 Whole = Annotated[int, BeforeValidator(_truncated)]
@@ -198,7 +194,9 @@ class JobSpec(LenientJobSpec):
     @field_validator("job_id", "job_id_prefix", "gpu_model")
     @classmethod
     def _text(cls, text: str | None) -> str | None:
-        return text if text is None else _plain(text)
+        if text is not None and "\0" in text:
+            raise ValueError("Expected text without the character NUL.")
+        return text
 
     @field_validator("batch_sizes")
     @classmethod
@@ -387,3 +385,15 @@ class JobSummary(_Model):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
+
+
+# Numbers that are shown in a row.
+FEW = 16
+
+
+def few(numbers: Sequence[int], between: str = ", ") -> str:
+    """Numbers in a row; of many, the first and the last, and how many there are."""
+    if len(numbers) <= FEW:
+        return between.join(map(str, numbers))
+    first, last = numbers[: FEW - 2], numbers[-1]
+    return f"{between.join(map(str, first))}{between}...{between}{last} ({len(numbers):,} in all)"

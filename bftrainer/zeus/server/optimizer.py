@@ -236,22 +236,22 @@ class ZeusBatchSizeOptimizer:
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
         if trial.status == TrialStatus.FAILED:
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
-        verdict = job.tuned.judge(result)
-        if not verdict.stop:
+        verdict, cost_j = job.tuned.judge(result)
+        if not verdict.stop_train:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
                 transaction.hear(job.job_id, number, now)
-            return ReportResponse(stop_train=False, converged=False, message=verdict.message)
-        if result.time < 0 or result.energy < 0 or not verdict.cost_j <= LARGEST_COST_J:
+            return verdict
+        if result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J:
             raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
         transaction.learn(job)
-        job.tuned.learn(TrialType(trial.type), trial.batch_size, verdict, published=self.published)
-        used = {"time": result.time, "energy": result.energy, "cost": verdict.cost_j}
+        job.tuned.learn(TrialType(trial.type), trial.batch_size, cost_j, verdict.converged, published=self.published)
+        used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
             # Its time ran out between the look and now.
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
         transaction.save_job(job)
-        return ReportResponse(stop_train=True, converged=verdict.converged, message=verdict.message)
+        return verdict
 
     async def end_trial(self, trial: LenientTrialId) -> None:
         """End a trial that has no result; one that has stays as it is.

@@ -18,11 +18,10 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bftrainer.errors import UnknownJobError
-from bftrainer.zeus.server.export import few
-from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow, few
 from bftrainer.zeus.server.store import Transaction
 
-__all__ = ["Chart", "chart", "pages"]
+__all__ = ["CostChart", "chart", "pages"]
 
 JOBS, TRIALS, RESULTS = 100, 100, 500
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 240, 70, 30, 30
@@ -30,7 +29,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 240, 70, 30, 30
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5a5a5a")
 
 
-class Mark(NamedTuple):
+class _Mark(NamedTuple):
     """A result in the chart."""
 
     x: float
@@ -40,16 +39,16 @@ class Mark(NamedTuple):
     title: str
 
 
-class Chart(NamedTuple):
+class CostChart(NamedTuple):
     """Cost over results, ready to draw: marks, ticks (position and text) and the colour of each batch size."""
 
-    marks: list[Mark]
+    marks: list[_Mark]
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
     colours: list[tuple[int, str]]
 
 
-def chart(results: Sequence[TrialRow]) -> Chart:
+def chart(results: Sequence[TrialRow]) -> CostChart:
     """Place results, oldest first, in a chart of `WIDTH` by `HEIGHT`.
 
     Parameters
@@ -72,7 +71,7 @@ def chart(results: Sequence[TrialRow]) -> Chart:
         return round((HEIGHT - BOTTOM) - (HEIGHT - BOTTOM - 10) * cost / most, 1)
 
     marks = [
-        Mark(
+        _Mark(
             across(number),
             up(cost),
             colours[row.batch_size],
@@ -82,7 +81,9 @@ def chart(results: Sequence[TrialRow]) -> Chart:
         for row, cost, number in zip(results, costs, numbers, strict=True)
     ]
     ticks = [(across(number), f"{number:,}") for number in sorted({first, (first + last) // 2, last})]
-    return Chart(marks, ticks, [(up(cost), f"{_si(cost)}J") for cost in (0.0, most / 2, most)], list(colours.items()))
+    return CostChart(
+        marks, ticks, [(up(cost), f"{_si(cost)}J") for cost in (0.0, most / 2, most)], list(colours.items())
+    )
 
 
 def _si(number: float | None) -> str:

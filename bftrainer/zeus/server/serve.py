@@ -14,10 +14,9 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 
 from bftrainer.errors import SettingsError
-from bftrainer.extras import require_extra
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
 
-__all__ = ["LEVEL_VARIABLE", "SHUTDOWN_S", "JsonFormatter", "check_exposure", "check_installed", "configure", "serve"]
+__all__ = ["LEVEL_VARIABLE", "SHUTDOWN_S", "JsonFormatter", "check_exposure", "configure", "serve"]
 
 # Where workers find the level.
 LEVEL_VARIABLE = "BFTRAINER_BSO_LOG_LEVEL"
@@ -44,8 +43,6 @@ def configure(level: str | None = None) -> None:
     level : str, optional
         Least level that is logged; that in the environment by default.
     """
-    import os
-
     chosen = (level or os.environ.get(LEVEL_VARIABLE, "info")).upper()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -58,17 +55,6 @@ def configure(level: str | None = None) -> None:
 
 # Requests that are being answered have so long to end.
 SHUTDOWN_S = 10
-
-
-def check_installed() -> None:
-    """Refuse to serve without what serving needs.
-
-    Raises
-    ------
-    SettingsError
-        If a package is missing.
-    """
-    require_extra("The server needs", "server")
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
@@ -116,7 +102,6 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     import uvicorn
 
     from bftrainer.zeus.server.app import ENVIRONMENT
-    from bftrainer.zeus.server.serve import LEVEL_VARIABLE, configure
 
     os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
     configure()

@@ -10,16 +10,7 @@ from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
 
-__all__ = [
-    "COMPATIBILITY",
-    "DEFAULT_URL",
-    "LOOPBACK_NAMES",
-    "SHORTEST_TOKEN",
-    "TRIAL_TIMEOUT_S",
-    "ServerSettings",
-    "is_loopback",
-    "read_tokens",
-]
+__all__ = ["DEFAULT_URL", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback", "read_tokens"]
 
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"

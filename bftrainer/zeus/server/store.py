@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.extras import requiring
-from bftrainer.zeus.policies.rewards import RewardLog
-from bftrainer.zeus.server import tables
+from bftrainer.zeus.policies.bandit import RewardLog
+from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.database import Database, open_database
+from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import JobSummary, LenientJobSpec, TrialRow
-from bftrainer.zeus.server.tables import make_ready
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):

@@ -12,12 +12,12 @@ from enum import StrEnum
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, LateTrialError, NothingConvergedError
+from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.policies.rewards import RewardLog
-from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult, ReportResponse
 
-__all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob", "Verdict"]
+__all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob"]
 
 
 class Stage(StrEnum):
@@ -48,26 +48,6 @@ class TrialStatus(StrEnum):
     Dispatched = DISPATCHED
     Succeeded = SUCCEEDED
     Failed = FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a report means.
-
-    Parameters
-    ----------
-    stop, converged : bool
-        Whether the run is to stop, and whether it has reached its target within its bound.
-    cost_j : float
-        What it has cost so far.
-    message : str
-        Why.
-    """
-
-    stop: bool
-    converged: bool
-    cost_j: float
-    message: str
 
 
 @dataclass(slots=True)
@@ -136,8 +116,8 @@ class TunedJob:
             ) from None
         return size, TrialType.EXPLORATION if self.stage is Stage.PRUNING else TrialType.MAB
 
-    def judge(self, result: LenientTrainingResult) -> Verdict:
-        """What a report means: whether the run goes on, has converged, or has failed."""
+    def judge(self, result: LenientTrainingResult) -> tuple[ReportResponse, float]:
+        """What a report means: whether the run goes on, has converged or failed; and its cost so far in joules."""
         spec = self.spec
         cost = zeus_cost(result.energy, result.time, spec.eta_knob, spec.max_power)
         met = (
@@ -149,14 +129,15 @@ class TunedJob:
                 f"Batch Size({result.batch_size}) exceeded the cost upper bound: current cost({cost}) >\n"
                 f"{' ' * 20}beta_knob({spec.beta_knob})*min_cost({self.min_cost})"
             )
-            return Verdict(True, False, cost, message)
+            return ReportResponse(stop_train=True, converged=False, message=message), cost
         if met:
-            return Verdict(True, True, cost, "Train succeeded")
+            return ReportResponse(stop_train=True, converged=True, message="Train succeeded"), cost
         if result.current_epoch >= spec.max_epochs:
-            return Verdict(True, False, cost, f"Train failed to converge within max_epoch({spec.max_epochs})")
-        return Verdict(False, False, cost, "Stop condition not met, keep training")
+            message = f"Train failed to converge within max_epoch({spec.max_epochs})"
+            return ReportResponse(stop_train=True, converged=False, message=message), cost
+        return ReportResponse(stop_train=False, converged=False, message="Stop condition not met, keep training"), cost
 
-    def learn(self, kind: TrialType, batch_size: int, verdict: Verdict, *, published: bool) -> None:
+    def learn(self, kind: TrialType, batch_size: int, cost_j: float, converged: bool, *, published: bool) -> None:
         """Learn from a trial that is over.
 
         Parameters
@@ -165,8 +146,8 @@ class TunedJob:
             Why it got its batch size.
         batch_size : int
             Its batch size.
-        verdict : Verdict
-            What became of it.
+        cost_j, converged : float and bool
+            What it cost, and whether it reached its target within its bound.
         published : bool
             Have trials that failed lower the bound too, and refuse those of the pruning that end after it.
 
@@ -178,11 +159,11 @@ class TunedJob:
         if published and kind is TrialType.CONCURRENT and self.stage is Stage.MAB:
             raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
         exploration = kind is TrialType.EXPLORATION
-        self.pruned.observe(batch_size, verdict.cost_j, verdict.converged, exploration=exploration)
+        self.pruned.observe(batch_size, cost_j, converged, exploration=exploration)
         if exploration:
             self.exploring = None
-        if (verdict.converged or published) and verdict.cost_j < (math.inf if self.min_cost is None else self.min_cost):
-            self.min_cost, self.min_cost_batch_size = verdict.cost_j, batch_size
+        if (converged or published) and cost_j < (math.inf if self.min_cost is None else self.min_cost):
+            self.min_cost, self.min_cost_batch_size = cost_j, batch_size
 
     def arms(self) -> list[Arm]:
         """The bandit's arms."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,10 +16,8 @@ from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.groups import Group
-from bftrainer.zeus.simulation.recurring import MAX_GROUP_RETRIES, Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import Simulator
-from bftrainer.zeus.simulation.training import Outcome
+from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
+from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
 
 __all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
 
@@ -128,7 +126,7 @@ class SimulationResult:
     @property
     def history(self) -> list[HistoryEntry]:
         """The runs that started, as the simulator returns them."""
-        return [run.entry() for run in self.runs if run.outcome.started]
+        return [run.entry() for run in self.runs if run.started]
 
 
 class _Recorder(SimulationObserver):
@@ -235,7 +233,11 @@ def simulate_all(
     wanted = list(simulations)
     number = _workers(wanted, workers)
     done = []
-    with closing(_in_order(trace, wanted, number)) as results:
+    with ExitStack() as stack:
+        results: Iterable[SimulationResult] = map(partial(simulate, trace), wanted)
+        if number > 1:
+            packed = in_order(partial(_packed, trace), wanted, number, _chunk(wanted, number))
+            results = map(_unpacked, wanted, stack.enter_context(closing(packed)))
         for result in results:
             done.append(result)
             progress(result)
@@ -251,30 +253,15 @@ def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
     return max(1, min(workers, len(simulations)))
 
 
-def _in_order(
-    trace: TrainingTrace, simulations: Sequence[Simulation], workers: int
-) -> Generator[SimulationResult, None, None]:
-    """The results as they come, in order."""
-    if workers == 1:
-        yield from map(partial(simulate, trace), simulations)
-        return
-    with closing(in_order(partial(_packed, trace), simulations, workers, _chunk(simulations, workers))) as packed:
-        yield from map(_unpacked, simulations, packed)
-
-
 def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
     """A result as it travels between processes: pickling a tuple for each run would take as long as to simulate it."""
     result = simulate(trace, simulation)
-    rows = [(*run[:5], *run.outcome, run.cost_j, run.runtime_ratio) for run in result.runs]
-    return list(zip(*rows, strict=True)), result.failure
+    return list(zip(*result.runs, strict=True)), result.failure
 
 
 def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
     columns, failure = packed
-    if not columns:
-        return SimulationResult(simulation, (), failure)
-    first, outcomes, last = columns[:5], columns[5:9], columns[9:]
-    return SimulationResult(simulation, tuple(map(Run, *first, map(Outcome, *outcomes), *last)), failure)
+    return SimulationResult(simulation, tuple(map(Run, *columns)) if columns else (), failure)
 
 
 def _chunk(simulations: Sequence[Simulation], workers: int) -> int:

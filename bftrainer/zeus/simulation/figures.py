@@ -22,7 +22,7 @@ from bftrainer.report.intervals import student_quantile
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration, best_of, configurations, pareto_front, regrets
+from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -298,8 +298,9 @@ def _time_unit(longest_s: float) -> tuple[float, str]:
     return (60.0, "min") if longest_s <= _MINUTES_S else (3600.0, "h")
 
 
+@dataclass(frozen=True, slots=True)
 class FigurePlan:
-    """Which figures go to which files: regret of each job, and its Pareto front with the path of one history.
+    """Which figures go to which files.
 
     Parameters
     ----------
@@ -307,21 +308,13 @@ class FigurePlan:
         Made if it is not there.
     form : str
         One of `bftrainer.report.drawing.FORMS`.
-    jobs : iterable of Job
-    fronts : bool
-        Whether Pareto fronts are drawn too; the path is that of each job's first simulation.
+    paths : dict of Job to dict of str to Path
+        By kind: regret, and pareto with the path of the job's first simulation where it is wanted.
     """
 
-    def __init__(self, directory: Path, form: str, jobs: Iterable[Job], fronts: bool) -> None:
-        self.directory, self.form = directory, form
-        self.kinds = ("regret", "pareto") if fronts else ("regret",)
-        self.paths: dict[Job, dict[str, Path]] = {}
-        stems: list[str] = []
-        for job in jobs:
-            stem = re.sub(r"[^\w.]+", "-", f"{job.dataset}-{job.network}-{job.optimizer}-{job.target_metric}")
-            taken = sum(other.startswith(stem) for other in stems)
-            stems.append(f"{stem}-{taken + 1}" if taken else stem)
-            self.paths[job] = {kind: directory / f"{kind}-{stems[-1]}.{form}" for kind in self.kinds}
+    directory: Path
+    form: str
+    paths: dict[Job, dict[str, Path]]
 
     def draw(self, trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Path]:
         """Draw and write the figures.
@@ -355,9 +348,9 @@ class FigurePlan:
         """A job's figures by kind."""
         first = results[0].simulation
         settings = configurations(trace.of(job), job, first.eta_knob)
-        best = best_of(settings)
-        if best is None:
+        if not settings:
             return {}
+        best = optimum(settings)
         by_policy: dict[str, list[list[float]]] = {}
         for result in results:
             if result.runs and not result.is_partial:
@@ -366,7 +359,7 @@ class FigurePlan:
         found = {}
         if curves:
             found["regret"] = rendered(regret_figure(curves, title=str(job)), self.form)
-        if "pareto" in self.kinds:
+        if "pareto" in self.paths[job]:
             title = f"{job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
             path = tuning_path(settings, results[0].history)
             axes = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
@@ -388,11 +381,18 @@ def plan_figures(
     """
     if directory is None:
         return None
-    plan = FigurePlan(directory, form, dict.fromkeys(each.job for each in simulations), fronts)
     require_matplotlib()
     if directory.exists() and not directory.is_dir():
         raise OutputError(f"{directory}: Expected a directory or nothing, found a file.")
-    for path in (path for paths in plan.paths.values() for path in paths.values()):
-        if path.exists() and not force:
-            raise OutputError(f"{path}: Expected no such file yet; choose another directory or give --force.")
-    return plan
+    paths: dict[Job, dict[str, Path]] = {}
+    stems: list[str] = []
+    for job in dict.fromkeys(each.job for each in simulations):
+        stem = re.sub(r"[^\w.]+", "-", f"{job.dataset}-{job.network}-{job.optimizer}-{job.target_metric}")
+        taken = sum(other.startswith(stem) for other in stems)
+        stems.append(f"{stem}-{taken + 1}" if taken else stem)
+        kinds = ("regret", "pareto") if fronts else ("regret",)
+        paths[job] = {kind: directory / f"{kind}-{stems[-1]}.{form}" for kind in kinds}
+        for path in paths[job].values():
+            if path.exists() and not force:
+                raise OutputError(f"{path}: Expected no such file yet; choose another directory or give --force.")
+    return FigurePlan(directory, form, paths)

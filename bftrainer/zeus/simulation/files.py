@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_type_hints
 
 from bftrainer.errors import InputError, OutputError, SettingsError, TuningInputError
 from bftrainer.files.arrow import booleans, integers, parquet_file, reals
@@ -16,12 +16,8 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.groups import Group, GroupJob
 from bftrainer.zeus.simulation.recurring import Corrections, Run
-from bftrainer.zeus.simulation.training import Outcome
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from bftrainer.zeus.simulation.simulator import Group, GroupJob
 
 __all__ = ["check_suffix", "read_history", "read_results", "results_document", "write_history", "write_results"]
 
@@ -29,22 +25,10 @@ SCHEMA = 1
 SUFFIXES = (".json", ".parquet")
 _META = b"bftrainer.zeus"
 
-# Columns of a run and their kinds, in the order in which they are written.
-RUN_COLUMNS = {
-    "recurrence": int,
-    "attempt": int,
-    "batch_size": int,
-    "power_limit_w": int,
-    "profiled": bool,
-    "reached": bool,
-    "epochs": float,
-    "energy_j": float,
-    "time_s": float,
-    "cost_j": float,
-    "runtime_ratio": float,
-    "traced_energy_j": float,
-    "traced_time_s": float,
-}
+# Columns of a run and their kinds, in the order in which they are written: its fields, and what they come to.
+_COLUMNS = (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
+RUN_COLUMNS = {name: get_type_hints(Run).get(name, float) for name in _COLUMNS}
+_RESULT_COLUMNS = {"simulation": int, **RUN_COLUMNS}
 HISTORY_COLUMNS = {"bs": int, "pl": int, "energy": float, "reached": bool, "time": float}
 
 
@@ -83,17 +67,11 @@ def write_results(path: Path, results: Sequence[SimulationResult], about: Mappin
     check_suffix(path)
     document = results_document(results, about)
     if path.suffix == ".json":
-        with replacing(path) as stream:
-            stream.write(_json_text(document).encode())
+        _write_json(path, _json_text(document))
         return
-    import pyarrow as pa
-
     runs = [each.pop("runs") for each in document["simulations"]]
-    numbers = [number for number, rows in enumerate(runs) for _ in rows]
-    rows = [row for each in runs for row in each]
-    columns = {"simulation": integers(numbers)}
-    columns |= {name: _column(name, kind, rows) for name, kind in RUN_COLUMNS.items()}
-    _write_parquet(path, pa.table(columns), document)
+    rows = [{"simulation": number, **row} for number, each in enumerate(runs) for row in each]
+    _write_parquet(path, rows, _RESULT_COLUMNS, document)
 
 
 def results_document(results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -102,43 +80,22 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
         "schema": SCHEMA,
         "partial": any(result.is_partial for result in results),
         **(about or {}),
-        "simulations": [{**_described(result), "runs": [_run_row(run) for run in result.runs]} for result in results],
+        "simulations": [_described(result) for result in results],
     }
 
 
 def _described(result: SimulationResult) -> dict[str, Any]:
-    """All of a result but its runs."""
+    """A result in plain values."""
     simulation = result.simulation
     group = simulation.group
-    return {
-        "job": simulation.job.to_dict(),
-        "recurrences": simulation.recurrences,
+    return asdict(simulation) | {
         "group": None if group is None else {**group._asdict(), "jobs": [list(job) for job in group.jobs]},
-        "policy": simulation.policy,
-        "power_policy": simulation.power_policy,
-        "eta_knob": simulation.eta_knob,
         # JSON knows no infinity: null is a bound that never stops a run.
         "beta_knob": simulation.beta_knob if math.isfinite(simulation.beta_knob) else None,
-        "seed": simulation.seed,
-        "corrections": asdict(simulation.corrections),
-        "max_group_retries": simulation.max_group_retries,
         "failure": result.failure,
+        # A policy of the user's may choose NumPy's integers.
+        "runs": [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs],
     }
-
-
-def _run_row(run: Run) -> dict[str, Any]:
-    entry, outcome = run.entry(), run.outcome
-    values = {
-        **run._asdict(),
-        "reached": outcome.reached,
-        "epochs": outcome.epochs,
-        "energy_j": entry.energy,
-        "time_s": entry.time,
-        "traced_energy_j": outcome.energy_j,
-        "traced_time_s": outcome.time_s,
-    }
-    # A policy of the user's may choose NumPy's integers.
-    return {name: kind(values[name]) for name, kind in RUN_COLUMNS.items()}
 
 
 def read_results(path: Path) -> list[SimulationResult]:
@@ -149,12 +106,9 @@ def read_results(path: Path) -> list[SimulationResult]:
     InputError
         Naming file and field, if it is something else or damaged.
     """
-    check_suffix(path)
-    if path.suffix == ".json":
-        document = json_file(path, InputError)
-    else:
-        table, document = _read_parquet(path, {"simulation": int} | RUN_COLUMNS)
-        _share_out(path, table, document)
+    document, rows = _read(path, _RESULT_COLUMNS)
+    if rows is not None:
+        _share_out(path, rows, document)
     checked = _validated(path, document, "ResultsDocument")
     try:
         return [_result(each) for each in checked["simulations"]]
@@ -172,24 +126,18 @@ def _result(described: dict[str, Any]) -> SimulationResult:
     }
     if group is not None:
         described["group"] = Group(group["name"], group["dataset"], tuple(GroupJob(*job) for job in group["jobs"]))
-    return SimulationResult(Simulation(**described), tuple(map(_run, runs)), failure)
+    own = tuple(Run(**{name: row[name] for name in Run._fields}) for row in runs)
+    return SimulationResult(Simulation(**described), own, failure)
 
 
-def _run(row: dict[str, Any]) -> Run:
-    row["outcome"] = Outcome(
-        row.pop("traced_energy_j"), row.pop("traced_time_s"), row.pop("reached"), row.pop("epochs")
-    )
-    return Run(**{name: value for name, value in row.items() if name not in ("energy_j", "time_s")})
-
-
-def _share_out(path: Path, table: pa.Table, document: Any) -> None:
+def _share_out(path: Path, rows: list[dict[str, Any]], document: Any) -> None:
     """Give the rows of a table to the simulations that they belong to."""
     simulations = document.get("simulations") if isinstance(document, dict) else None
     if not isinstance(simulations, list) or not all(isinstance(each, dict) for each in simulations):
         raise InputError(f"{path}: Expected results of simulations, got other metadata.")
     for each in simulations:
         each["runs"] = []
-    for row in table.to_pylist():
+    for row in rows:
         number = row.pop("simulation")
         if not 0 <= number < len(simulations):
             raise InputError(f"{path}: Expected simulation from 0 to {len(simulations) - 1}, got {number}.")
@@ -210,13 +158,9 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
     check_suffix(path)
     rows = [asdict(entry) for entry in history]
     if path.suffix == ".json":
-        with replacing(path) as stream:
-            stream.write(f'{{"schema": {SCHEMA}, "history": [\n{_lines(rows)}\n]}}\n'.encode())
-        return
-    import pyarrow as pa
-
-    table = pa.table({name: _column(name, kind, rows) for name, kind in HISTORY_COLUMNS.items()})
-    _write_parquet(path, table, {"schema": SCHEMA})
+        _write_json(path, f'{{"schema": {SCHEMA}, "history": [\n{_lines(rows)}\n]}}\n')
+    else:
+        _write_parquet(path, rows, HISTORY_COLUMNS, {"schema": SCHEMA})
 
 
 def read_history(path: Path) -> list[HistoryEntry]:
@@ -227,12 +171,9 @@ def read_history(path: Path) -> list[HistoryEntry]:
     InputError
         Naming file and field, if it is something else or damaged.
     """
-    check_suffix(path)
-    if path.suffix == ".json":
-        document = json_file(path, InputError)
-    else:
-        table, document = _read_parquet(path, HISTORY_COLUMNS)
-        document["history"] = table.to_pylist()
+    document, rows = _read(path, HISTORY_COLUMNS)
+    if rows is not None:
+        document["history"] = rows
     return [HistoryEntry(**row) for row in _validated(path, document, "HistoryDocument")["history"]]
 
 
@@ -253,23 +194,30 @@ def _lines(rows: Sequence[dict[str, Any]]) -> str:
     return ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
 
 
-def _column(name: str, kind: type, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
-    values = [row[name] for row in rows]
-    if kind is float:
-        return reals(values)
-    return booleans(values) if kind is bool else integers(values)
+def _write_json(path: Path, text: str) -> None:
+    with replacing(path) as stream:
+        stream.write(text.encode())
 
 
-def _write_parquet(path: Path, table: pa.Table, document: Mapping[str, Any]) -> None:
+def _write_parquet(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type], document: Mapping[str, Any]
+) -> None:
+    """Rows as a table of those columns, and the document in its metadata."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    made = {float: reals, bool: booleans, int: integers}
+    table = pa.table({name: made[kind]([row[name] for row in rows]) for name, kind in columns.items()})
     table = table.replace_schema_metadata({_META: json.dumps(document, allow_nan=False)})
     with replacing(path) as stream:
         pq.write_table(table, stream, compression="zstd")
 
 
-def _read_parquet(path: Path, columns: Mapping[str, type]) -> tuple[pa.Table, Any]:
-    """The table, which has just those columns, and what its metadata hold."""
+def _read(path: Path, columns: Mapping[str, type]) -> tuple[Any, list[dict[str, Any]] | None]:
+    """What a file says, and the rows of its table, which has just those columns; JSON has none."""
+    check_suffix(path)
+    if path.suffix == ".json":
+        return json_file(path, InputError), None
     with parquet_file(path, InputError) as file:
         table = file.read()
         table.validate(full=True)
@@ -279,11 +227,11 @@ def _read_parquet(path: Path, columns: Mapping[str, type]) -> tuple[pa.Table, An
         raise InputError(f"{path}: Expected columns {', '.join(columns)}, got {got}.")
     if not isinstance(document, dict):
         raise InputError(f"{path}: Expected histories of recurring jobs, got a table without their metadata.")
-    return table, document
+    return document, table.to_pylist()
 
 
 def _validated(path: Path, document: Any, model: str) -> Any:
     """The document's values once it has the form of `model`."""
-    from bftrainer.zeus.simulation import result_schema
+    from bftrainer.zeus import file_schemas
 
-    return result_schema.validated(getattr(result_schema, model), document, path, InputError, "the document")
+    return file_schemas.validated(getattr(file_schemas, model), document, path, InputError, "the document")

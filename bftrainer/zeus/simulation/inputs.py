@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, telling_fault, toml_tables
-from bftrainer.files.opening import one_line
+from bftrainer.files.opening import one_line, sample_path
 from bftrainer.files.writing import file_source, versions
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.groups import Group, read_groups
-from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.simulator import Group, read_groups
 
 __all__ = [
+    "SAMPLE_JOBS",
     "JobChoice",
     "ZeusInputs",
+    "ZeusSample",
     "choose_groups",
     "choose_jobs",
     "described_jobs",
@@ -26,11 +27,47 @@ __all__ = [
     "load_groups",
     "load_traces",
     "read_jobs",
+    "zeus_sample",
 ]
 
 MAX_EPOCHS = 100
 
 T = TypeVar("T")
+
+SAMPLE_JOBS = (
+    Job("synth-images", "convnet", "adadelta", 0.65, max_epochs=100, default_bs=512, default_lr=0.1),
+    Job("synth-speech", "recurrent", "adamw", 0.8, max_epochs=20, default_bs=128, default_lr=0.001),
+    Job("synth-text", "transformer", "adamw", 0.84, max_epochs=10, default_bs=48, default_lr=0.00005),
+    Job("synth-ratings", "factors", "adam", 0.41, max_epochs=60, default_bs=512, default_lr=0.001),
+)
+"""One job a dataset of the traces; each reaches its target with its default batch size in every measured run."""
+
+
+class ZeusSample(NamedTuple):
+    """Paths of the embedded traces.
+
+    Parameters
+    ----------
+    train, power : Path
+        Runs, and time and power by batch size and power limit, as `bftrainer.zeus.TrainingTrace` takes them.
+    groups : Path
+        Groups of recurring jobs, as `bftrainer.zeus.read_groups` takes them.
+    """
+
+    train: Path
+    power: Path
+    groups: Path
+
+
+def zeus_sample() -> ZeusSample:
+    """Where the embedded traces lie, in an installed wheel as well as in an editable checkout.
+
+    Raises
+    ------
+    InputError
+        If the installation lacks one.
+    """
+    return ZeusSample(*(sample_path(f"zeus-{name}.csv") for name in ZeusSample._fields))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,7 +327,7 @@ def read_jobs(path: Path) -> list[Job]:
 def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
     from pydantic import ValidationError
 
-    from bftrainer.zeus.simulation.result_schema import JobTable
+    from bftrainer.zeus.file_schemas import JobTable
 
     names = [table.get(key) for key in ("dataset", "network", "optimizer")]
     known = all(isinstance(name, str) and name for name in names)

@@ -1,30 +1,41 @@
-"""What traces hold, and what a traced job could cost at best: the cheapest setting, the Pareto front, regrets."""
+"""What traced jobs could cost at best, and how near a simulation came: the cheapest setting, Pareto front, regrets."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
-from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace, TrainingTrace
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
+from bftrainer.zeus.simulation.recurring import Run, Usage, usage
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.simulation.campaign import SimulationResult
 
 __all__ = [
     "Configuration",
+    "Converged",
     "TargetFacts",
     "TracedJob",
-    "best_of",
+    "ZeusSummary",
     "configurations",
+    "converged",
+    "latest_recurrences",
     "optimum",
     "pareto_front",
     "regrets",
+    "summarise",
     "target_facts",
     "traced_jobs",
 ]
+
+# The source shows what methods converged to by their last five recurrences.
+LATEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +114,14 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
         if not reaching:
             continue
         success_share = reaching / len(sized.target_epochs)
-        epochs = _mean_epochs(sized, job.max_epochs) / success_share
+        # Of a try; a path that never reaches its target is NaN, which compares false.
+        tried = fmean(path if path <= job.max_epochs else job.max_epochs for path in sized.target_epochs)
+        epochs = tried / success_share
         for point in sized.points:
             energy_j, time_s = point.energy_per_epoch_j * epochs, point.time_per_epoch_s * epochs
             cost_j = zeus_cost(energy_j, time_s, eta_knob, trace.max_power_w)
-            found.append(
-                Configuration(sized.batch_size, point.limit_w, energy_j, time_s, cost_j, success_share),
-            )
+            found.append(Configuration(sized.batch_size, point.limit_w, energy_j, time_s, cost_j, success_share))
     return found
-
-
-def _mean_epochs(sized: BatchSizeTrace, max_epochs: int) -> float:
-    """Epochs of a try; a path that never reaches its target is NaN, which compares false."""
-    return fmean(epochs if epochs <= max_epochs else max_epochs for epochs in sized.target_epochs)
 
 
 def optimum(configurations: Sequence[Configuration]) -> Configuration:
@@ -139,11 +145,6 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
     if not configurations:
         raise TuningInputError("Expected a batch size that reaches the target within the job's epochs, found none.")
     return min(configurations, key=lambda each: each.cost_j)
-
-
-def best_of(settings: Sequence[Configuration]) -> Configuration | None:
-    """The cheapest setting; None if there are none."""
-    return optimum(settings) if settings else None
 
 
 def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
@@ -193,7 +194,7 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     """
     spent: dict[int, float] = {}
     for run in runs:
-        spent[run.recurrence] = spent.get(run.recurrence, 0.0) + (run.cost_j if run.outcome.started else 0.0)
+        spent[run.recurrence] = spent.get(run.recurrence, 0.0) + (run.cost_j if run.started else 0.0)
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
 
 
@@ -248,10 +249,6 @@ class TargetFacts:
     optimum: Configuration | None
     front: tuple[Configuration, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in plain values."""
-        return asdict(self) | {"job": self.job.to_dict()}
-
 
 def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
     """Jobs of the traces, all of them or those of these datasets, networks and optimizers."""
@@ -274,4 +271,125 @@ def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts
     """
     settings = configurations(trace.of(job), job, eta_knob)
     reaching = tuple(dict.fromkeys(each.batch_size for each in settings))
-    return TargetFacts(job, eta_knob, reaching, best_of(settings), tuple(pareto_front(settings)))
+    return TargetFacts(job, eta_knob, reaching, optimum(settings) if settings else None, tuple(pareto_front(settings)))
+
+
+@dataclass(frozen=True, slots=True)
+class Converged:
+    """The setting that a simulation ended up with.
+
+    Parameters
+    ----------
+    batch_size, power_limit_w : int
+        The setting.
+    share : float
+        Share of the latest runs that used it.
+    expected : Configuration or None
+        What a recurrence takes with it on average; None if it does not reach the target in the trace.
+    """
+
+    batch_size: int
+    power_limit_w: float
+    share: float
+    expected: Configuration | None
+
+
+@dataclass(frozen=True, slots=True)
+class ZeusSummary:
+    """A simulation in numbers.
+
+    Parameters
+    ----------
+    used : Usage
+    converged : Converged or None
+        None without a run.
+    optimum : Configuration or None
+        The trace's cheapest setting; None if none reaches the target.
+    regrets_j : tuple of float, shape (recurrences,)
+        Cost of each recurrence beyond the optimum's; empty without an optimum.
+    """
+
+    used: Usage
+    converged: Converged | None
+    optimum: Configuration | None
+    regrets_j: tuple[float, ...]
+
+    @property
+    def cumulative_regret_j(self) -> float | None:
+        """Sum of all regrets."""
+        return math.fsum(self.regrets_j) if self.regrets_j else None
+
+    @property
+    def final_regret_j(self) -> float | None:
+        """Mean regret of a recurrence among the latest ones."""
+        if not self.regrets_j:
+            return None
+        latest = self.regrets_j[-latest_recurrences(len(self.regrets_j)) :]
+        return math.fsum(latest) / len(latest)
+
+    @property
+    def excess(self) -> float | None:
+        """Expected cost of the setting it converged to, over the optimum's, less one; 0 is as good as it gets."""
+        if self.converged is None or self.converged.expected is None or self.optimum is None:
+            return None
+        return self.converged.expected.cost_j / self.optimum.cost_j - 1.0 if self.optimum.cost_j else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures but the single regrets, fit for JSON."""
+        return {
+            **asdict(self.used),
+            "converged": None if self.converged is None else asdict(self.converged),
+            "optimum": None if self.optimum is None else asdict(self.optimum),
+            "excess": self.excess,
+            "cumulative_regret_j": self.cumulative_regret_j,
+            "final_regret_j": self.final_regret_j,
+        }
+
+
+def latest_recurrences(number: int) -> int:
+    """How many recurrences at the end of `number` show what tuning converged to: a tenth, at least five."""
+    return min(number, max(LATEST, math.ceil(number / 10)))
+
+
+def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
+    """The most frequent setting among the runs of the latest recurrences.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        All runs of a simulation, in their order.
+    settings : sequence of Configuration
+        What a recurrence takes with each setting.
+
+    Notes
+    -----
+    The latest recurrences are those with the highest numbers: a tenth of all, at least five. Of settings used equally
+    often, the one that was used last counts. Runs whose bound allowed for no epoch count too: they were chosen.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 6.2 shows the last five recurrences; that it is a tenth if that is more, so
+    that one draw of the bandit weighs less, is ours.
+    """
+    if not runs:
+        return None
+    numbers = sorted({run.recurrence for run in runs})
+    since = numbers[-latest_recurrences(len(numbers))]
+    latest = [(run.batch_size, run.power_limit_w) for run in runs if run.recurrence >= since]
+    # Counted from the end: of equally frequent settings, `most_common` gives the one that it met first.
+    (setting, times), *_ = Counter(reversed(latest)).most_common(1)
+    expected = (each for each in settings if (each.batch_size, each.power_limit_w) == setting)
+    return Converged(*setting, times / len(latest), next(expected, None))
+
+
+def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
+    """A simulation in numbers."""
+    simulation = result.simulation
+    settings = configurations(trace.of(simulation.job), simulation.job, simulation.eta_knob)
+    best = optimum(settings) if settings else None
+    return ZeusSummary(
+        usage(result.runs),
+        converged(result.runs, settings),
+        best,
+        () if best is None else tuple(regrets(result.runs, best)),
+    )

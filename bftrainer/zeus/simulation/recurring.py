@@ -1,4 +1,4 @@
-"""A job being tuned in simulation: runs chosen, made and learned from, alone or overlapping in a group."""
+"""A job being tuned in simulation: its runs chosen, made from what was measured, and learned from."""
 
 from __future__ import annotations
 
@@ -7,34 +7,32 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import NamedTuple
 
-from bftrainer.errors import NotConvergedError, TuningError, TuningInputError
+import numpy as np
+
+from bftrainer.errors import NotConvergedError, TuningError, TuningInputError, TuningProtocolError
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, say
-from bftrainer.zeus.policies.job import HistoryEntry
-from bftrainer.zeus.simulation.groups import GroupJob
-from bftrainer.zeus.simulation.training import Outcome, Training
+from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
+from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
 
 __all__ = [
-    "MAX_GROUP_RETRIES",
     "MAX_TRIES",
     "NEVER_RAN_FACTOR",
     "Corrections",
-    "GroupTuning",
+    "JobTuning",
     "Run",
     "SimulationObserver",
-    "Tuning",
+    "Training",
+    "Usage",
     "keeping_history",
+    "usage",
 ]
 
 logger = logging.getLogger(__name__)
 
 # Tries that a recurrence has to reach its target.
 MAX_TRIES = 20
-
-# Times that a job of a group is run again: published results need up to 26; without a bound some groups never end.
-MAX_GROUP_RETRIES = 100
 
 # A run whose bound allows for no epoch is observed at this many times the bound.
 NEVER_RAN_FACTOR = 100
@@ -75,12 +73,16 @@ class Run(NamedTuple):
         Its settings.
     profiled : bool
         Whether its first epoch tried all power limits.
-    outcome : Outcome
-        What it did.
+    reached : bool
+        Whether it reached its target.
+    epochs : float
+        Epochs it trained, the profiling one included; 0 if it never started.
     cost_j : float
         What the batch-size policy was told it cost.
     runtime_ratio : float
-        What a group's job took, relative to the traced one; its energy and time are scaled by it.
+        What a group's job took, relative to the traced one; 1 for other jobs.
+    traced_energy_j, traced_time_s : float
+        What the traced job used.
     """
 
     recurrence: int
@@ -88,27 +90,75 @@ class Run(NamedTuple):
     batch_size: int
     power_limit_w: int
     profiled: bool
-    outcome: Outcome
+    reached: bool
+    epochs: float
     cost_j: float
-    runtime_ratio: float = 1.0
+    runtime_ratio: float
+    traced_energy_j: float
+    traced_time_s: float
+
+    @property
+    def energy_j(self) -> float:
+        """Energy that it used."""
+        return self.traced_energy_j * self.runtime_ratio
+
+    @property
+    def time_s(self) -> float:
+        """Time that it took."""
+        return self.traced_time_s * self.runtime_ratio
+
+    @property
+    def started(self) -> bool:
+        """Whether the bound on its cost allowed for an epoch."""
+        return self.epochs > 0
 
     def __str__(self) -> str:
         profiled = ", profiling" if self.profiled else ""
         about = f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: batch size {self.batch_size}"
-        if not self.outcome.started:
+        if not self.started:
             return f"{about}, {self.power_limit_w} W: cannot run even one epoch within the bound on its cost."
-        entry = self.entry()
-        verdict = "reached the target" if entry.reached else "missed the target"
+        verdict = "reached the target" if self.reached else "missed the target"
         return (
-            f"{about}, {self.power_limit_w} W{profiled}: {verdict} after {self.outcome.epochs:g} epochs, "
-            f"{entry.energy:.6g} J in {entry.time:.6g} s, cost {self.cost_j:.6g} J."
+            f"{about}, {self.power_limit_w} W{profiled}: {verdict} after {self.epochs:g} epochs, "
+            f"{self.energy_j:.6g} J in {self.time_s:.6g} s, cost {self.cost_j:.6g} J."
         )
 
     def entry(self) -> HistoryEntry:
         """The run as histories hold it."""
-        outcome, ratio = self.outcome, self.runtime_ratio
-        energy, time = outcome.energy_j * ratio, outcome.time_s * ratio
-        return HistoryEntry(self.batch_size, self.power_limit_w, energy, outcome.reached, time)
+        return HistoryEntry(self.batch_size, self.power_limit_w, self.energy_j, self.reached, self.time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What runs used.
+
+    Parameters
+    ----------
+    recurrences : int
+        Recurrences that reached their target.
+    runs : int
+        Runs that started, failed tries included.
+    energy_j, time_s, cost_j : float
+        Sums over the runs. In a group all three are scaled by each job's ratio of run times.
+    """
+
+    recurrences: int
+    runs: int
+    energy_j: float
+    time_s: float
+    cost_j: float
+
+
+def usage(runs: Sequence[Run]) -> Usage:
+    """What runs used; those whose bound allowed for no epoch used nothing."""
+    started = [run for run in runs if run.started]
+    return Usage(
+        sum(run.reached for run in started),
+        len(started),
+        math.fsum(run.energy_j for run in started),
+        math.fsum(run.time_s for run in started),
+        math.fsum(run.cost_j * run.runtime_ratio for run in started),
+    )
 
 
 @contextmanager
@@ -121,6 +171,111 @@ def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[N
         raise
 
 
+class _Plan(NamedTuple):
+    """What a run at one batch size and power limit is made of."""
+
+    sized: BatchSizeTrace
+    energy_per_epoch_j: float
+    time_per_epoch_s: float
+    epoch_cost_j: float
+
+
+class Training:
+    """Runs of one job, replayed from its trace.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+    trace : JobTrace
+        What was measured of it.
+    eta_knob : float
+        Weight of energy in costs.
+    rng : Generator
+        Draws the path of each run; one draw a run, none if there is one path.
+    """
+
+    def __init__(self, job: Job, trace: JobTrace, eta_knob: float, rng: np.random.Generator) -> None:
+        self.job, self.trace, self.eta_knob, self.rng = job, trace, eta_knob, rng
+        self._plans: dict[tuple[int, int], _Plan] = {}
+
+    def cost(self, energy_j: float, time_s: float) -> float:
+        """A run's cost, time converted with the highest power limit of the whole trace."""
+        return zeus_cost(energy_j, time_s, self.eta_knob, self.trace.max_power_w)
+
+    def power_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
+        """The limit to use, and whether this run's first epoch profiles all of them to find it.
+
+        Raises
+        ------
+        TuningProtocolError
+            If the optimizer has no answer after it observed all limits.
+        """
+        limit = optimizer.predict(self.job, batch_size)
+        if limit is not None:
+            return limit, False
+        sized = self.trace.at(batch_size)
+        for point in sized.points:
+            power = self.eta_knob * point.average_power_w + (1.0 - self.eta_knob) * sized.max_power_w
+            optimizer.observe(self.job, batch_size, point.limit_w, power * point.time_per_epoch_s)
+        limit = optimizer.predict(self.job, batch_size)
+        if limit is None:
+            raise TuningProtocolError(
+                f"Expected a power limit from {optimizer.name} after it observed all of them, got None."
+            )
+        return limit, True
+
+    def run(
+        self,
+        batch_size: int,
+        power_limit: int,
+        cost_bound: float,
+        profile: bool,
+        *,
+        recurrence: int = 0,
+        attempt: int = 0,
+        runtime_ratio: float = 1.0,
+    ) -> Run:
+        """Train once.
+
+        Parameters
+        ----------
+        batch_size, power_limit : int
+            Settings of the run.
+        cost_bound : float
+            It stops before an epoch that would take its cost beyond this.
+        profile : bool
+            Whether the first epoch tries all power limits, and so takes their mean time and energy.
+        recurrence, attempt, runtime_ratio
+            As for `Run`.
+        """
+        plan = self._plans.get((batch_size, power_limit)) or self._plan(batch_size, power_limit)
+        paths = plan.sized.target_epochs
+        target = paths[0 if len(paths) == 1 else self.rng.integers(len(paths))]
+        most: float = self.job.max_epochs
+        if cost_bound != math.inf:
+            most = min(cost_bound // plan.epoch_cost_j, most)
+        # A target that is never reached is NaN, which compares false.
+        reached = most > 0 and target <= most
+        epochs = target if reached else most
+        energy, time = plan.energy_per_epoch_j * epochs, plan.time_per_epoch_s * epochs
+        if profile and epochs > 0:
+            energy, time = plan.sized.profiling_epoch
+            energy += plan.energy_per_epoch_j * (epochs - 1)
+            time += plan.time_per_epoch_s * (epochs - 1)
+        cost = self.cost(energy, time)
+        where = (recurrence, attempt, batch_size, int(power_limit), profile)
+        return Run(*where, reached, epochs, cost, runtime_ratio, energy, time)
+
+    def _plan(self, batch_size: int, power_limit: int) -> _Plan:
+        sized = self.trace.at(batch_size)
+        point = sized.point(power_limit)
+        energy, time = point.energy_per_epoch_j, point.time_per_epoch_s
+        plan = _Plan(sized, energy, time, zeus_cost(energy, time, self.eta_knob, sized.max_power_w))
+        self._plans[batch_size, power_limit] = plan
+        return plan
+
+
 class SimulationObserver:
     """Told what a simulation does; override what you need."""
 
@@ -128,7 +283,7 @@ class SimulationObserver:
         """A run ended."""
 
 
-class Tuning:
+class JobTuning:
     """A job being tuned: policies, the lowest cost so far, and the runs until now.
 
     Parameters
@@ -171,34 +326,42 @@ class Tuning:
         """Cost at which a run stops."""
         return self.beta_knob * self.min_cost
 
-    def run(self, batch_size: int, power_limit: int, profile: bool) -> Outcome:
-        """Make a run, under the bound on its cost."""
-        outcome = self.training.run(batch_size, power_limit, self.cost_bound, profile)
+    def run(self, batch_size: int, recurrence: int, attempt: int, runtime_ratio: float = 1.0) -> Run:
+        """Make a run at a batch size, under the bound on its cost."""
+        power_limit, profile = self.training.power_limit(self.power_limits, batch_size)
+        run = self.training.run(
+            batch_size,
+            power_limit,
+            self.cost_bound,
+            profile,
+            recurrence=recurrence,
+            attempt=attempt,
+            runtime_ratio=runtime_ratio,
+        )
         # A bound in whole epochs leaves out what the profiling epoch takes beyond the others.
-        if self.server_costs and outcome.reached and self.training.cost(outcome) > self.cost_bound:
-            return outcome._replace(reached=False)
-        return outcome
+        if self.server_costs and run.reached and run.cost_j > self.cost_bound:
+            return run._replace(reached=False)
+        return run
 
     def recur(self, recurrence: int) -> None:
         """Run until the target is reached, at most 20 times."""
-        training, job = self.training, self.job
+        job = self.job
         spent = 0.0
         for attempt in range(MAX_TRIES):
-            batch_size = self.batch_sizes.predict(job)
-            power_limit, profile = training.power_limit(self.power_limits, batch_size)
-            outcome = self.run(batch_size, power_limit, profile)
-            cost = training.cost(outcome) if outcome.started else NEVER_RAN_FACTOR * self.beta_knob * self.min_cost
-            self.batch_sizes.observe(job, batch_size, cost, outcome.reached)
-            self.ended(Run(recurrence, attempt, batch_size, int(power_limit), profile, outcome, cost))
-            if not outcome.started:
+            run = self.run(self.batch_sizes.predict(job), recurrence, attempt)
+            if not run.started:
+                run = run._replace(cost_j=NEVER_RAN_FACTOR * self.beta_knob * self.min_cost)
+            self.batch_sizes.observe(job, run.batch_size, run.cost_j, run.reached)
+            self.ended(run)
+            if not run.started:
                 continue
-            spent += cost
-            if outcome.reached:
-                self.min_cost = min(self.min_cost, cost if self.server_costs else spent)
+            spent += run.cost_j
+            if run.reached:
+                self.min_cost = min(self.min_cost, run.cost_j if self.server_costs else spent)
                 return
             if recurrence == 0:
-                which = "default" if batch_size == job.default_bs else "first"
-                raise NotConvergedError(f"{job}: The {which} batch size {batch_size} did not converge.")
+                which = "default" if run.batch_size == job.default_bs else "first"
+                raise NotConvergedError(f"{job}: The {which} batch size {run.batch_size} did not converge.")
         raise NotConvergedError(f"{job}: Did not reach the target metric in {MAX_TRIES} tries.")
 
     def ended(self, run: Run) -> None:
@@ -207,84 +370,3 @@ class Tuning:
         say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A job in flight; what it will have done is known at its launch."""
-
-    run: Run
-    job: GroupJob
-    spent_j: float
-
-
-class GroupTuning:
-    """A group's jobs, launched and reaped in the order of time.
-
-    Parameters
-    ----------
-    tuning : Tuning
-        The job being tuned.
-    corrections : Corrections
-        Departures from the published behaviour.
-    max_retries : int
-        Times that a job is run again before giving up.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
-    """
-
-    def __init__(self, tuning: Tuning, corrections: Corrections, max_retries: int) -> None:
-        self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
-        default = tuning.job.default_bs
-        assert default is not None  # checked before tuning starts
-        self.best_batch_size = default
-        self._flying: list[tuple[float, int, _Flight]] = []
-        self._launched = 0
-
-    def simulate(self, jobs: Sequence[GroupJob]) -> None:
-        """Run all jobs to their targets."""
-        for index, job in enumerate(jobs):
-            self._reap(job.start_s)
-            self._launch(index, job, 0, 0.0)
-        self._reap(math.inf)
-
-    def _reap(self, now_s: float) -> None:
-        """End what has ended by now, in order of time, and of launch where that is equal."""
-        while self._flying and self._flying[0][0] <= now_s:
-            _, _, flight = heappop(self._flying)
-            self._end(flight)
-
-    def _end(self, flight: _Flight) -> None:
-        tuning, run = self.tuning, flight.run
-        tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.outcome.reached)
-        tuning.ended(run)
-        spent = flight.spent_j + (run.cost_j if run.outcome.started else 0.0)
-        if not run.outcome.reached:
-            end = flight.job.end_s
-            again = GroupJob(end, end + (end - flight.job.start_s), flight.job.runtime_ratio)
-            self._launch(run.recurrence, again, run.attempt + 1, spent)
-            return
-        cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
-        if cost < tuning.min_cost:
-            tuning.min_cost, self.best_batch_size = cost, run.batch_size
-
-    def _launch(self, index: int, job: GroupJob, attempt: int, spent_j: float) -> None:
-        tuning = self.tuning
-        if attempt > self.max_retries:
-            raise NotConvergedError(
-                f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
-            )
-        batch_size = self.best_batch_size if self._flying else tuning.batch_sizes.predict(tuning.job)
-        power_limit, profile = tuning.training.power_limit(tuning.power_limits, batch_size)
-        outcome = tuning.run(batch_size, power_limit, profile)
-        cost = self._cost(outcome)
-        run = Run(index, attempt, batch_size, int(power_limit), profile, outcome, cost, job.runtime_ratio)
-        heappush(self._flying, (job.end_s, self._launched, _Flight(run, job, spent_j)))
-        self._launched += 1
-
-    def _cost(self, outcome: Outcome) -> float:
-        if outcome.started or not self.corrections.group_never_ran_cost:
-            return self.tuning.training.cost(outcome)
-        return NEVER_RAN_FACTOR * self.tuning.cost_bound

@@ -7,12 +7,13 @@ import math
 import pytest
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.script import RunEnvironment
+from bftrainer.zeus.master.script import RunEnvironment, RunSettings
 
 
 def test_what_is_said_is_read():
     """All settings go through the environment, bit for bit."""
-    told = RunEnvironment(0.1 + 0.2, "/logs", "rec03+try01", 677.2910851893278, 0.3, "/m", 3, 7, False, 123.4, 2, True)
+    settings = RunSettings("/m", 123.4, 2, True, 3, 7, set_power_limits=True)
+    told = RunEnvironment(0.1 + 0.2, "/logs", "rec03+try01", 677.2910851893278, 0.3, settings)
     assert RunEnvironment.read(told.variables()) == told
     assert told.report_path(32).name == "rec03+try01+bs32.train.json"
 
@@ -21,8 +22,14 @@ def test_published_defaults():
     """All but the target metric may be missing."""
     told = RunEnvironment.read({"ZEUS_TARGET_METRIC": "0.5"})
     assert (told.log_dir, told.job_id, told.cost_threshold, told.eta_knob) == ("zeus_log", "zeus", math.inf, 0.5)
-    assert (told.profile_warmup_iters, told.profile_measure_iters, told.use_optimal_pl) == (10, 40, True)
-    assert (told.max_power_w, told.gpus, told.set_power_limits, told.measure) == (None, None, False, "auto")
+    settings = told.settings
+    assert (settings.profile_warmup_iters, settings.profile_measure_iters, settings.observer_mode) == (10, 40, False)
+    assert (settings.max_power_w, settings.gpus, settings.set_power_limits, settings.measure) == (
+        None,
+        None,
+        False,
+        "auto",
+    )
 
 
 BAD = {
@@ -57,4 +64,4 @@ def test_what_is_refused(changes, message):
 def test_booleans_have_any_case(text):
     """True and false, however they are written."""
     told = RunEnvironment.read({"ZEUS_TARGET_METRIC": "0.5", "ZEUS_USE_OPTIMAL_PL": text})
-    assert told.use_optimal_pl is (text.lower() == "true")
+    assert told.settings.observer_mode is (text.lower() == "false")

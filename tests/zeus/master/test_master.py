@@ -18,7 +18,7 @@ from bftrainer.errors import (
 )
 from bftrainer.zeus import Job
 from bftrainer.zeus.master import Driver, MasterObserver
-from bftrainer.zeus.master.plan import RunSettings
+from bftrainer.zeus.master.script import RunSettings
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, only, script_job
 from tests.zeus.master.fakes import Device, gpus
 

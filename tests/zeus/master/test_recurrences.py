@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
 from bftrainer.zeus.master.script import TrainingReport
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
 

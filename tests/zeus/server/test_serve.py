@@ -18,8 +18,8 @@ from sqlalchemy import text
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import connect, open_database
+from bftrainer.zeus.server.job_tables import REVISION, make_ready
 from bftrainer.zeus.server.serve import check_exposure
-from bftrainer.zeus.server.tables import latest_revision, make_ready
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving
@@ -175,7 +175,7 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
         (("--token-file", "none"), "none: Expected a file of tokens, got: No such file or directory."),
         (("--compat", "zues"), "Did you mean 'zeus'?"),
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
-        (("--no-migrate",), f"Expected schema {latest_revision()}, found none; run without --no-migrate."),
+        (("--no-migrate",), f"Expected schema {REVISION}, found none; run without --no-migrate."),
     ],
 )
 def test_what_is_not_served(refusal, tmp_path, words, message):

@@ -19,11 +19,11 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from bftrainer.zeus.server.database import open_database
+from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import JobStore
-from bftrainer.zeus.server.tables import make_ready
-from bftrainer.zeus.simulation.sample import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 
 SEED, ETA = 31, 0.5
 

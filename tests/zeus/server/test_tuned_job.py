@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LateTrialError, NothingConvergedError
-from bftrainer.zeus.policies.rewards import RewardLog
+from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server.messages import JobSpec, LenientTrainingResult
-from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob, Verdict
+from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
 SIZES = [8, 16, 32, 64]
@@ -77,7 +77,7 @@ def test_what_is_kept_is_all_there_is(steps, rounds, window, published):
             late = published and kind is TrialType.CONCURRENT and stays.stage is Stage.MAB
             for job in (stays, comes_back):
                 try:
-                    job.learn(kind, size, Verdict(True, converged, cost, ""), published=published)
+                    job.learn(kind, size, cost, converged, published=published)
                     assert not late
                 except LateTrialError:
                     assert late
@@ -118,13 +118,13 @@ def test_verdicts_by_hand(reported, higher, stops, converges):
     """A run stops beyond its bound, at its target, or at its last epoch; it has converged only at its target."""
     job = new_job(target_metric=0.5, higher_is_better_metric=higher)
     job.min_cost = 100.0
-    verdict = job.judge(reported)
-    assert (verdict.stop, verdict.converged) == (stops, converges)
+    verdict, _ = job.judge(reported)
+    assert (verdict.stop_train, verdict.converged) == (stops, converges)
 
 
 def test_without_a_bound_nothing_is_too_expensive():
     """Neither before a first result nor without `beta_knob`."""
-    assert not new_job().judge(result(0.1, energy=1e12)).stop
+    assert not new_job().judge(result(0.1, energy=1e12))[0].stop_train
     job = new_job(beta_knob=None)
     job.min_cost = 1.0
-    assert not job.judge(result(0.1, energy=1e12)).stop
+    assert not job.judge(result(0.1, energy=1e12))[0].stop_train

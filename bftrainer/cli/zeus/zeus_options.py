@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE",
+    "SETTINGS",
     "eta_option",
     "figure_options",
+    "first_token",
     "job_choice",
     "job_options",
     "knob_options",
@@ -31,6 +33,9 @@ __all__ = [
 ]
 
 FILE = click.Path(path_type=Path)
+
+# Of every command here.
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,12 +54,21 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
     return give
 
 
+def first_token(path: str | None) -> str | None:
+    """The token to give to a server: the first of a file."""
+    if path is None:
+        return None
+    from bftrainer.zeus.server.settings import read_tokens
+
+    return read_tokens(path)[0]
+
+
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Registered policies that begin like this, of the kind that the option is about, for a shell to complete."""
-    from bftrainer.zeus.policies.registry import batch_size_optimizer_names, power_limit_optimizer_names
+    from bftrainer.zeus.policies.registry import BATCH_SIZES, POWER_LIMITS
 
-    names = power_limit_optimizer_names if param.name == "power_policy" else batch_size_optimizer_names
-    return [name for name in names() if name.startswith(incomplete)]
+    known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
+    return [name for name in known.names() if name.startswith(incomplete)]
 
 
 trace_options = with_options(

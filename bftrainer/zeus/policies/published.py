@@ -1,20 +1,32 @@
-"""Batch-size policies as published: pruning followed by Thompson sampling, and Thompson sampling alone."""
+"""Policies as published: pruning followed by Thompson sampling, that alone, and power limits profiled just in time."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS, check_exploration, check_prior, check_reward_precision
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_batch_sizes, check_cost, check_seed, registered
+from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
+from bftrainer.zeus.policies.interfaces import (
+    BatchSizeOptimizer,
+    PowerLimitOptimizer,
+    check_batch_sizes,
+    check_cost,
+    check_seed,
+    registered,
+    say,
+)
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.policies.rewards import RewardLog
 
-__all__ = ["GTSBatchSizeOptimizer", "PruningGTSBatchSizeOptimizer"]
+__all__ = ["GTSBatchSizeOptimizer", "JITPowerLimitOptimizer", "PruningGTSBatchSizeOptimizer"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Times that each survivor of the pruning is played before draws decide: each was observed as often by then.
 NUM_EXPLORATION = 2
@@ -64,7 +76,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     ) -> None:
         if window_size < 0 or window_size == 1:
             raise TuningInputError(f"Expected a window of 0 (all) or at least 2 runs, got {window_size}.")
-        check_prior(prior_mean, prior_precision)
+        _check_bandit(0.0, prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.window_size, self.concurrency = window_size, concurrency
         self.seed, self.verbose = check_seed(seed), verbose
@@ -145,13 +157,8 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     def to_dict(self) -> dict[str, Any]:
         """All state in plain values, fit for JSON."""
-        return {
-            "prior_mean": self.prior_mean,
-            "prior_precision": self.prior_precision,
-            "window_size": self.window_size,
-            "concurrency": self.concurrency,
-            "seed": self.seed,
-            "explorations_alone": self.explorations_alone,
+        names = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
+        return {name: getattr(self, name) for name in names} | {
             "jobs": [
                 {"job": job.to_dict(), "rewards": [[size, log.tolist()] for size, log in tuned.rewards.items()]}
                 | tuned.to_dict()
@@ -200,9 +207,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         seed: int = 123456,
         verbose: bool = True,
     ) -> None:
-        check_reward_precision(reward_precision)
-        check_prior(prior_mean, prior_precision)
-        check_exploration(num_exploration)
+        _check_bandit(reward_precision, prior_mean, prior_precision, num_exploration)
         self.learn_reward_precision = learn_reward_precision
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
@@ -298,3 +303,70 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
 def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
     return MappingProxyType({size: log.tolist() for size, log in logs.items()})
+
+
+def _check_bandit(*options: Any) -> None:
+    """Refuse what no job's bandit could be made of."""
+    GaussianTS([0], *options)
+
+
+class JITPowerLimitOptimizer(PowerLimitOptimizer):
+    """Profiles a job's batch size once, and keeps the limit at which an epoch cost least.
+
+    Parameters
+    ----------
+    verbose : bool
+        Print choices.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4.2, equation 7.
+    """
+
+    name = "JITPLO"
+
+    def __init__(self, verbose: bool = True) -> None:
+        self.verbose = verbose
+        self._best: dict[tuple[Job, int], tuple[int, float]] = {}
+
+    @property
+    def best_pl(self) -> Mapping[Job, Mapping[int, int]]:
+        """The cheapest power limit (W) of each job by batch size, as it is now; to be looked at."""
+        return self._by_job(lambda best: best[0])
+
+    @property
+    def best_cost(self) -> Mapping[Job, Mapping[int, float]]:
+        """What an epoch cost at that limit."""
+        return self._by_job(lambda best: best[1])
+
+    def _by_job(self, part: Callable[[tuple[int, float]], T]) -> Mapping[Job, Mapping[int, T]]:
+        jobs: dict[Job, dict[int, T]] = {}
+        for (job, size), best in self._best.items():
+            jobs.setdefault(job, {})[size] = part(best)
+        return MappingProxyType({job: MappingProxyType(sizes) for job, sizes in jobs.items()})
+
+    def predict(self, job: Job, batch_size: int) -> int | None:
+        """The cheapest limit observed, None before any."""
+        best = self._best.get((job, batch_size))
+        return best[0] if best else None
+
+    def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
+        """Keep `power_limit` if its epoch cost less than the best one's; of equal ones the first stays."""
+        best = self._best.get((job, batch_size))
+        if best is None or cost < best[1]:
+            # NumPy's numbers don't fit into JSON.
+            self._best[job, int(batch_size)] = (int(power_limit), float(cost))
+            message = "%s: power limit %s W is best so far for batch size %s."
+            say(logger, self.verbose, self.name, message, job, power_limit, batch_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All state in plain values, fit for JSON."""
+        return {"best": [[job.to_dict(), size, *best] for (job, size), best in self._best.items()]}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> JITPowerLimitOptimizer:
+        """The optimizer whose `to_dict` gave `state`."""
+        optimizer = cls(verbose)
+        for job, size, limit, cost in state["best"]:
+            optimizer._best[Job(**job), size] = (limit, cost)
+        return optimizer

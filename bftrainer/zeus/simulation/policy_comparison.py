@@ -12,13 +12,13 @@ from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
-from bftrainer.zeus.simulation.optimum import best_of, configurations, regrets
-from bftrainer.zeus.simulation.summary import Usage, usage
+from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
+from bftrainer.zeus.simulation.recurring import Usage, usage
 
 __all__ = [
     "BASELINE",
-    "Comparison",
     "GroupTotals",
+    "PolicyComparison",
     "PolicyPair",
     "Relative",
     "compared",
@@ -83,7 +83,7 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PolicyComparison:
     """One pair of policies on one job, or on all of them.
 
     Parameters
@@ -111,8 +111,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain values."""
-        job = None if self.job is None else self.job.to_dict()
-        return asdict(self) | {"policies": str(self.policies), "job": job}
+        return asdict(self) | {"policies": str(self.policies)}
 
 
 def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int, **settings: Any) -> list[Simulation]:
@@ -128,7 +127,7 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
     ]
 
 
-def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Comparison]:
+def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """What each pair of policies takes on each job.
 
     Parameters
@@ -140,7 +139,7 @@ def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[
 
     Returns
     -------
-    list of Comparison
+    list of PolicyComparison
         In the order in which pairs and jobs occur.
 
     Notes
@@ -172,7 +171,7 @@ def _comparison(
     job: Job,
     results: Sequence[SimulationResult],
     baseline: Sequence[SimulationResult],
-) -> Comparison:
+) -> PolicyComparison:
     whole = [result for result in results if not result.is_partial]
     used = [usage(result.runs) for result in whole]
     means = {
@@ -180,21 +179,16 @@ def _comparison(
         for name in MEASURES
     }
     ratios = _ratios(results, baseline)
-    return Comparison(
+    settings = configurations(trace.of(job), job, results[0].simulation.eta_knob)
+    cumulative = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
+    return PolicyComparison(
         pair,
         job,
         len(results) - len(whole),
         **means,
-        regret_j=_estimate(_cumulative_regrets(trace, job, whole)),
+        regret_j=_estimate(cumulative),
         relative=Relative(*(_estimate([each[name] for each in ratios.values()]) for name in MEASURES)),
     )
-
-
-def _cumulative_regrets(trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> list[float]:
-    if not results:
-        return []
-    best = best_of(configurations(trace.of(job), job, results[0].simulation.eta_knob))
-    return [] if best is None else [math.fsum(regrets(result.runs, best)) for result in results]
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
@@ -211,7 +205,7 @@ def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
     return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
 
 
-def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
+def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """What each pair of policies takes on all jobs together, relative to the baseline.
 
     Notes
@@ -229,7 +223,7 @@ def comparison_of_all(results: Sequence[SimulationResult]) -> list[Comparison]:
             _estimate([_geometric_mean([each[seed][name] for each in of_jobs]) for seed in seeds]) for name in MEASURES
         )
         failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
-        found.append(Comparison(pair, None, failed, None, None, None, None, Relative(*means)))
+        found.append(PolicyComparison(pair, None, failed, None, None, None, None, Relative(*means)))
     return found
 
 
@@ -267,10 +261,6 @@ class GroupTotals:
     time_s: Estimate
     cost_j: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in plain values."""
-        return asdict(self)
-
 
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
     """What groups use, a row for each dataset and one for all.
@@ -285,21 +275,15 @@ def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTot
     list of GroupTotals
         By dataset, in the order of the groups; the last one is for all.
     """
-    datasets = dict.fromkeys(_dataset(result) for result in results[0])
-    rows = [_totals(name, [[one for one in seed if _dataset(one) == name] for seed in results]) for name in datasets]
+    rows = []
+    for name in dict.fromkeys(result.simulation.job.dataset for result in results[0]):
+        rows.append(_totals(name, [[one for one in seed if one.simulation.job.dataset == name] for seed in results]))
     return [*rows, _totals(None, results)]
-
-
-def _dataset(result: SimulationResult) -> str:
-    return result.simulation.job.dataset
 
 
 def _totals(dataset: str | None, results: Sequence[Sequence[SimulationResult]]) -> GroupTotals:
     used = [[usage(result.runs) for result in seed] for seed in results]
-    sums = {
-        name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used])
-        for name in ("energy_j", "time_s", "cost_j")
-    }
+    sums = {name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used]) for name in MEASURES}
     retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in results]
     return GroupTotals(
         dataset,

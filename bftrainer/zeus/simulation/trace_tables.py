@@ -5,34 +5,25 @@ pandas is imported only where a data frame is asked for.
 
 from __future__ import annotations
 
-import bz2
-import csv
-import gzip
-import lzma
 import math
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bftrainer.errors import TrainingTraceError, suggestion
+from bftrainer.files.documents import csv_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "cell_number", "joined_frame", "read_table"]
+__all__ = ["TraceTable", "cell_number", "joined_frame", "read_table"]
 
-_OPENERS: dict[bytes, Callable[..., IO[str]]] = {
-    b"\x1f\x8b": cast(Callable[..., IO[str]], gzip.open),
-    b"\xfd7zXZ\x00": cast(Callable[..., IO[str]], lzma.open),
-    b"BZh": cast(Callable[..., IO[str]], bz2.open),
-}
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class TraceTable:
     """Columns of equal length, and where they came from.
 
     Parameters
@@ -41,20 +32,20 @@ class Table:
         File name, or what stands for it.
     columns : dict of str to list
         Cells as they were found: text from a file, values from a data frame.
-    lines : list of int
-        Line of each row in its file; empty if there is no file.
+    places : list of str
+        File and line of each row; empty if there is no file.
     """
 
     name: str
     columns: dict[str, list[Any]]
-    lines: list[int]
+    places: list[str]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
         """File and line of a row, to start a message with."""
-        return f"{self.name}:{self.lines[row]}" if self.lines else f"{self.name}, row {row}"
+        return self.places[row] if self.places else f"{self.name}, row {row}"
 
     def texts(self, column: str) -> list[str]:
         """A column of names.
@@ -119,7 +110,7 @@ def cell_number(cell: object) -> float | None:
     return number
 
 
-def read_table(source: Any, required: Sequence[str], what: str) -> Table:
+def read_table(source: Any, required: Sequence[str], what: str) -> TraceTable:
     """Read a table that must have some columns.
 
     Parameters
@@ -137,7 +128,7 @@ def read_table(source: Any, required: Sequence[str], what: str) -> Table:
         If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
         or stands there twice, or there are no rows.
     """
-    table = _read_csv(Path(source)) if isinstance(source, str | Path) else _from_frame(source, what)
+    table = _of_file(Path(source)) if isinstance(source, str | Path) else _of_frame(source, what)
     for column in required:
         if column not in table.columns:
             raise TrainingTraceError(
@@ -148,61 +139,41 @@ def read_table(source: Any, required: Sequence[str], what: str) -> Table:
     return table
 
 
-def _from_frame(frame: Any, what: str) -> Table:
+def _of_frame(frame: Any, what: str) -> TraceTable:
     if not hasattr(frame, "columns"):
         raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(frame).__name__}.")
-    header = [str(column) for column in frame.columns]
-    _check_header(what, header)
-    return Table(what, {name: frame[column].tolist() for name, column in zip(header, frame.columns, strict=True)}, [])
+    header = _each_once(what, [str(column) for column in frame.columns])
+    cells = (frame[column].tolist() for column in frame.columns)
+    return TraceTable(what, dict(zip(header, cells, strict=True)), [])
 
 
-def _check_header(name: str, header: Sequence[str]) -> None:
+def _of_file(path: Path) -> TraceTable:
+    rows = csv_rows(path, TrainingTraceError)
+    _, first = next(rows, ("", []))
+    header = _each_once(str(path), [cell.strip() for cell in first])
+    body, places = [], []
+    for place, cells in rows:
+        if len(cells) != len(header):
+            raise TrainingTraceError(f"{place}: Expected {len(header)} cells, got {len(cells)}.")
+        body.append(cells)
+        places.append(place)
+    columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
+    return TraceTable(str(path), dict(zip(header, columns, strict=True)), places)
+
+
+def _each_once(name: str, header: list[str]) -> list[str]:
     twice = next((column for column in header if header.count(column) > 1), None)
     if twice is not None:
         raise TrainingTraceError(f"{name}: Expected each column once, found {twice!r} twice.")
+    return header
 
 
-def _read_csv(path: Path) -> Table:
-    try:
-        with path.open("rb") as raw:
-            head = raw.read(6)
-        opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), open)
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
-            return _parse_csv(str(path), stream)
-    except FileNotFoundError:
-        raise TrainingTraceError(f"{path}: No such file.") from None
-    except UnicodeDecodeError:
-        raise TrainingTraceError(f"{path}: Expected CSV text in UTF-8, got other bytes.") from None
-    except csv.Error as error:
-        raise TrainingTraceError(f"{path}: Expected CSV, got {error}.") from None
-    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TrainingTraceError(f"{path}: cannot be read ({reason}).") from None
-
-
-def _parse_csv(name: str, lines: Iterable[str]) -> Table:
-    rows = csv.reader(lines, strict=True)
-    header = [cell.strip() for cell in next(rows, [])]
-    if not header:
-        raise TrainingTraceError(f"{name}: Expected a header and rows, got an empty file.")
-    _check_header(name, header)
-    body, places = [], []
-    for row in rows:
-        if row and len(row) != len(header):
-            raise TrainingTraceError(f"{name}:{rows.line_num}: Expected {len(header)} cells, got {len(row)}.")
-        if row:
-            body.append(row)
-            places.append(rows.line_num)
-    columns = [list(column) for column in zip(*body, strict=True)] or [[] for _ in header]
-    return Table(name, dict(zip(header, columns, strict=True)), places)
-
-
-def joined_frame(train: Table, power: Table) -> pd.DataFrame:
+def joined_frame(train: TraceTable, power: TraceTable) -> pd.DataFrame:
     """Each training run with each power limit that was measured at its batch size.
 
     Parameters
     ----------
-    train, power : Table
+    train, power : TraceTable
         Training runs, and measurements of power.
 
     Returns
@@ -227,8 +198,5 @@ def _typed(cells: list[Any]) -> list[Any]:
     known = [number for number in numbers if number is not None]
     if len(known) < len(cells) or all(map(math.isnan, known)):
         return [cell.strip() for cell in cells]
-    return [int(number) for number in known] if all(_is_whole(cell) for cell in cells) else known
-
-
-def _is_whole(cell: str) -> bool:
-    return cell.strip().lstrip("+-").isdecimal()
+    whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
+    return [int(number) for number in known] if whole else known

@@ -1,11 +1,9 @@
-"""Tables of the server's database, as the latest migration leaves them; brought up to date, or refused."""
+"""Tables of the server's database, and what transactions ask of them; made, or refused where they are others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 from bftrainer.errors import SettingsError, StoreUnavailableError
 from bftrainer.extras import requiring
@@ -13,15 +11,11 @@ from bftrainer.zeus.server.database import Database, shown
 from bftrainer.zeus.server.messages import NAME_LENGTH
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType
 
-with requiring("The server needs", "server", "alembic", "sqlalchemy"):
+with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
-    from alembic.config import Config
-    from alembic.runtime.environment import EnvironmentContext
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
     from sqlalchemy.dialects import mysql
 
-__all__ = ["JOB", "METADATA", "NAME", "TEXT", "TRIAL", "latest_revision", "make_ready"]
+__all__ = ["JOB", "METADATA", "NAME", "REVISION", "TEXT", "TRIAL", "make_ready"]
 
 METADATA = sa.MetaData()
 
@@ -67,6 +61,15 @@ TRIAL = sa.Table(
 _RUNS = TRIAL.c.status == "Dispatched"
 sa.Index("bso_trial_silent", TRIAL.c.heard, sqlite_where=_RUNS, postgresql_where=_RUNS)
 
+# Of the tables above. Whoever changes them counts it up, and has `_upgrade` lead on from the revision before.
+REVISION = "0001"
+VERSION = sa.Table(
+    "bso_schema_version",
+    METADATA,
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="bso_schema_version_pkc"),
+)
+
 # What transactions ask.
 _THE_JOB, _OF_JOB = JOB.c.job_id == sa.bindparam("job"), TRIAL.c.job_id == sa.bindparam("job")
 _NUMBERED, _RUNNING = TRIAL.c.trial_number == sa.bindparam("number"), TRIAL.c.status == TrialStatus.DISPATCHED.value
@@ -105,18 +108,8 @@ COSTS_SINCE = (
 # Of the lock under which tables are changed; any number that no other application takes.
 LOCK_KEY = 7_305_148_021
 
-# Not Alembic's default, so that other applications may have their tables in the same database.
-VERSION_TABLE = "bso_schema_version"
-
 # A table that only a database of the published server has.
 PUBLISHED_TABLE = "GaussianTsArmState"
-
-
-def latest_revision() -> str:
-    """Revision that this version of the server works with."""
-    revision = _scripts()[1].get_current_head()
-    assert revision is not None
-    return revision
 
 
 async def make_ready(database: Database, *, migrate: bool) -> None:
@@ -143,15 +136,8 @@ async def make_ready(database: Database, *, migrate: bool) -> None:
 
 
 def _revision(connection: sa.Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-
-
-def _scripts() -> tuple[Config, ScriptDirectory]:
-    config = Config()
-    folder = str(Path(__file__).parent / "migrations")
-    config.set_main_option("script_location", folder.replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config, ScriptDirectory(folder, version_locations=[folder])
+    known = sa.inspect(connection).has_table(VERSION.name)
+    return connection.scalar(sa.select(VERSION.c.version_num)) if known else None
 
 
 @contextmanager
@@ -173,34 +159,23 @@ def _alone(connection: sa.Connection) -> Iterator[None]:
 
 
 def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
-    if _revision(connection) == latest_revision():
+    if _revision(connection) == REVISION:
         return
     with _alone(connection):
-        _upgrade_alone(connection, name, migrate=migrate)
-
-
-def _upgrade_alone(connection: sa.Connection, name: str, *, migrate: bool) -> None:
-    config, scripts = _scripts()
-    current, head = _revision(connection), scripts.get_current_head()
-    if current == head:
-        return
-    if current is None and sa.inspect(connection).has_table(PUBLISHED_TABLE):
-        raise SettingsError(
-            f"{name}: Expected a database of this server, found one of Zeus's; "
-            "`bftrainer bso import` moves its jobs to another one."
-        )
-    if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
-        raise SettingsError(
-            f"{name}: Expected schema {head} or an earlier one, found {current}; a later version of bftrainer made it."
-        )
-    if not migrate:
-        raise SettingsError(f"{name}: Expected schema {head}, found {current or 'none'}; run without --no-migrate.")
-
-    def steps(revision: Any, _: object) -> Any:
-        """The migrations from here on."""
-        return scripts._upgrade_revs("head", revision)
-
-    with EnvironmentContext(config, scripts, fn=steps, destination_rev="head") as environment:
-        environment.configure(connection=connection, version_table=VERSION_TABLE)
-        # Within the transaction of the caller.
-        environment.run_migrations()
+        current = _revision(connection)
+        if current == REVISION:
+            return
+        if current is not None:
+            raise SettingsError(
+                f"{name}: Expected schema {REVISION} or an earlier one, found {current}; "
+                "a later version of bftrainer made it."
+            )
+        if sa.inspect(connection).has_table(PUBLISHED_TABLE):
+            raise SettingsError(
+                f"{name}: Expected a database of this server, found one of Zeus's; "
+                "`bftrainer bso import` moves its jobs to another one."
+            )
+        if not migrate:
+            raise SettingsError(f"{name}: Expected schema {REVISION}, found none; run without --no-migrate.")
+        METADATA.create_all(connection)
+        connection.execute(sa.insert(VERSION), {"version_num": REVISION})

@@ -1,0 +1,187 @@
+"""Schemas of the files about recurring jobs, made of the classes whose values they keep.
+
+Import it late: pydantic takes as long to load as a simulation to run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from bftrainer.errors import InputError
+from bftrainer.files.documents import telling_fault
+from bftrainer.files.opening import one_line
+from bftrainer.zeus.master.recurrences import Booked, Launch, Plan
+from bftrainer.zeus.master.script import RunSettings, TrainingReport
+from bftrainer.zeus.policies.job import HistoryEntry, Job
+from bftrainer.zeus.simulation.campaign import Simulation
+from bftrainer.zeus.simulation.files import RUN_COLUMNS
+from bftrainer.zeus.simulation.recurring import Corrections
+from bftrainer.zeus.simulation.simulator import Group
+
+__all__ = [
+    "HistoryDocument",
+    "JobFile",
+    "JobTable",
+    "JournalDocument",
+    "KeptJob",
+    "LaunchedJob",
+    "ResultsDocument",
+    "SimulationTable",
+    "validated",
+]
+
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
+_COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
+_NUMBER = Annotated[int, Field(ge=1)]
+_Table: TypeAlias = type[BaseModel]
+
+
+def _table_of(
+    name: str, kind: type | None, changes: Mapping[str, Any], config: ConfigDict = _STRICT
+) -> type[BaseModel]:
+    """A table with the fields of a class.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the table.
+    kind : type or None
+        A dataclass or named tuple; all of its fields have to be there, whatever their defaults.
+    changes : mapping
+        By field: another type, that of a further field, a pair of type and default, or None to leave the field out.
+    config : ConfigDict
+    """
+    fields = (get_type_hints(kind) if kind is not None else {}) | dict(changes)
+    typed = {
+        name: each if isinstance(each, tuple) else (each, ...) for name, each in fields.items() if each is not None
+    }
+    kept = "A document of a file." if kind is None else f"A table of a file: what a `{kind.__name__}` holds."
+    return create_model(name, __config__=config, __doc__=kept, **typed)  # type: ignore[call-overload, no-any-return]
+
+
+def validated(model: _Table, document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
+    """The values of a document, which messages call `what`.
+
+    Raises
+    ------
+    InputError
+        As `error`, naming file and field: if it has not the form of `model`.
+    """
+    try:
+        return model.model_validate(document).model_dump(by_alias=True)
+    except ValidationError as found:
+        fault = telling_fault(found)
+        place = ".".join(map(str, fault["loc"])) or what
+        raise error(f"{path}: {place}: {fault['msg']}, got {one_line(fault['input'])}.") from None
+
+
+_NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
+_JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
+
+# `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
+JobTable = _table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
+KeptJob = _table_of("KeptJob", Job, _JOB)
+
+_RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
+_KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
+_RunRow = _table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
+_GroupTable = _table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
+SimulationTable = _table_of(
+    "SimulationTable",
+    Simulation,
+    {
+        "job": KeptJob,
+        "group": _GroupTable | None,
+        # null is infinity.
+        "beta_knob": float | None,
+        "corrections": _table_of("CorrectionsTable", Corrections, {"server_costs": (bool, False)}),
+        "failure": str | None,
+        "runs": GenericAlias(list, _RunRow),
+    },
+)
+# What else a file of results holds beside these keys is about it.
+ResultsDocument = _table_of(
+    "ResultsDocument",
+    None,
+    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
+    ConfigDict(strict=True, allow_inf_nan=False),
+)
+_HistoryRow = _table_of(
+    "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
+)
+HistoryDocument = _table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
+
+# --- what a master keeps, and what it is told ---------------------------------------------------------------------
+
+_USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
+_LaunchRow = _table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
+_BookedRow = _table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
+# What a run did that is not booked yet.
+_MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
+_ProgressTable = _table_of(
+    "ProgressTable",
+    None,
+    {
+        "recurrence": _NUMBER,
+        "attempt": _NUMBER,
+        "seed": int,
+        # Costs that are null are infinite.
+        "min_cost_j": _AMOUNT | None,
+        "others_cost_j": _AMOUNT | None,
+        "spent_j": _AMOUNT,
+        "pending": _LaunchRow | None,
+        "made": _MadeTable | None,
+        "booked": GenericAlias(list, _BookedRow),
+        "failure": str | None,
+    },
+)
+_PlanTable = _table_of(
+    "PlanTable", Plan, {"job": KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
+)
+JournalDocument = _table_of(
+    "JournalDocument",
+    None,
+    {
+        "schema_": _SCHEMA,
+        "plan": _PlanTable,
+        "settings": _table_of("SettingsTable", RunSettings, {"max_power_w": float, "gpus": int}),
+        # A policy's state is for the policy to judge.
+        "policy": dict[str, Any] | None,
+        "progress": _ProgressTable,
+    },
+)
+
+# How the job of a job file is launched has to be said.
+_LAUNCHED: Mapping[str, Any] = {
+    "default_bs": int,
+    "default_lr": float,
+    "workdir": (str, "."),
+    "command": Annotated[list[str], Field(min_length=1)],
+}
+LaunchedJob = _table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
+_KINDS_OF_SETTINGS = get_type_hints(RunSettings)
+# A job file: a job that recurs, and how it is tuned; what is of the runs' settings may be left out.
+JobFile = _table_of(
+    "JobFile",
+    None,
+    {
+        "schema_": _SCHEMA,
+        "job": LaunchedJob,
+        "recurrences": _NUMBER,
+        "batch_sizes": Annotated[list[_NUMBER], Field(min_length=1)],
+        "eta": (float, 0.5),
+        # TOML has an infinity: never stop a run.
+        "beta": (Annotated[float, Field(allow_inf_nan=True)], 2.0),
+        "seed": (int, 123456),
+        "policy": (str, "zeus"),
+        "window_size": (int, 0),
+        "log_base": (str, "zeus_log"),
+        "allow_mixed": (bool, False),
+        **{each.name: (_KINDS_OF_SETTINGS[each.name], each.default) for each in fields(RunSettings)},
+    },
+)
