@@ -333,11 +333,11 @@ _HOMES = {
     "cobalt": ("accounting", "CobaltImporter"),
     "pbs": ("accounting", "PbsImporter"),
     "lsf": ("accounting", "LsfImporter"),
-    "alcf": ("job_tables", "AlcfImporter"),
+    "alcf": ("csv_jobs", "AlcfImporter"),
     "flux": ("flux", "FluxImporter"),
     "spot": ("presence", "SpotImporter"),
     "counts": ("presence", "CountsImporter"),
-    "batsim": ("job_tables", "BatsimImporter"),
+    "batsim": ("csv_jobs", "BatsimImporter"),
 }
 
 

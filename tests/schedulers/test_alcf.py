@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_book import BusyKind
-from bftrainer.schedulers.formats.job_tables import AlcfImporter
+from bftrainer.schedulers.formats.csv_jobs import AlcfImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, records_of
 

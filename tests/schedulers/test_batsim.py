@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from bftrainer.errors import LogError
 from bftrainer.model import NodeLog
 from bftrainer.schedulers.busy_book import BusyKind
-from bftrainer.schedulers.formats.job_tables import BatsimImporter, write_batsim_jobs
+from bftrainer.schedulers.formats.csv_jobs import BatsimImporter, write_batsim_jobs
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import idle_of, records_of

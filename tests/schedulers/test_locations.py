@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import HostlistError
-from bftrainer.schedulers.formats.job_tables import MIDPLANE, is_blue_gene, located
+from bftrainer.schedulers.formats.csv_jobs import MIDPLANE, is_blue_gene, located
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
     from bftrainer.files.opening import Form, suffix_form
     from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
-    from bftrainer.schedulers.formats.job_tables import write_batsim_jobs
+    from bftrainer.schedulers.formats.csv_jobs import write_batsim_jobs
 
     refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)

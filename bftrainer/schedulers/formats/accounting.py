@@ -15,7 +15,7 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyKind
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.formats.job_tables import located
+from bftrainer.schedulers.formats.csv_jobs import located
 from bftrainer.schedulers.formats.pbs_records import (
     LINE,
     NO_RUN,
