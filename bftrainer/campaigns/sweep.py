@@ -15,7 +15,6 @@ from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
-from bftrainer.campaigns.sweep_options import PATHS
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directory import file_source, result_directory
@@ -24,7 +23,7 @@ from bftrainer.nodelogs import write_node_log
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.files import write_run
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.readers import Readers, shared_readers
@@ -168,7 +167,9 @@ def run_sweep(
         _write_table(result, directory / TABLE)
     if force:
         done = {each.point.key for each in result.points if each.error is None}
-        place.drop_others(done, {Path(value) for point in points for name, value in point.options if name in PATHS})
+        place.drop_others(
+            done, {Path(value) for point in points for name, value in point.options if OPTIONS[name].is_file}
+        )
     return result
 
 
@@ -180,6 +181,7 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
     points = spec.resolved({}, readers)
     if not spec.trace_seeds:
         _refuse_futile(points, readers)
+    spec.refuse_unused(points, readers)
     return points
 
 

@@ -14,6 +14,7 @@ from bftrainer.errors import RunDirectoryError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.glossary import GLOSSARY, Unit
+from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -103,15 +104,6 @@ def _schema() -> type[BaseModel]:
         path: str
         sha256: str
 
-    class Settings(Part):
-        """Those that pages name, and those that choose from the log what was replayed."""
-
-        decide_on: str
-        scaling: str | None = None
-        skip_events: int | None = None
-        first_node: int | None = None
-        node_count: int | None = None
-
     class Assumed(Part):
         """What was assumed of how tasks scale."""
 
@@ -129,11 +121,15 @@ def _schema() -> type[BaseModel]:
     below = create_model("Below", __base__=Part, large_idle=figure("large_idle", "count", needed=True), **shares)
     units = {key: term.unit for key, term in GLOSSARY.items()} | _FIGURES
     fields: dict[str, Any] = {key: figure(key, unit, needed=key in _ALWAYS) for key, unit in units.items()}
+    options = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
+    options |= {"since": str, "until_s": float}
+    settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()}
+    settings["decide_on"] = (str, ...)
     fields |= {
         **dict.fromkeys(("window_start", "window_end"), (str, ...)),
         "partial": (bool, ...),
         "command": (str, ""),
-        "settings": (Settings, ...),
+        "settings": (create_model("Settings", __base__=Part, **settings), ...),
         "inputs": (dict[str, Source | list[Source] | None] | None, None),
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError
+from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec, Tuner
 from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.nodelogs.series import CAP_COLUMN, CARBON_COLUMN, read_series
@@ -16,7 +16,7 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner, PowerOptions
 
-__all__ = ["Metered", "PowerPlan", "Tuning", "power_plan", "power_summary", "refuse_unused_power", "with_tuning"]
+__all__ = ["Metered", "PowerPlan", "Tuning", "power_plan", "power_summary", "with_tuning"]
 
 J_PER_KWH = 3.6e6
 
@@ -83,25 +83,6 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
             if task.tuning is None:
                 raise InvalidTaskError(f"Expected a zeus section for each task under a power cap (task {task.name}).")
     return PowerPlan(cap, carbon, config.pue)
-
-
-def refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse what is asked for in vain where no task is tuned.
-
-    Raises
-    ------
-    UnusedOptionsError
-        Naming the options.
-    """
-    vain = {}
-    if config.power_options != "chosen":
-        vain["--power-options"] = "no task is tuned"
-    if not config.idle_power_w:
-        unknown = "no power is known without tuned tasks or --idle-power"
-        given = {"--carbon": config.carbon is not None, "--pue": config.pue != 1.0}
-        vain |= {option: unknown for option, is_given in given.items() if is_given}
-    if vain:
-        raise UnusedOptionsError(vain)
 
 
 def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:

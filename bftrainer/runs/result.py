@@ -19,7 +19,7 @@ from bftrainer.plugins import full_name
 from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
 
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["RunResult", "Timings"]
-
-# Inputs stand elsewhere in the summary; these are all other fields that a run's outcome depends on.
-SETTINGS = (
-    *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
-    *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
-    *("max_tasks", "seed", "prune", "strict_published", "baseline"),
-)
-# These as well, where power is known.
-POWER_SETTINGS = ("idle_power_w", "pue", "power_options", "power_cap", "carbon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,20 +234,21 @@ class RunResult:
         }
 
     def _settings(self) -> dict[str, Any]:
+        """All options that the outcome depends on but for inputs; those of power only where that is known."""
         config = self.config
         until_s = config.until_s(self.start_ns)
-        settings = {name: getattr(config, name) for name in SETTINGS} | {
-            "objective": name_of_objective(config.objective),
-            "solver": full_name(config.solver),
-            "fallback": None if config.fallback is None else full_name(config.fallback),
+        found = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
         }
-        if self.metered is not None:
-            settings |= {name: _given(getattr(config, name)) for name in POWER_SETTINGS}
-        return settings
+        given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
+        plain, power = (
+            {name: _told(getattr(config, name)) for name in given if (given[name].section == "power") == is_power}
+            for is_power in (False, True)
+        )
+        return plain | {"objective": name_of_objective(config.objective)} | found | (power if self.metered else {})
 
     @property
     def _large_idle(self) -> int:
@@ -275,6 +267,8 @@ class RunResult:
         }
 
 
-def _given(value: float | str | Path | None) -> float | str | None:
-    """A setting that may be a file, as the summary keeps it."""
-    return str(value) if isinstance(value, Path) else value
+def _told(value: Any) -> float | str | None:
+    """A setting as the summary keeps it: files by their paths, what is no value by its name."""
+    if value is None or isinstance(value, int | float):
+        return value
+    return str(value) if isinstance(value, Path) else full_name(value)

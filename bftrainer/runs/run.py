@@ -19,8 +19,8 @@ from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, replay
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
-from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_unused_power, with_tuning
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
@@ -119,7 +119,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
     if tuning is None:
-        refuse_unused_power(config)
+        _refuse_unused_power(config)
     else:
         notes += tuning.doubts
     power = power_plan(config, log, tasks)
@@ -131,6 +131,17 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     )
 
 
+def _refuse_unused_power(config: ReplayConfig) -> None:
+    """Refuse what is asked for in vain where no task is tuned."""
+    vain = {
+        OPTIONS[name].flag: why
+        for name, why in config.without_effect(tuned=False).items()
+        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
+    }
+    if vain:
+        raise UnusedOptionsError(vain)
+
+
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
     """Where the log of a configuration begins, whatever part of it is replayed; nanoseconds since the Unix epoch."""
     return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
@@ -139,9 +150,9 @@ def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
 def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
     """Files that only some runs read: series, and what tasks are tuned by."""
     found: dict[str, Any] = {}
-    for name in ("power_cap", "carbon"):
+    for name, option in OPTIONS.items():
         given = getattr(config, name)
-        if isinstance(given, Path):
+        if option.units and isinstance(given, Path):
             found[name] = readers.source(given)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import (
-    LARGE_PROCESSES,
-    LARGE_SIZE,
-    check_size,
-    large_option,
-    refuse_unused,
-    size_option,
-)
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, check_size, large_option, refuse_unused, size_option
+from bftrainer.cli.replay.options import USUAL
 from bftrainer.report.glossary import ASSUMED, MARK
+from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.engines import Engine
@@ -94,9 +89,10 @@ def sweep(
 
 def _check_sizes(spec: SweepSpec) -> None:
     """Have sizes in the file confirmed as those that are typed."""
-    for name, usual in (("max_tasks", LARGE_SIZE), ("threads", LARGE_PROCESSES)):
-        given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
-        check_size(f"{name} of {spec.path}", max(given, default=0), usual)
+    for name, option in OPTIONS.items():
+        if option.sized:
+            given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
+            check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
 
 
 def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:

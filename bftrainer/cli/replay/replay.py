@@ -61,8 +61,7 @@ def replay(
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")
-    is_drawn = config.initial == "random" or inputs.tuning is not None
-    refuse_unused({"seed": not is_drawn and "nothing is drawn without --initial random or tuned tasks"})
+    refuse_unused(config.without_effect(tuned=inputs.tuning is not None))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
