@@ -157,7 +157,7 @@ class _Piece(NamedTuple):
 def _pieces(result: RunResult) -> list[_Piece]:
     if result.metered is None:
         return []
-    cap = result.metered.plan.cap_w
+    cap = result.metered.plan.power_cap_w
     return [_Piece(piece, cap.at(piece.begin_s) if cap else None) for piece in result.metered.record.samples]
 
 

@@ -124,7 +124,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         notes += tuning.doubts
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
-    settings = replace(settings, power_cap_w=power.first_cap_w())
+    settings = replace(settings, power_cap_w=power.first_power_cap_w())
     load_s = time.perf_counter() - began
     return Inputs(
         config, log, tasks, tuple(map(legible, notes)), sources, assumed_scaling, settings, power, tuning, load_s
@@ -301,7 +301,7 @@ def _recorded(
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
-        caps=inputs.power.cap_changes(log.window_s),
+        power_caps_w=inputs.power.power_caps_w(log.window_s),
         observers=[recorder, *([meter] if metering else []), *observers],
         interrupted=interrupted,
     )
@@ -326,5 +326,5 @@ def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bo
         log.start_ns,
         interrupted,
         tuner=tuning.tuner if tuning else lambda: None,
-        caps=inputs.power.cap_changes(log.window_s),
+        power_caps_w=inputs.power.power_caps_w(log.window_s),
     )
