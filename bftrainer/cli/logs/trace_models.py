@@ -12,7 +12,7 @@ import click
 
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import LARGE_DAYS, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.spot.options import minute_options
+from bftrainer.cli.spot import minute_options
 
 if TYPE_CHECKING:
     from bftrainer.spot.generation import Figure

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["audit", "compare", "plot", "report"]
 
 FILE = click.Path(path_type=Path)
-_WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
 # Of more runs than this only the headline figures are shown.
 FEW = 4
 
 
-@click.command(context_settings=_WIDE)
+@click.command(context_settings=WIDE)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--figure",
@@ -127,7 +125,7 @@ def _setting(value: Any) -> str:
 KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
 
 
-@click.command(context_settings=_WIDE)
+@click.command(context_settings=WIDE)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .png, .svg or .pdf.")
@@ -180,7 +178,7 @@ def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axe
     return run_figures.plot_fragments(fragment_curves(paths, runs))
 
 
-@click.command(context_settings=_WIDE)
+@click.command(context_settings=WIDE)
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="Where the page goes.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
@@ -200,7 +198,7 @@ SHOWN = 10
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=_WIDE)
+@click.command(context_settings=WIDE)
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--objective",

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from bftrainer._version import __version__
 from bftrainer.cli._shared.stdio import duration, percent, tell, write_rows
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
 from bftrainer.report.glossary import ASSUMED, assumption
 
@@ -31,7 +31,7 @@ __all__ = ["render_summary", "replay", "solvers"]
 KILLED_BY = 128  # a shell's exit status for a program that a signal ended is this plus its number
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=WIDE)
 @replay_options
 @click.version_option(__version__, prog_name="bftrainer")
 @click.pass_context
