@@ -13,7 +13,7 @@ from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.readers import CachedReaders
+from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
 
 __all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
@@ -185,7 +185,7 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    readers = CachedReaders()
+    readers = Readers(keep=True)
     inputs = load_inputs(plan.config, readers)
     for name in plan.objectives:
         # To find out now, not when the search comes to it.
@@ -283,7 +283,7 @@ def _parameters(settings: Settings, objectives: Sequence[str | Objective]) -> di
     return found
 
 
-def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
+def _value(config: ReplayConfig, settings: Settings, metric: str, readers: Readers) -> float:
     """The metric of a replay; NaN if it has none."""
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
     inputs = load_inputs(replace(config, **changed), readers)

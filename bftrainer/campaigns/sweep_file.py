@@ -21,7 +21,7 @@ from bftrainer.files.sample import SAMPLE_TASKS, sample_path
 from bftrainer.model import instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.readers import CachedReaders
+from bftrainer.runs.readers import Readers
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
 from bftrainer.spot.minute_model import MinuteOptions
 from bftrainer.tasksets import TaskSet
@@ -106,24 +106,24 @@ class SweepSpec:
         given = (merged(self.base, point) for point in self.points)
         return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
 
-    def resolved(self, traces: Mapping[int, Path], readers: CachedReaders | None = None) -> list[SweepPoint]:
+    def resolved(self, traces: Mapping[int, Path], readers: Readers | None = None) -> list[SweepPoint]:
         """The points, with paths as they are and keys.
 
         Parameters
         ----------
         traces : mapping
             Files of generated logs by their seeds; points whose log is not among them have none yet.
-        readers : CachedReaders, optional
+        readers : Readers, optional
 
         Raises
         ------
         SweepError
             If a file that is named is not there.
         """
-        readers = CachedReaders() if readers is None else readers
+        readers = Readers(keep=True) if readers is None else readers
         return [self._resolved(number, point, traces, readers) for number, point in enumerate(self.points)]
 
-    def refuse_unused(self, points: Sequence[SweepPoint], readers: CachedReaders) -> None:
+    def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
         """Refuse options that change none of the points that have them.
 
         Raises
@@ -145,7 +145,7 @@ class SweepSpec:
             raise SweepError(f"{first}: Options that have no effect: {', '.join(told)}.")
 
     def _resolved(
-        self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: CachedReaders
+        self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: Readers
     ) -> SweepPoint:
         options = merged(self.base, point)
         seed, window = options.pop(TRACE_SEED, None), options.pop(WINDOW, None)
@@ -171,7 +171,7 @@ class SweepSpec:
         return SweepPoint(number, tuple(options.items()), varied, key)
 
 
-def _task_set(options: Mapping[str, Any], readers: CachedReaders) -> TaskSet:
+def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
     """The task set of a point."""
     scalability = options.get("scalability")
     return readers.task_set(
@@ -181,7 +181,7 @@ def _task_set(options: Mapping[str, Any], readers: CachedReaders) -> TaskSet:
     )
 
 
-def _has_tuned_tasks(options: Mapping[str, Any], readers: CachedReaders) -> bool | None:
+def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | None:
     """Whether a point's tasks are tuned; None if they cannot be read, which is told when its turn comes."""
     try:
         return any(task.tuning is not None for task in _task_set(options, readers).tasks)
@@ -189,7 +189,7 @@ def _has_tuned_tasks(options: Mapping[str, Any], readers: CachedReaders) -> bool
         return None
 
 
-def _read_beside(options: Mapping[str, Any], readers: CachedReaders) -> list[str]:
+def _read_beside(options: Mapping[str, Any], readers: Readers) -> list[str]:
     """Checksums of what a task set brings with it: the scalability beside it, and the traces that it is tuned by."""
     if "tasks" not in options:
         return []

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,9 +157,8 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.checks import check_one_run, check_summary
-        from bftrainer.runs.finished import finished_run
-        from bftrainer.runs.page import check_pages, write_page_of
+        from bftrainer.runs.checks import check_summary
+        from bftrainer.runs.finished import check_pages, finished_run, write_page_of
 
         output = Path(path)
         check_pages()
@@ -167,8 +166,7 @@ class RunResult:
         summary = json.loads(json.dumps(self.summary()))  # as its file would say it
         name = escaped(output.stem.removesuffix("-itrOut"))
         check_summary(summary, output)
-        run = finished_run(name, summary, lambda table: table.of(self), Path())
-        check_one_run(run, output)
+        run = finished_run(name, summary, lambda table: table.of(self), output)
         write_page_of([run], [Path()], output)
         return output
 
@@ -189,15 +187,10 @@ class RunResult:
         return f"<table>{cells}</table>{note}"
 
     def _efficiency(self) -> dict[str, Any]:
-        found = self.efficiency
-        return {
-            "efficiency": found.value if found else None,
-            "efficiency_horizon_s": found.horizon_s if found else None,
-            "efficiency_eq_nodes": found.eq_nodes if found else None,
-            "ideal_work": found.ideal_work if found else None,
-            "loss_variability_share": found.loss_variability_share if found else None,
-            "loss_horizon_share": found.loss_horizon_share if found else None,
-        }
+        known = {} if self.efficiency is None else asdict(self.efficiency)
+        names = {"efficiency": "value", "efficiency_horizon_s": "horizon_s", "efficiency_eq_nodes": "eq_nodes"}
+        names |= {name: name for name in ("ideal_work", "loss_variability_share", "loss_horizon_share")}
+        return {key: known.get(name) for key, name in names.items()}
 
     def _power(self) -> dict[str, Any]:
         """Energy, and what tuned tasks ended with; nothing where power is not known."""

@@ -160,22 +160,21 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
 
 
 def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
-    from bftrainer.report import run_figures
-    from bftrainer.runs.finished import read_runs
-    from bftrainer.runs.page import fragment_curves
+    from bftrainer.report import drawing
+    from bftrainer.runs.finished import fragment_curves, read_runs
 
     runs = read_runs(paths)
     if kind == "pool":
-        return run_figures.plot_pool(runs)
+        return drawing.plot_pool(runs)
     if kind == "gantt":
-        return run_figures.plot_allocation(runs[0])
+        return drawing.plot_allocation(runs[0])
     if kind == "setting":
-        return run_figures.plot_setting(runs, against, figure)
+        return drawing.plot_setting(runs, against, figure)
     if kind == "losses":
-        return run_figures.plot_losses(runs)
+        return drawing.plot_losses(runs)
     if kind == "energy":
-        return run_figures.plot_energy(runs)
-    return run_figures.plot_fragments(fragment_curves(paths, runs))
+        return drawing.plot_energy(runs)
+    return drawing.plot_fragments(fragment_curves(paths, runs))
 
 
 @click.command(context_settings=WIDE)
@@ -184,8 +183,7 @@ def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axe
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
-    from bftrainer.runs.finished import read_summary
-    from bftrainer.runs.page import write_page
+    from bftrainer.runs.finished import read_summary, write_page
 
     for run in runs:
         read_summary(run)  # what is no run is told before what is wrong with the page's place

@@ -72,7 +72,7 @@ def replay(
     places = numbered("sample") if target is None else [target]
     status, place = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
     if report is not None:
-        from bftrainer.runs.page import write_page
+        from bftrainer.runs.finished import write_page
 
         write_page([place], report, force=force)
         if not as_json:
@@ -83,7 +83,7 @@ def replay(
 def _check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before there is a run to show."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.runs.page import check_pages
+    from bftrainer.runs.finished import check_pages
 
     check_pages()
     refuse_inputs(path)
