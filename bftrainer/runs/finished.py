@@ -24,8 +24,8 @@ from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.report.page import LogFigures, page
-from bftrainer.runs.checks import check_one_run, check_summary, finite, whole
-from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Kind, Table
+from bftrainer.runs.consistency import check_one_run, check_summary, finite, whole
+from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 from bftrainer.spot.statistics import trace_statistics
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """
     summary = read_summary(path)
 
-    def table(schema: Table) -> pa.Table:
+    def table(schema: RunTable) -> pa.Table:
         return _steps(path / schema.file) if schema is STEPS else _parquet(path / schema.file, schema)
 
     return finished_run(name or run_names([path])[0], summary, table, path)
 
 
 def finished_run(
-    name: str, summary: Mapping[str, Any], table: Callable[[Table], pa.Table], directory: Path
+    name: str, summary: Mapping[str, Any], table: Callable[[RunTable], pa.Table], directory: Path
 ) -> FinishedRun:
     """A run from its summary and what gives its tables.
 
@@ -137,7 +137,7 @@ def finished_run(
     """
     start_ns = instant_ns(summary["window_start"])
 
-    def typed(schema: Table) -> pa.Table:
+    def typed(schema: RunTable) -> pa.Table:
         return _typed(directory / schema.file, table(schema), schema)
 
     tasks = _arrays(typed(TASKS), TASKS, start_ns)
@@ -173,7 +173,7 @@ def _steps(path: Path) -> pa.Table:
         raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
 
 
-def _parquet(path: Path, schema: Table) -> pa.Table:
+def _parquet(path: Path, schema: RunTable) -> pa.Table:
     """The columns of a file that are read."""
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
@@ -188,7 +188,7 @@ def _reason(error: Exception) -> str:
     return str(text).removesuffix(".")
 
 
-def _need(path: Path, schema: Table, there: Sequence[str]) -> None:
+def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
     for column in schema.columns:
         if column.read and not column.tuned and column.name not in there:
             raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
@@ -196,7 +196,7 @@ def _need(path: Path, schema: Table, there: Sequence[str]) -> None:
             raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
 
 
-def _typed(path: Path, table: pa.Table, schema: Table) -> pa.Table:
+def _typed(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
     """The columns of a table that are read, of the types that are computed with."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -206,14 +206,14 @@ def _typed(path: Path, table: pa.Table, schema: Table) -> pa.Table:
         name, kind = column.name, column.kind
         if not column.read or name not in table.column_names:
             continue
-        what = kind.value if column.null or kind is Kind.COUNT else f"{kind.value} of each row"
+        what = kind.value if column.null or kind is Holds.COUNT else f"{kind.value} of each row"
         try:
             columns[name] = table[name].cast(kind.type)
         except pa.ArrowException:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got {table[name].type}.") from None
         if not column.null and columns[name].null_count:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
-        if kind is Kind.REAL:
+        if kind is Holds.REAL:
             values = pc.drop_null(columns[name]).to_numpy()
             odd = values[~(np.abs(values) < _MOST)]  # NaN compares false
             if odd.size:
@@ -227,7 +227,7 @@ def _typed(path: Path, table: pa.Table, schema: Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _arrays(table: pa.Table, schema: Table, start_ns: int) -> dict[str, NDArray[Any]]:
+def _arrays(table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns as a `FinishedRun` has them; NaN where there is none, also for the whole of one that tuned runs have."""
     found: dict[str, NDArray[Any]] = {}
     for column in schema.columns:
@@ -236,7 +236,7 @@ def _arrays(table: pa.Table, schema: Table, start_ns: int) -> dict[str, NDArray[
         elif column.read:
             values = table[column.name]
             found[column.key] = (
-                _seconds(values, start_ns) if column.kind is Kind.TIME else np.asarray(values.to_numpy())
+                _seconds(values, start_ns) if column.kind is Holds.TIME else np.asarray(values.to_numpy())
             )
     return found
 

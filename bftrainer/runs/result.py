@@ -157,7 +157,7 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.checks import check_summary
+        from bftrainer.runs.consistency import check_summary
         from bftrainer.runs.finished import check_pages, finished_run, write_page_of
 
         output = Path(path)

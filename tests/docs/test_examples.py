@@ -161,11 +161,17 @@ def test_every_output_is_described(tmp_path):
 
 def test_the_types_of_columns_are_described():
     """docs/files.md has the columns of each Parquet table of a run, in their order, with the types that they have."""
-    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Kind
+    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Holds
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
-    words = {Kind.TIME: "timestamp", Kind.REAL: "float64", Kind.COUNT: "int64", Kind.TEXT: "text", Kind.FLAG: "bool"}
-    words |= {Kind.TEXTS: "list of text", Kind.COUNTS: "list of int64"}
+    words = {
+        Holds.TIME: "timestamp",
+        Holds.REAL: "float64",
+        Holds.COUNT: "int64",
+        Holds.TEXT: "text",
+        Holds.FLAG: "bool",
+    }
+    words |= {Holds.TEXTS: "list of text", Holds.COUNTS: "list of int64"}
     for table in (DECISIONS, TASKS, ALLOCATION, POWER, ATTEMPTS):
         section = page.partition(f"### `{table.file}`\n")[2].partition("\n### ")[0]
         rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]

@@ -13,7 +13,7 @@ import click
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
-from bftrainer.cli.logs.import_log import Names
+from bftrainer.cli.logs.imports import Names
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog

@@ -285,7 +285,6 @@ def import_log(ctx: click.Context) -> None:
 
 def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Import FILES and write the node log and its data quality."""
-    from bftrainer.cli.logs.import_log import write_quality
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
     from bftrainer.nodelogs.store import node_log_files, refuse_node_log, write_node_log

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from bftrainer.audit import Audit, Part
-    from bftrainer.report.comparison import Comparison
+    from bftrainer.report.comparison import RunComparison
 
 __all__ = ["audit", "compare", "plot", "report"]
 
@@ -63,7 +63,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         _print_comparison(found, chosen)
 
 
-def _write_csv(found: Comparison, keys: Sequence[str]) -> None:
+def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(("run", "figure", "value", "relative"))
     for place, name in enumerate(found.names):
@@ -72,7 +72,7 @@ def _write_csv(found: Comparison, keys: Sequence[str]) -> None:
             writer.writerow((name, key, *("" if value is None else value for value in values)))
 
 
-def _print_comparison(found: Comparison, chosen: Sequence[str]) -> None:
+def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
     from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK
 
@@ -88,7 +88,7 @@ def _print_comparison(found: Comparison, chosen: Sequence[str]) -> None:
         click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
 
 
-def _assumptions(found: Comparison) -> dict[str, list[str]]:
+def _assumptions(found: RunComparison) -> dict[str, list[str]]:
     """What was assumed, and in which runs."""
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(found.names, found.assumptions, strict=True):
@@ -105,7 +105,7 @@ def _label(key: str) -> str:
     return f"{label} ({group})" if group else label
 
 
-def _cells(found: Comparison, key: str) -> list[str]:
+def _cells(found: RunComparison, key: str) -> list[str]:
     from bftrainer.report.glossary import GLOSSARY, MARK, shown
 
     term = GLOSSARY.get(key.rpartition(".")[2])
