@@ -104,10 +104,8 @@ def _column(values: Sequence[Any]) -> pa.Array:
         return integers(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return reals(values)
-    told = list(dict.fromkeys(map(_text, known)))
-    places = {text: place for place, text in enumerate(told)}
-    which = [-1 if value is None else places[_text(value)] for value in values]
-    return texts(told, np.array(which, dtype=np.int32))
+    which = [-1 if value is None else place for place, value in enumerate(values)]
+    return texts([str(told_value(value)) for value in values], np.array(which, dtype=np.int32))
 
 
 def told_value(value: Any) -> Any:
@@ -115,10 +113,6 @@ def told_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return " to ".join(str(told_value(part)) for part in value)
     return value.isoformat() if isinstance(value, date | datetime | time) else value
-
-
-def _text(value: Any) -> str:
-    return str(told_value(value))
 
 
 def run_sweep(

@@ -13,7 +13,8 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
-from bftrainer.cli.replay.options import FILE, USUAL, config_of, moment, setting_options
+from bftrainer.cli.replay.options import USUAL, config_of, moment, setting_options
+from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, shown
 from bftrainer.runs.config import OPTIONS
 

@@ -101,9 +101,11 @@ def efficiency(
     eq_nodes = _whole(_idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s))
     if not work_adds_up(tasks):
         return Efficiency(None, end_s, eq_nodes, None, None, None)
+    dedicated = replace(settings, completions="reported")
     pools = {}
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
-        allocator = _dedicated(size, tasks, settings, start_ns, tuner())
+        names = tuple(f"n{number}" for number in range(size))
+        allocator = Allocator(tasks, dedicated, names, start_ns, tuner())
         pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted)
         if interrupted():
             return None
@@ -168,14 +170,6 @@ def _static_run(
     rows = [(begin_s, np.arange(size, dtype=np.int32), NO_NODES)]
     replay(rows, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder], interrupted=interrupted)
     return recorder.recording
-
-
-def _dedicated(
-    size: int, tasks: Sequence[TaskSpec], settings: Settings, start_ns: int, tuner: Tuner | None
-) -> Allocator:
-    """A decision maker for `size` nodes, whose completions are events."""
-    names = tuple(f"n{number}" for number in range(size))
-    return Allocator(tasks, replace(settings, completions="reported"), names, start_ns, tuner)
 
 
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:

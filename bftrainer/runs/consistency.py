@@ -20,7 +20,7 @@ from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_one_run", "check_summary", "finite", "whole"]
+__all__ = ["check_one_run", "check_summary"]
 
 # Other figures than the glossary's that pages tell of, and what they are counted in.
 _FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
@@ -139,34 +139,6 @@ def _schema() -> type[BaseModel]:
         "assumed_scaling": (Assumed | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)
-
-
-def finite(text: str) -> float:
-    """A number of a summary, which none of its writers would write were it beyond all bounds.
-
-    Raises
-    ------
-    ValueError
-        If it is, or none at all.
-    """
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"Expected a finite number, got {text}")
-    return value
-
-
-def whole(text: str) -> int:
-    """A whole number of a summary, of 64 bits.
-
-    Raises
-    ------
-    ValueError
-        If it has more.
-    """
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
-    return value
 
 
 _REL, _ABS = 1e-6, 1e-6

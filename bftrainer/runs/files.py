@@ -135,6 +135,11 @@ class RunTable:
     source: Callable[[RunResult], Sequence[Any] | Mapping[str, pa.Array]]
     columns: tuple[Column, ...]
 
+    @property
+    def read(self) -> tuple[Column, ...]:
+        """Columns that a `FinishedRun` has."""
+        return tuple(column for column in self.columns if column.read)
+
     def of(self, result: RunResult) -> pa.Table:
         """The table of a result."""
         import pyarrow as pa

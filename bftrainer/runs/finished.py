@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.report.page import LogFigures, page
-from bftrainer.runs.consistency import check_one_run, check_summary, finite, whole
+from bftrainer.runs.consistency import check_one_run, check_summary
 from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 from bftrainer.spot.statistics import trace_statistics
 
@@ -65,7 +66,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         text = file.read_bytes()
     except OSError as error:
         raise RunDirectoryError(f"{file}: Expected the summary of a run, got: {_reason(error)}.") from error
-    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", finite, whole)
+    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _finite, _whole)
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
@@ -75,6 +76,22 @@ def read_summary(path: Path) -> dict[str, Any]:
         )
     check_summary(summary, file)
     return dict(summary)
+
+
+def _finite(text: str) -> float:
+    """A number of a summary, which none of its writers would write were it beyond all bounds."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"Expected a finite number, got {text}")
+    return value
+
+
+def _whole(text: str) -> int:
+    """A whole number of a summary, of 64 bits."""
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
+    return value
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -137,19 +154,19 @@ def finished_run(
     """
     start_ns = instant_ns(summary["window_start"])
 
-    def typed(schema: RunTable) -> pa.Table:
-        return _typed(directory / schema.file, table(schema), schema)
+    def arrays(schema: RunTable) -> dict[str, NDArray[Any]]:
+        return _arrays(directory / schema.file, table(schema), schema, start_ns)
 
-    tasks = _arrays(typed(TASKS), TASKS, start_ns)
+    tasks = arrays(TASKS)
     run = FinishedRun(
         name=name,
         summary=summary,
-        steps=_arrays(typed(STEPS), STEPS, start_ns),
-        decisions=_arrays(typed(DECISIONS), DECISIONS, start_ns),
+        steps=arrays(STEPS),
+        decisions=arrays(DECISIONS),
         # Names are written into pages and figures, where a control character would do what it is for.
         tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
-        holdings=_holdings(typed(ALLOCATION), start_ns, tasks["name"].tolist()),
-        power=_arrays(typed(POWER), POWER, start_ns) if "energy_j" in summary else None,
+        holdings=_holdings(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"]),
+        power=arrays(POWER) if "energy_j" in summary else None,
     )
     check_one_run(run, directory)
     return run
@@ -163,7 +180,7 @@ def _steps(path: Path) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
-    types = {column.name: column.kind.type for column in STEPS.columns if column.read}
+    types = {column.name: column.kind.type for column in STEPS.read}
     try:
         with path.open("rb") as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
@@ -178,7 +195,7 @@ def _parquet(path: Path, schema: RunTable) -> pa.Table:
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
         _need(path, schema, there)
-        table = file.read([column.name for column in schema.columns if column.read and column.name in there])
+        table = file.read([column.name for column in schema.read if column.name in there])
         table.validate(full=True)
     return table
 
@@ -189,52 +206,48 @@ def _reason(error: Exception) -> str:
 
 
 def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
-    for column in schema.columns:
-        if column.read and not column.tuned and column.name not in there:
+    for column in schema.read:
+        if not column.tuned and column.name not in there:
             raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
-        if column.read and there.count(column.name) > 1:
+        if there.count(column.name) > 1:
             raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
 
 
-def _typed(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
+def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
     """The columns of a table that are read, of the types that are computed with."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = {}
-    for column in schema.columns:
+    found = {}
+    for column in schema.read:
         name, kind = column.name, column.kind
-        if not column.read or name not in table.column_names:
+        if name not in table.column_names:
             continue
         what = kind.value if column.null or kind is Holds.COUNT else f"{kind.value} of each row"
         try:
-            columns[name] = table[name].cast(kind.type)
+            values = found[name] = table[name].cast(kind.type)
         except pa.ArrowException:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got {table[name].type}.") from None
-        if not column.null and columns[name].null_count:
+        if not column.null and values.null_count:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
         if kind is Holds.REAL:
-            values = pc.drop_null(columns[name]).to_numpy()
-            odd = values[~(np.abs(values) < _MOST)]  # NaN compares false
+            known = pc.drop_null(values).to_numpy()
+            odd = known[~(np.abs(known) < _MOST)]  # NaN compares false
             if odd.size:
                 raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
-        if column.among:
-            unknown = set(columns[name].to_pylist()) - set(column.among)
-            if unknown:
-                raise RunDirectoryError(
-                    f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}."
-                )
-    return pa.table(columns)
+        unknown = set(values.to_pylist()) - set(column.among) if column.among else set()
+        if unknown:
+            raise RunDirectoryError(f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}.")
+    return found
 
 
-def _arrays(table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns as a `FinishedRun` has them; NaN where there is none, also for the whole of one that tuned runs have."""
-    found: dict[str, NDArray[Any]] = {}
-    for column in schema.columns:
-        if column.read and column.name not in table.column_names:
-            found[column.key] = np.full(table.num_rows, np.nan)
-        elif column.read:
-            values = table[column.name]
+    typed = _typed(path, table, schema)
+    found = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
+    for column in schema.read:
+        if column.name in typed:
+            values = typed[column.name]
             found[column.key] = (
                 _seconds(values, start_ns) if column.kind is Holds.TIME else np.asarray(values.to_numpy())
             )
@@ -252,14 +265,14 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     return np.where(known, offsets / NS_PER_S, np.nan)
 
 
-def _holdings(table: pa.Table, start_ns: int, names: Sequence[str]) -> Holdings:
+def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArray[Any]) -> Holdings:
     """Node counts of tasks from the moves of single nodes: who gets one, and who had it before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     time_s = _seconds(table["time"], start_ns)
     node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
-    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))
+    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names.tolist(), pa.string()))
     owner = np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
     order = np.lexsort((np.arange(node.size), node))
     same = np.append(False, node[order][1:] == node[order][:-1])[: node.size]

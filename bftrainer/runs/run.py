@@ -246,7 +246,7 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    given = _loaded(config, inputs, options | _named(node_log=node_log, tasks=tasks))
+    given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     return RunResult(
@@ -266,10 +266,6 @@ def run_replay(
     )
 
 
-def _named(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
     """What `work` gives, and the wall-clock seconds it took."""
     began = time.perf_counter()
@@ -279,6 +275,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
     """What a run is given, read unless it has been already."""
+    options = {name: value for name, value in options.items() if value is not None or name not in ("node_log", "tasks")}
     if inputs is None:
         return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     if config not in (None, inputs.config) or options:

@@ -12,11 +12,10 @@ import click
 from click.core import ParameterSource
 
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, large_option, refuse_unused, size_option
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 __all__ = ["USUAL", "config_of", "moment", "replay_options", "setting_options"]
-
-FILE = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
     _MomentType = click.ParamType[datetime | float]
@@ -173,18 +172,9 @@ _OUTPUT: tuple[_Decorator, ...] = (
 )
 
 
-def replay_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` all options of a replay."""
-    for option in reversed(_OUTPUT):
-        command = option(command)
-    return setting_options(command)
-
-
-def setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` the options of a replay that say what is replayed and how, not where results go."""
-    for option in reversed(_SETTINGS):
-        command = option(command)
-    return large_option(command)
+setting_options = with_options(large_option, *_SETTINGS)
+"""The options of a replay that say what is replayed and how, not where results go."""
+replay_options = with_options(large_option, *_SETTINGS, *_OUTPUT)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:

@@ -164,16 +164,13 @@ def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axe
     from bftrainer.runs.finished import fragment_curves, read_runs
 
     runs = read_runs(paths)
-    if kind == "pool":
-        return drawing.plot_pool(runs)
+    of_runs = {"pool": drawing.plot_pool, "losses": drawing.plot_losses, "energy": drawing.plot_energy}
+    if kind in of_runs:
+        return of_runs[kind](runs)
     if kind == "gantt":
         return drawing.plot_allocation(runs[0])
     if kind == "setting":
         return drawing.plot_setting(runs, against, figure)
-    if kind == "losses":
-        return drawing.plot_losses(runs)
-    if kind == "energy":
-        return drawing.plot_energy(runs)
     return drawing.plot_fragments(fragment_curves(paths, runs))
 
 
