@@ -292,19 +292,12 @@ class ReplayConfig:
         from bftrainer.replay.settings import Settings
         from solvers import Limits
 
+        same = {each.name: getattr(self, each.name) for each in fields(Settings) if each.name in OPTIONS}
         return Settings(
-            objective=objective,
-            solver=solver,
-            forward_time_s=self.forward_time_s,
-            max_tasks=self.max_tasks,
+            **same | {"objective": objective, "solver": solver},
             limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
-            startup_cost=self.startup_cost,
-            initial=self.initial,
             completions="reported" if self.decide_on == "all" else "noticed",
-            fallback=self.fallback,
-            seed=self.seed,
             idle_node_w=self.idle_power_w,
-            pue=self.pue,
         )
 
     def start_ns(self, log: NodeLog) -> int:
