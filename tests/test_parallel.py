@@ -25,7 +25,7 @@ SWEEP = """schema = 1
 solver = "dp"
 baseline = false
 [grid]
-seed = [1, 2, 3, 4, 5, 6, 7, 8]
+large_idle = [1, 2, 3, 4, 5, 6, 7, 8]
 max_tasks = [5, 6, 7, 8, 9, 10, 11, 12]
 """
 

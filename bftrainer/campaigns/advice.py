@@ -13,10 +13,10 @@ from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.readers import CachedReaders
+from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
 
-__all__ = ["Advice", "AdvicePlan", "Settings", "advise"]
+__all__ = ["Advice", "AdvicePlan", "SearchedSettings", "advise"]
 
 # What a forward-looking time may be, in seconds, and how many tasks may be active.
 FORWARD_S = (1.0, 3600.0)
@@ -26,7 +26,7 @@ NEGLIGIBLE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SearchedSettings:
     """What is searched over."""
 
     forward_time_s: float
@@ -77,9 +77,9 @@ class AdvicePlan:
         require_extra("Advice needs", "advise")
 
     @property
-    def given(self) -> Settings:
+    def given(self) -> SearchedSettings:
         """The settings that advice is compared with."""
-        return Settings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
+        return SearchedSettings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Advice:
     Parameters
     ----------
     plan : AdvicePlan
-    best : Settings
+    best : SearchedSettings
         Those that were best on the training part.
     trained, held_out : tuple of float
         The metric on each part: with the given settings, and with the best ones.
@@ -100,7 +100,7 @@ class Advice:
     """
 
     plan: AdvicePlan
-    best: Settings
+    best: SearchedSettings
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float
@@ -123,7 +123,7 @@ class Advice:
         return "better" if held_out > NEGLIGIBLE else "same"
 
     @property
-    def advised(self) -> Settings:
+    def advised(self) -> SearchedSettings:
         """The best settings if they proved themselves, else the given ones."""
         return self.best if self.verdict == "better" else self.plan.given
 
@@ -185,7 +185,7 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    readers = CachedReaders()
+    readers = Readers(keep=True)
     inputs = load_inputs(plan.config, readers)
     for name in plan.objectives:
         # To find out now, not when the search comes to it.
@@ -197,9 +197,9 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     offset_s = (inputs.log.start_ns - log_start_ns(plan.config, readers)) / NS_PER_S
     training = replace(whole, since=offset_s, until=split_s)
     rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
-    seen: dict[Settings, float] = {}
+    seen: dict[SearchedSettings, float] = {}
 
-    def measured(settings: Settings) -> float:
+    def measured(settings: SearchedSettings) -> float:
         """The metric on the training part; each settings are replayed once."""
         if settings not in seen:
             seen[settings] = _value(training, settings, plan.metric, readers)
@@ -258,7 +258,7 @@ _OF_ALL = {
 _NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
 
 
-def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> Settings:
+def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
     most = max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
     forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
     max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
@@ -267,7 +267,7 @@ def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> Settings:
         choices = _choices(plan.given.objective, plan.objectives)
         chosen = choices[trial.suggest_categorical("objective", list(choices))]
     # Two digits are all that a setting needs.
-    return Settings(float(f"{forward_s:.2g}"), max_tasks, chosen)
+    return SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, chosen)
 
 
 def _choices(given: str | Objective, objectives: Sequence[str | Objective]) -> dict[str, str | Objective]:
@@ -275,7 +275,7 @@ def _choices(given: str | Objective, objectives: Sequence[str | Objective]) -> d
     return {name_of_objective(each): each for each in (given, *objectives)}
 
 
-def _parameters(settings: Settings, objectives: Sequence[str | Objective]) -> dict[str, Any]:
+def _parameters(settings: SearchedSettings, objectives: Sequence[str | Objective]) -> dict[str, Any]:
     found = settings.to_dict()
     found["forward_time_s"] = min(max(settings.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
     if not objectives:
@@ -283,7 +283,7 @@ def _parameters(settings: Settings, objectives: Sequence[str | Objective]) -> di
     return found
 
 
-def _value(config: ReplayConfig, settings: Settings, metric: str, readers: CachedReaders) -> float:
+def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, readers: Readers) -> float:
     """The metric of a replay; NaN if it has none."""
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
     inputs = load_inputs(replace(config, **changed), readers)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,7 +83,8 @@ class DaskEngine:
         if (scheduler is None) == (jobqueue is None):
             raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
         require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
-        self._scheduler, self._jobqueue = scheduler, None if jobqueue is None else _jobqueue(jobqueue, job_logs)
+        self._scheduler, self._file = scheduler, jobqueue
+        self._jobqueue = None if jobqueue is None else _jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Results in the order in which they are ready; Dask repeats what a lost worker was at.
@@ -130,12 +131,13 @@ class DaskEngine:
         if self._jobqueue is None:
             yield self._scheduler
             return
+        jobs, make = self._jobqueue
         try:
-            cluster = self._jobqueue.kind(**self._jobqueue.options)
+            cluster = make()
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._jobqueue.path}: {_said(error)}") from None
+            raise SweepError(f"{self._file}: {_said(error)}") from None
         try:
-            cluster.scale(jobs=self._jobqueue.jobs)
+            cluster.scale(jobs=jobs)
             yield cluster
         finally:
             cluster.close()
@@ -153,17 +155,8 @@ async def _reach(address: str) -> None:
     await comm.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _JobQueue:
-    """A batch system's jobs, as a file describes them: the class of the cluster, how many, and what the class takes."""
-
-    path: Path
-    kind: Callable[..., Any]
-    jobs: int
-    options: dict[str, Any]
-
-
-def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
+def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
+    """How many jobs of a batch system a file describes, and what makes the cluster of them."""
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
@@ -180,7 +173,7 @@ def _jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
         table["python"] = shlex.quote(sys.executable)
     if job_logs is not None and not _says(table, system, "log_directory"):
         table["log_directory"] = _for_job_script(path, job_logs)
-    return _JobQueue(path, getattr(dask_jobqueue, kinds[system]), jobs, table)
+    return jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
 
 
 def _says(options: dict[str, Any], system: str, option: str) -> bool:

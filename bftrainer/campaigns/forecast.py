@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,9 +243,9 @@ def _from_now(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple[TaskSpec
 
 def _like(plan: ForecastPlan, seed: int) -> NodeLog:
     """A stretch like the log that the plan names."""
-    config = plan.config
-    given = (config.node_log, config.skip_events, config.first_node, config.node_count, config.since, config.until)
-    model, end_ns = _fitted(*given)
+    part = ("node_log", "skip_events", "first_node", "node_count", "since", "until")
+    given = {name: getattr(plan.config, name) for name in part}
+    model, end_ns = _fitted(ReplayConfig(**given, solver="dp", baseline=False))
     rng = np.random.default_rng([seed])
     # Stretches of a log begin at all times of day; so do these, unless it is known when the tasks would start.
     begin_ns = end_ns + round(rng.uniform(0.0, DAY_S) * NS_PER_S) if plan.start_ns is None else plan.start_ns
@@ -257,25 +255,8 @@ def _like(plan: ForecastPlan, seed: int) -> NodeLog:
 
 
 @cache
-def _fitted(
-    node_log: Path | NodeLog | None,
-    skip_events: int,
-    first_node: int,
-    node_count: int | None,
-    since: datetime | float | None,
-    until: datetime | float | None,
-) -> tuple[SupercomputerModel, int]:
-    """The model of a log, or of a part of it, and the log's end."""
-    config = ReplayConfig(
-        node_log=node_log,
-        skip_events=skip_events,
-        first_node=first_node,
-        node_count=node_count,
-        since=since,
-        until=until,
-        solver="dp",
-        baseline=False,
-    )
+def _fitted(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
+    """The model of the log, or of the part of it, that a configuration without tasks names, and its end."""
     log = load_inputs(config, shared_readers()).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)
     return SupercomputerModel.fitted(log.ending(end_ns)), end_ns

@@ -15,7 +15,6 @@ from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
-from bftrainer.campaigns.sweep_options import PATHS
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.writing import file_source, replacing, result_directory
@@ -23,7 +22,7 @@ from bftrainer.nodelogs import write_node_log
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.files import write_run
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.readers import Readers, shared_readers
@@ -104,10 +103,8 @@ def _column(values: Sequence[Any]) -> pa.Array:
         return integers(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return reals(values)
-    told = list(dict.fromkeys(map(_text, known)))
-    places = {text: place for place, text in enumerate(told)}
-    which = [-1 if value is None else places[_text(value)] for value in values]
-    return texts(told, np.array(which, dtype=np.int32))
+    which = [-1 if value is None else place for place, value in enumerate(values)]
+    return texts([str(told_value(value)) for value in values], np.array(which, dtype=np.int32))
 
 
 def told_value(value: Any) -> Any:
@@ -115,10 +112,6 @@ def told_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return " to ".join(str(told_value(part)) for part in value)
     return value.isoformat() if isinstance(value, date | datetime | time) else value
-
-
-def _text(value: Any) -> str:
-    return str(told_value(value))
 
 
 def run_sweep(
@@ -167,7 +160,9 @@ def run_sweep(
         _write_table(result, directory / TABLE)
     if force:
         done = {each.point.key for each in result.points if each.error is None}
-        place.drop_others(done, {Path(value) for point in points for name, value in point.options if name in PATHS})
+        place.drop_others(
+            done, {Path(value) for point in points for name, value in point.options if OPTIONS[name].is_file}
+        )
     return result
 
 
@@ -179,6 +174,7 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
     points = spec.resolved({}, readers)
     if not spec.trace_seeds:
         _refuse_futile(points, readers)
+    spec.refuse_unused(points, readers)
     return points
 
 

@@ -6,24 +6,44 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from datetime import date, datetime, time
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from bftrainer.campaigns.sweep_options import PATHS, TRACE_SEED, WINDOW, OptionReader, merged
-from bftrainer.errors import BftrainerError, SweepError, suggestion
+from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
 from bftrainer.files.documents import toml_file
-from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.readers import CachedReaders
-from bftrainer.spot.generation import GenerationConfig
+from bftrainer.files.opening import SAMPLE_TASKS, sample_path
+from bftrainer.model import instant_ns
+from bftrainer.objectives.credits import as_given
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.readers import Readers
+from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
+from bftrainer.spot.minute_model import MinuteOptions
+from bftrainer.tasksets import TaskSet
 
 __all__ = ["SweepPoint", "SweepSpec", "read_sweep"]
 
 SCHEMA = 1
 MOST_POINTS = 100_000
 _SECTIONS = ("schema", "base", "grid", "point", "generate")
+# As the replay's command calls them, beside the names of the fields.
+_ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in option.flags if not flag.startswith("--")}
+WINDOW, TRACE_SEED = "window", "trace_seed"
+# Options of a sweep alone, and what says the same in another way: a part of the log, the seed of a generated one.
+_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",)}
+_MOST = 2**63
+
+
+def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a point over those of the base, and over those that say the same in another way."""
+    over = {name for one, others in _INSTEAD.items() if one in point for name in others}
+    over |= {one for one, others in _INSTEAD.items() if any(name in point for name in others)}
+    return {name: value for name, value in base.items() if name not in over} | dict(point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +106,46 @@ class SweepSpec:
         given = (merged(self.base, point) for point in self.points)
         return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
 
-    def resolved(self, traces: Mapping[int, Path], readers: CachedReaders | None = None) -> list[SweepPoint]:
+    def resolved(self, traces: Mapping[int, Path], readers: Readers | None = None) -> list[SweepPoint]:
         """The points, with paths as they are and keys.
 
         Parameters
         ----------
         traces : mapping
             Files of generated logs by their seeds; points whose log is not among them have none yet.
-        readers : CachedReaders, optional
+        readers : Readers, optional
 
         Raises
         ------
         SweepError
             If a file that is named is not there.
         """
-        readers = CachedReaders() if readers is None else readers
+        readers = Readers(keep=True) if readers is None else readers
         return [self._resolved(number, point, traces, readers) for number, point in enumerate(self.points)]
 
+    def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
+        """Refuse options that change none of the points that have them.
+
+        Raises
+        ------
+        SweepError
+            Naming them and the first one's line.
+        """
+        vain: dict[str, str] = {}
+        useful: set[str] = set()
+        for point in points:
+            given, reasons = dict(point.options), {}
+            with suppress(UnknownSolverError, SolverUnavailableError):  # which is told when its turn comes
+                reasons = point.config().without_effect(tuned=_has_tuned_tasks(given, readers))
+            useful |= given.keys() - reasons.keys()
+            vain |= {name: why for name, why in reasons.items() if name in given}
+        told = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
+        if told:
+            first = _Reader(self.path, self.text.decode()).at(told[0].partition(" ")[0])
+            raise SweepError(f"{first}: Options that have no effect: {', '.join(told)}.")
+
     def _resolved(
-        self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: CachedReaders
+        self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: Readers
     ) -> SweepPoint:
         options = merged(self.base, point)
         seed, window = options.pop(TRACE_SEED, None), options.pop(WINDOW, None)
@@ -115,8 +156,8 @@ class SweepSpec:
             # Seconds of a window are counted from the log's start, those of `until` from the window's.
             options |= {"since": begin, "until": end if isinstance(end, datetime) else end - begin}
         contents = {}
-        for name in PATHS:
-            if isinstance(options.get(name), str):
+        for name, option in OPTIONS.items():
+            if option.is_file and isinstance(options.get(name), str):
                 # Whoever computes the point may be at work in another directory.
                 path = (self.path.parent / options[name]).absolute()
                 options[name] = str(path)
@@ -130,15 +171,30 @@ class SweepSpec:
         return SweepPoint(number, tuple(options.items()), varied, key)
 
 
-def _read_beside(options: Mapping[str, Any], readers: CachedReaders) -> list[str]:
+def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
+    """The task set of a point."""
+    scalability = options.get("scalability")
+    return readers.task_set(
+        Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
+        None if scalability is None else Path(scalability),
+        options.get("scaling"),
+    )
+
+
+def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | None:
+    """Whether a point's tasks are tuned; None if they cannot be read, which is told when its turn comes."""
+    try:
+        return any(task.tuning is not None for task in _task_set(options, readers).tasks)
+    except (BftrainerError, OSError):
+        return None
+
+
+def _read_beside(options: Mapping[str, Any], readers: Readers) -> list[str]:
     """Checksums of what a task set brings with it: the scalability beside it, and the traces that it is tuned by."""
     if "tasks" not in options:
         return []
-    scalability = options.get("scalability")
     try:
-        found = readers.task_set(
-            Path(options["tasks"]), None if scalability is None else Path(scalability), options.get("scaling")
-        )
+        found = _task_set(options, readers)
         tuned = [task.tuning for task in found.tasks if task.tuning is not None]
         traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
         return [readers.source(path)["sha256"] for path in (*found.sources, *traces)]
@@ -162,7 +218,7 @@ def read_sweep(path: Path) -> SweepSpec:
         If it cannot be read, or an option is unknown or has a value it cannot have; the message names the line.
     """
     tables, text = toml_file(path, SweepError)
-    reader = OptionReader(path, text)
+    reader = _Reader(path, text)
     for name in tables:
         if name not in _SECTIONS:
             close = suggestion(name, _SECTIONS)
@@ -170,8 +226,11 @@ def read_sweep(path: Path) -> SweepSpec:
     if tables.get("schema") != SCHEMA or isinstance(tables["schema"], bool):
         raise SweepError(f"{path}: Expected schema = {SCHEMA}, got {tables.get('schema')!r}.")
     base = reader.options(tables.get("base", {}), "base")
-    grid = reader.grid(tables.get("grid", {}))
-    listed = [reader.options(point, "point") for point in reader.points(tables.get("point", []))]
+    grid = reader.options(tables.get("grid", {}), "grid", reader.values)
+    tables_of_points = tables.get("point", [])
+    if not isinstance(tables_of_points, list):
+        raise SweepError(f"{reader.at('point')}: Expected points as [[point]] tables, got {tables_of_points!r}.")
+    listed = [reader.options(point, "point") for point in tables_of_points]
     number = (math.prod(map(len, grid.values())) if grid else 0) + len(listed)
     if number > MOST_POINTS:
         raise SweepError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
@@ -188,3 +247,139 @@ def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     if grid:
         for values in itertools.product(*grid.values()):
             yield dict(zip(grid, values, strict=True))
+
+
+class _Reader:
+    """Checks options, and knows the lines that they stand in."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path, self._lines = path, text.splitlines()
+
+    def at(self, name: str) -> str:
+        """The file, and the line in which `name` is given, if it is one, as it is or by its alias."""
+        for each in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
+            key = re.escape(each)
+            pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
+            for number, line in enumerate(self._lines, start=1):
+                if pattern.match(line):
+                    return f"{self._path}: line {number}"
+        return str(self._path)
+
+    def options(self, table: Any, section: str, read: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
+        """Options of a section, each as `read` gives it; by default its value."""
+        if not isinstance(table, dict):
+            raise SweepError(f"{self.at(section)}: Expected a table [{section}], got {table!r}.")
+        found: dict[str, Any] = {}
+        for key, value in table.items():
+            if self.name(key) in found:
+                raise SweepError(f"{self.at(key)}: Expected each option once, got {self.name(key)} again.")
+            found[self.name(key)] = (read or self.value)(key, value)
+        for one, others in _INSTEAD.items():
+            both = next((name for name in others if one in found and name in found), None)
+            if both is not None:
+                raise SweepError(f"{self.at(both)}: Expected {one} or {both}, got both.")
+        return found
+
+    def name(self, key: str) -> str:
+        """The option that a key means."""
+        known = {WINDOW, TRACE_SEED, *_ALIASES, *_adapters()}
+        if key not in known:
+            raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
+        return _ALIASES.get(key, key)
+
+    def values(self, key: str, value: Any) -> list[Any]:
+        """Values that an option takes in turn."""
+        if not isinstance(value, list) or not value:
+            raise SweepError(f"{self.at(key)}: Expected a list of values of {key}, got {value!r}.")
+        return [self.value(key, each) for each in value]
+
+    def value(self, key: str, value: Any) -> Any:
+        """A value, if it is one that the option can have."""
+        name = self.name(key)
+        if name == WINDOW:
+            return self._window(key, value)
+        if name == TRACE_SEED:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+                raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
+            return value
+        return self._typed(key, value, _adapters()[name])
+
+    def _window(self, key: str, value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, list) or len(value) != 2 or not all(map(_is_moment, value)):
+            raise SweepError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
+        try:
+            begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
+        except OverflowError as error:
+            raise SweepError(f"{self.at(key)}: {error}") from None
+        if len({isinstance(each, datetime) for each in value}) > 1 or not begin < end:
+            expected = "a begin before its end, both times or both seconds"
+            raise SweepError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
+        return value[0], value[1]
+
+    def _typed(self, key: str, value: Any, adapter: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError as fault:
+            what = fault.errors()[0]["msg"]
+            raise SweepError(f"{self.at(key)}: {key}: {what}, got {value!r}.") from None
+        if isinstance(value, int) and not -_MOST <= value < _MOST:
+            raise SweepError(f"{self.at(key)}: {key}: Expected a number of 64 bits, got {value}.")
+        return value
+
+    def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
+        """Refuse values out of range."""
+        options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
+        try:
+            # What is named, objective and solver, is looked for when the point is replayed.
+            ReplayConfig(**options).settings(as_given, "dp")
+        except BftrainerError as error:
+            named = next((name for name in (*point, *base) if name in str(error)), "")
+            raise SweepError(f"{self.at(named) if named else self._path}: {error}") from None
+
+    def generation(self, table: Any) -> GenerationConfig:
+        """The section `generate`."""
+        if not isinstance(table, dict):
+            raise SweepError(f"{self.at('generate')}: Expected a table [generate], got {table!r}.")
+        minutes, holes = ({field.name for field in fields(kind)} for kind in (MinuteOptions, HoleOptions))
+        known = _generation_adapters()
+        for key, value in table.items():
+            if key not in known:
+                close = suggestion(key, known)
+                raise SweepError(f"{self.at(key)}: Expected an option of a generated trace, got {key!r}.{close}")
+            self._typed(key, value, known[key])
+        if "days" not in table:
+            raise SweepError(f"{self.at('generate')}: Expected days in [generate], found none.")
+        try:
+            return GenerationConfig(
+                days=table["days"],
+                model=table.get("model"),
+                like=self._path.parent / table["like"] if "like" in table else None,
+                minutes=MinuteOptions(**{key: table[key] for key in table if key in minutes}),
+                holes=HoleOptions(**{key: table[key] for key in table if key in holes}),
+            )
+        except BftrainerError as error:
+            raise SweepError(f"{self.at('generate')}: {error}") from None
+
+
+def _is_moment(value: object) -> bool:
+    return isinstance(value, datetime | int | float) and not isinstance(value, bool)
+
+
+@cache
+def _adapters() -> dict[str, Any]:
+    """What checks the type of each option that a file can give."""
+    from pydantic import TypeAdapter
+
+    return {name: TypeAdapter(option.type) for name, option in OPTIONS.items()}
+
+
+@cache
+def _generation_adapters() -> dict[str, Any]:
+    """Likewise of the section `generate`."""
+    from pydantic import TypeAdapter
+
+    hints: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
+    hints |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
+    return {name: TypeAdapter(hint) for name, hint in hints.items()}

@@ -26,7 +26,7 @@ class _Timeline:
 
     rows: Iterator[Row]
     submissions: list[float]
-    caps: list[tuple[float, float]]
+    power_caps_w: list[tuple[float, float]]
     end_s: float
     until_s: float
     max_events: int | None
@@ -45,8 +45,8 @@ class _Timeline:
     def peek(self, state: ReplayState) -> float:
         """Time of the next instant, at most the end."""
         upcoming = math.inf if self.row is None else self.row[0]
-        if self.capped < len(self.caps):
-            upcoming = min(upcoming, self.caps[self.capped][0])
+        if self.capped < len(self.power_caps_w):
+            upcoming = min(upcoming, self.power_caps_w[self.capped][0])
         upcoming = min(upcoming, self.end_s, self.until_s)
         if self.by_rows_only:
             return upcoming
@@ -63,8 +63,8 @@ class _Timeline:
         submitted, capped, joined, left = self.submitted, self.capped, NO_NODES, NO_NODES
         while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
             self.submitted += 1
-        while self.capped < len(self.caps) and self.caps[self.capped][0] <= time_s:
-            allocator.power_cap_w = self.caps[self.capped][1]
+        while self.capped < len(self.power_caps_w) and self.power_caps_w[self.capped][0] <= time_s:
+            allocator.power_cap_w = self.power_caps_w[self.capped][1]
             self.capped += 1
         if self.row is not None and self.row[0] <= time_s:
             _, joined, left = self.row
@@ -93,7 +93,7 @@ def replay(
     decide_on: DecideOn = "all",
     until_s: float = math.inf,
     max_events: int | None = None,
-    caps: Sequence[tuple[float, float]] = (),
+    power_caps_w: Sequence[tuple[float, float]] = (),
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
 ) -> EndReason:
@@ -115,7 +115,7 @@ def replay(
         Stop there instead, if it comes earlier.
     max_events : int, optional
         Stop where the next one is due after that many events; tasks whose work is done by then are complete.
-    caps : sequence of (float, float)
+    power_caps_w : sequence of (float, float)
         When the power cap changes, ascending, and to how many watts; each is an event.
     observers : sequence of Observer
     interrupted : callable
@@ -123,7 +123,7 @@ def replay(
     """
     stops = end_s, until_s, max_events, interrupted
     submissions = allocator.state.submit_s.tolist()
-    timeline = _Timeline(iter(rows), submissions, list(caps), *stops, by_rows_only=decide_on == "nodes")
+    timeline = _Timeline(iter(rows), submissions, list(power_caps_w), *stops, by_rows_only=decide_on == "nodes")
     reason: EndReason | None = None
     while reason is None:
         time_s = timeline.peek(allocator.state)

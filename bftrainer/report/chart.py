@@ -15,8 +15,8 @@ __all__ = [
     "DASHES",
     "SERIES",
     "WIDTH",
-    "Chart",
-    "Spans",
+    "PageChart",
+    "TaskSpans",
     "axes",
     "extended",
     "joined",
@@ -38,7 +38,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class PageChart:
     """A chart.
 
     Parameters
@@ -164,7 +164,7 @@ def thinned_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class TaskSpans:
     """Times in which a task holds nodes; arrays of shape (S,), ordered by task and time.
 
     Parameters
@@ -181,7 +181,7 @@ class Spans:
     nodes: Floats
 
 
-def joined(spans: Spans, most: int, end_s: float) -> Spans:
+def joined(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
     """At most about `most` spans: those of a task that lie closer together than a screen shows become one.
 
     The shortest distance that is kept grows until they are few enough; node-time stays the same.
@@ -196,11 +196,11 @@ def joined(spans: Spans, most: int, end_s: float) -> Spans:
     return spans
 
 
-def _joined_within(spans: Spans, resolution: float) -> Spans:
-    """Spans of a task, both short or with a short gap between them, become one."""
+def _joined_within(spans: TaskSpans, resolution: float) -> TaskSpans:
+    """TaskSpans of a task, both short or with a short gap between them, become one."""
     piece = (spans.begin_s / resolution).astype(np.int64)
     new = np.append(True, (spans.task[1:] != spans.task[:-1]) | (piece[1:] != piece[:-1]))
     starts = np.flatnonzero(new)
     begin, end = spans.begin_s[starts], np.maximum.reduceat(spans.end_s, starts)
     node_s = np.add.reduceat((spans.end_s - spans.begin_s) * spans.nodes, starts)
-    return Spans(begin, end, spans.task[starts], node_s / (end - begin))
+    return TaskSpans(begin, end, spans.task[starts], node_s / (end - begin))

@@ -17,8 +17,8 @@ from bftrainer.report.chart import (
     DASHES,
     SERIES,
     WIDTH,
-    Chart,
-    Spans,
+    PageChart,
+    TaskSpans,
     axes,
     extended,
     joined,
@@ -49,7 +49,7 @@ MOST_NAMES = 60
 HOUR_S = 3600.0
 
 
-def pool_chart(runs: Sequence[FinishedRun]) -> Chart:
+def pool_chart(runs: Sequence[FinishedRun]) -> PageChart:
     """Idle nodes, and those that tasks hold, over time."""
     traces: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -68,7 +68,7 @@ def pool_chart(runs: Sequence[FinishedRun]) -> Chart:
             traces.append(idle | area)
         style = DASHES[place // len(SERIES) % len(DASHES)]
         traces.append(step_trace(mark + "used", hours, extended(used[rows]), SERIES[place % len(SERIES)], dash=style))
-    return Chart(
+    return PageChart(
         "pool",
         "Idle nodes and used nodes",
         "The gray area is what the machine left idle; the line is how many of those nodes tasks held.",
@@ -78,14 +78,14 @@ def pool_chart(runs: Sequence[FinishedRun]) -> Chart:
     )
 
 
-def gantt_chart(run: FinishedRun, number: int) -> Chart:
+def gantt_chart(run: FinishedRun, number: int) -> PageChart:
     """Which task held nodes when; the thicker, the more."""
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     all_names, started_s = run.tasks["name"], run.tasks["started_s"]
     shown = _busiest(run, MOST_TASKS)
     notes: list[str] = []
     keep = np.isin(task, shown)
-    spans = Spans(begin[keep], end[keep], task[keep], nodes[keep].astype(np.float64))
+    spans = TaskSpans(begin[keep], end[keep], task[keep], nodes[keep].astype(np.float64))
     if np.count_nonzero(run.tasks["node_s"] > 0) > shown.size:
         notes.append(f"the {shown.size:,} tasks of {all_names.size:,} with the most node-time are shown")
     few = joined(spans, MOST_SPANS, run.window_s)
@@ -116,7 +116,7 @@ def gantt_chart(run: FinishedRun, number: int) -> Chart:
             "ticktext": names,
             "tickfont": {"size": 11},
         }
-    return Chart(
+    return PageChart(
         f"gantt-{number}",
         f"Who held nodes when: {run.name}",
         "A row a task, in order of their start, coloured while it held nodes, the stronger the more. A mouse zooms "
@@ -128,7 +128,7 @@ def gantt_chart(run: FinishedRun, number: int) -> Chart:
 
 
 def node_classes(nodes: NDArray[np.float64]) -> list[tuple[NDArray[np.bool_], str, str]]:
-    """Spans by how many nodes they hold: quarters of the most."""
+    """TaskSpans by how many nodes they hold: quarters of the most."""
     most = float(nodes.max()) if nodes.size else 1.0
     edges = np.unique(np.ceil(np.array([0.25, 0.5, 0.75, 1.0]) * most))
     found, low = [], 0.0
@@ -141,9 +141,9 @@ def node_classes(nodes: NDArray[np.float64]) -> list[tuple[NDArray[np.bool_], st
 
 
 def _bars(
-    spans: Spans, mask: NDArray[np.bool_], rank: NDArray[np.int64], names: NDArray[Any], label: str, color: str
+    spans: TaskSpans, mask: NDArray[np.bool_], rank: NDArray[np.int64], names: NDArray[Any], label: str, color: str
 ) -> dict[str, Any]:
-    """Spans as pieces of one line, which is drawn faster than as many rectangles."""
+    """TaskSpans as pieces of one line, which is drawn faster than as many rectangles."""
     begin, end, task, nodes = spans.begin_s[mask], spans.end_s[mask], spans.task[mask], spans.nodes[mask]
     gap = np.full(begin.size, np.nan)
     x = np.column_stack((begin, end, gap)).ravel() / HOUR_S
@@ -171,7 +171,7 @@ def _busiest(run: FinishedRun, most: int) -> NDArray[np.int64]:
     return np.sort(order[:most])
 
 
-def completion_chart(runs: Sequence[FinishedRun]) -> Chart:
+def completion_chart(runs: Sequence[FinishedRun]) -> PageChart:
     """Tasks submitted, started and completed over time."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -191,7 +191,7 @@ def completion_chart(runs: Sequence[FinishedRun]) -> Chart:
             counts = np.concatenate(([0], rows + 1, [known.size]))
             shade = color if name == "completed" else "@gray"
             traces.append(step_trace(mark + name, hours, counts, shade, dash=dash, width=1.8))
-    return Chart(
+    return PageChart(
         "completion",
         "Tasks completed over time",
         "How many tasks were done by when"
@@ -202,7 +202,7 @@ def completion_chart(runs: Sequence[FinishedRun]) -> Chart:
     )
 
 
-def power_chart(runs: Sequence[FinishedRun]) -> Chart | None:
+def power_chart(runs: Sequence[FinishedRun]) -> PageChart | None:
     """What the pool drew, and the cap; None if no run knows."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -222,7 +222,7 @@ def power_chart(runs: Sequence[FinishedRun]) -> Chart | None:
             traces.append(step_trace(mark + "cap", hours, cap_kw, "@red", dash="dash", width=1.5))
     if not traces:
         return None
-    return Chart(
+    return PageChart(
         "power",
         "Power",
         "What the pool's nodes drew, idle ones included.",
@@ -240,7 +240,7 @@ def _same_log(run: FinishedRun, other: FinishedRun) -> bool:
     return run is other or (alike and "sha256" in one and one["sha256"] == two.get("sha256"))
 
 
-def loss_chart(runs: Sequence[FinishedRun]) -> Chart:
+def loss_chart(runs: Sequence[FinishedRun]) -> PageChart:
     """Where the idle node-time and the work went."""
     traces = [
         {
@@ -261,7 +261,7 @@ def loss_chart(runs: Sequence[FinishedRun]) -> Chart:
     layout["legend"] = {"traceorder": "normal", "orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     layout["xaxis"] |= {"range": [0, 100]}
     layout["yaxis"] |= {"automargin": True, "autorange": "reversed", "rangemode": "normal"}
-    return Chart(
+    return PageChart(
         "losses",
         "Where it went",
         "Above, what tasks made of the idle node-time; below, what rescaling and preemption took of the work.",
@@ -294,7 +294,7 @@ def loss_shares(run: FinishedRun) -> dict[str, float | None]:
     }
 
 
-def decision_chart(runs: Sequence[FinishedRun]) -> Chart:
+def decision_chart(runs: Sequence[FinishedRun]) -> PageChart:
     """How long decisions took, by what came of them."""
     traces: list[dict[str, Any]] = []
     longest_s = max((float(run.decisions["solve_s"].max(initial=0.0)) for run in runs), default=0.0)
@@ -327,10 +327,10 @@ def decision_chart(runs: Sequence[FinishedRun]) -> Chart:
     if not traces:
         layout |= saying("No decision was made.")
     layout |= {"barmode": "overlay" if len(runs) > 1 else "stack", "hovermode": "closest"}
-    return Chart("decisions", "Decision times", "How long the solver took for a decision.", traces, layout)
+    return PageChart("decisions", "Decision times", "How long the solver took for a decision.", traces, layout)
 
 
-def fragment_chart(curves: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]]) -> Chart:
+def fragment_chart(curves: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]]) -> PageChart:
     """Share of idle intervals that are no longer than a time; one curve a log, of (name, time_s, share that stays)."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -343,7 +343,7 @@ def fragment_chart(curves: Sequence[tuple[str, NDArray[np.float64], NDArray[np.f
     layout = axes("minutes", "% of idle intervals")
     layout["xaxis"] |= {"type": "log"}
     layout["yaxis"] |= {"range": [0, 101]}
-    return Chart(
+    return PageChart(
         "fragments",
         "How long nodes stay idle",
         "The share of idle intervals that end within a time.",

@@ -10,7 +10,7 @@ from typing import Any
 
 from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
-__all__ = ["Comparison", "compared", "figures_of", "input_files", "relative", "shortest_tails", "with_short_names"]
+__all__ = ["RunComparison", "compared", "figures_of", "input_files", "relative", "shortest_tails", "with_short_names"]
 
 Summary = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ def relative(value: float | None, base: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class RunComparison:
     """Figures of several runs, relative to those of the first.
 
     Parameters
@@ -95,13 +95,13 @@ class Comparison:
         }
 
 
-def compared(names: Sequence[str], summaries: Sequence[Summary]) -> Comparison:
+def compared(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
     """Set the runs of those summaries beside one another."""
     each = [figures_of(summary) for summary in summaries]
     keys = dict.fromkeys(key for figures in each for key in figures)
     figures = {key: tuple(one.get(key) for one in each) for key in keys}
     figures = {key: values for key, values in figures.items() if any(value is not None for value in values)}
-    return Comparison(
+    return RunComparison(
         names=tuple(names),
         partial=tuple(bool(summary["partial"]) for summary in summaries),
         settings=_differing([_settings_of(summary) for summary in summaries]),

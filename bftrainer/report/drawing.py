@@ -1,4 +1,4 @@
-"""What figures have in common, and those of traces: nodes over time, and how long they stay.
+"""Figures for print: what all have in common, those of traces, and those of finished runs.
 
 Drawing needs matplotlib (extra ``report``), imported when it happens; figures are objects of their own, nothing of
 pyplot's state is touched. Equal figures give equal bytes.
@@ -7,14 +7,19 @@ pyplot's state is touched. Equal figures give equal bytes.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrainer.errors import OutputError, SettingsError
+from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace, Survival
+from bftrainer.model.records import FinishedRun
+from bftrainer.report.charts import node_classes
+from bftrainer.report.glossary import ASSUMED, assumption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +30,13 @@ __all__ = [
     "axes_or_new",
     "check_drawable",
     "figure_of",
+    "plot_allocation",
     "plot_counts",
+    "plot_energy",
+    "plot_fragments",
+    "plot_losses",
+    "plot_pool",
+    "plot_setting",
     "plot_survival",
     "rendered",
     "require_matplotlib",
@@ -34,6 +45,9 @@ __all__ = [
 
 FORMS = ("pdf", "png", "svg")
 SIZE_IN = (7.0, 3.6)
+HOUR_S = 3600.0
+_COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
+Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 _DOTS_PER_INCH = 150
 
 # No date, no version, and ids from a fixed salt: equal figures give equal bytes.
@@ -176,3 +190,165 @@ def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
         plot_counts(counts, above)
     plot_survival(survival, below)
     return figure
+
+
+def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
+    """Idle nodes of the first run, and the nodes that tasks hold in each, over time.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+    ax : matplotlib.axes.Axes, optional
+        A new figure's if None.
+    """
+    ax = axes_or_new(ax)
+    for place, run in enumerate(runs):
+        if not run.steps["time_s"].size:
+            raise SettingsError(f"{run.name}: Expected a run with events, got one that ended before the first.")
+        hours = np.append(run.steps["time_s"], run.window_s) / HOUR_S
+        if place == 0:
+            idle = np.append(run.steps["idle"], run.steps["idle"][-1:])
+            ax.fill_between(hours, idle, step="post", color="tab:gray", alpha=0.35, linewidth=0, label="idle")
+        used = np.append(run.steps["used"], run.steps["used"][-1:])
+        label = "used" if len(runs) == 1 else f"{plain(run.name)}: used"
+        ax.step(hours, used, where="post", linewidth=0.7, label=label)
+    ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
+    ax.margins(x=0)
+    ax.legend(loc="upper right", frameon=False)
+    return _marked(ax, runs, "used_node_s")
+
+
+def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
+    """Gantt chart: a row a task in order of their start, the darker the more nodes it holds."""
+    ax = axes_or_new(ax)
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    held = np.unique(task)
+    rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
+    started = run.tasks["started_s"][held]
+    rank[held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]] = np.arange(held.size)
+    for shade, (mask, label, _) in zip((0.3, 0.5, 0.75, 1.0), node_classes(nodes.astype(np.float64)), strict=False):
+        rows = rank[task[mask]]
+        ax.barh(
+            rows,
+            (end[mask] - begin[mask]) / HOUR_S,
+            left=begin[mask] / HOUR_S,
+            height=0.8,
+            color=(0.03, 0.27, 0.58, shade),
+            linewidth=0,
+            label=label,
+        )
+    ax.set(xlabel="time (h)", ylabel="tasks, in order of their start", xlim=(0, run.window_s / HOUR_S))
+    ax.set_ylim(max(held.size, 1) - 0.5, -0.5)
+    if held.size:
+        ax.legend(loc="lower left", frameon=False, fontsize="small")
+    return _marked(ax, [run], "used_node_s")
+
+
+def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "efficiency", ax: Axes | None = None) -> Axes:
+    """A figure of the summary against a setting in which runs differ; a point a run.
+
+    Raises
+    ------
+    SettingsError
+        If runs have no such setting or figure, or one of them has no number there.
+    """
+    points = []
+    for run in runs:
+        settings = run.summary["settings"]
+        if setting not in settings:
+            raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
+        numbers = {key: value for key, value in run.summary.items() if isinstance(value, int | float)}
+        if figure not in run.summary or (figure not in numbers and run.summary[figure] is not None):
+            raise SettingsError(f"Expected a figure of the runs, got {figure!r}.{suggestion(figure, numbers)}")
+        if run.summary[figure] is None:
+            reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)"
+            reason = reason if figure in _COMPARED else ""
+            raise SettingsError(f"{run.name}: Expected a run that has {figure}, got one without{reason}.")
+        points.append((settings[setting], run.summary[figure]))
+    ax = axes_or_new(ax)
+    if all(isinstance(x, int | float) for x, _ in points):
+        points.sort()
+        ax.plot([x for x, _ in points], [y for _, y in points], marker="o")
+    else:
+        ax.bar([plain(str(x)) for x, _ in points], [y for _, y in points])
+    ax.set(xlabel=setting, ylabel=figure)
+    return _marked(ax, runs, figure)
+
+
+def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
+    """What work was lost to: rescaling and preemption, as shares of all work done.
+
+    Where runs were compared with constant pools, also the pool's variability and the horizon of decisions, as shares of
+    the most that the idle nodes could have given: shares of another whole, so bars stand beside one another.
+    """
+    ax = axes_or_new(ax)
+    parts = [
+        (label, key)
+        for label, key in (
+            ("rescaling", "rescale_loss_share"),
+            ("preemption", "preemption_loss_share"),
+            ("variability", "loss_variability_share"),
+            ("horizon", "loss_horizon_share"),
+        )
+        if any(run.summary.get(key) is not None for run in runs)
+    ]
+    if not parts:
+        raise SettingsError("Expected runs that did some work, got none.")
+    width = 0.8 / len(runs)
+    for place, run in enumerate(runs):
+        # A bar that is not there: nothing is known, which is not a loss of 0.
+        known = [run.summary.get(key) for _, key in parts]
+        shares = [np.nan if share is None else 100 * share for share in known]
+        ax.bar(
+            np.arange(len(parts)) + (place - (len(runs) - 1) / 2) * width, shares, 0.9 * width, label=plain(run.name)
+        )
+    ax.set_xticks(np.arange(len(parts)), [label for label, _ in parts])
+    ax.set(ylabel="lost (%)")
+    if len(runs) > 1:
+        ax.legend(frameon=False)
+    return _marked(ax, runs, "rescale_loss_share")
+
+
+def plot_fragments(curves: Sequence[Curve], ax: Axes | None = None) -> Axes:
+    """Share of idle intervals that end within a time; curves are (name, time in seconds, share that stays longer)."""
+    ax = axes_or_new(ax)
+    for name, time_s, stays in curves:
+        ax.step(time_s / 60.0, 1.0 - stays, where="post", label=plain(name))
+    ax.set(xlabel="length (min)", ylabel="share of idle intervals", xscale="log", ylim=(0, 1.02))
+    if len(curves) > 1:
+        ax.legend(frameon=False)
+    return ax
+
+
+def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
+    """Energy of each tuned task against the time that it took to its target, from submission.
+
+    Raises
+    ------
+    SettingsError
+        If no task of the runs is tuned and complete.
+    """
+    ax = axes_or_new(ax)
+    drawn = 0
+    for run in runs:
+        tasks = run.tasks
+        known = np.isfinite(tasks["energy_j"]) & np.isfinite(tasks["completed_s"])
+        hours = (tasks["completed_s"] - tasks["submitted_s"])[known] / HOUR_S
+        ax.scatter(hours, tasks["energy_j"][known] / 3.6e6, s=12, label=plain(run.name))
+        drawn += int(known.sum())
+    if not drawn:
+        raise SettingsError("Expected runs with tuned tasks that reached their targets, got none.")
+    ax.set(xlabel="time to target (h)", ylabel="energy (kWh)", xlim=(0, None), ylim=(0, None))
+    if len(runs) > 1:
+        ax.legend(frameon=False)
+    return _marked(ax, runs, "energy_j")
+
+
+def _marked(ax: Axes, runs: Sequence[FinishedRun], figure: str) -> Axes:
+    """Say above what is drawn in which runs the scaling was assumed that this figure rests on."""
+    found = ((run.name, assumption(run.summary)) for run in runs)
+    names = [name for name, assumed in found if assumed is not None and assumed.bears(figure)]
+    if names:
+        of = "" if len(runs) == 1 else f" ({', '.join(map(plain, names))})"
+        ax.set_title(f"{ASSUMED}{of}", loc="left", fontsize="small", wrap=True)
+    return ax

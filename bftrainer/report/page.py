@@ -13,7 +13,7 @@ import numpy as np
 from bftrainer.errors import escaped
 from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.chart import Chart
+from bftrainer.report.chart import PageChart
 from bftrainer.report.charts import (
     completion_chart,
     decision_chart,
@@ -108,7 +108,7 @@ def _embedded(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Chart]:
+def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[PageChart]:
     curves = {}
     for run, log in zip(runs, logs, strict=True):
         if log.statistics is not None and log.statistics.survival.time_s.size:

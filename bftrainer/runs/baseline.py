@@ -62,7 +62,7 @@ def efficiency(
     start_ns: int,
     interrupted: Callable[[], bool] = lambda: False,
     tuner: Callable[[], Tuner | None] = lambda: None,
-    caps: Sequence[tuple[float, float]] = (),
+    power_caps_w: Sequence[tuple[float, float]] = (),
 ) -> Efficiency | None:
     """Compare a harvested run with the same tasks, solver and settings on constant pools.
 
@@ -82,7 +82,7 @@ def efficiency(
         Asked now and then; True ends the comparison.
     tuner : callable
         Gives each run a tuner that has learnt nothing yet, or None.
-    caps : sequence of (float, float)
+    power_caps_w : sequence of (float, float)
         As for `bftrainer.replay.replay`.
 
     Returns
@@ -101,10 +101,12 @@ def efficiency(
     eq_nodes = _whole(_idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s))
     if not work_adds_up(tasks):
         return Efficiency(None, end_s, eq_nodes, None, None, None)
+    dedicated = replace(settings, completions="reported")
     pools = {}
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
-        allocator = _dedicated(size, tasks, settings, start_ns, tuner())
-        pools[size] = _static_run(size, begin_s, end_s, allocator, caps, interrupted)
+        names = tuple(f"n{number}" for number in range(size))
+        allocator = Allocator(tasks, dedicated, names, start_ns, tuner())
+        pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted)
         if interrupted():
             return None
     return _compared(recording, tasks, eq_nodes, pools)
@@ -158,7 +160,7 @@ def _static_run(
     begin_s: float,
     end_s: float,
     allocator: Allocator,
-    caps: Sequence[tuple[float, float]],
+    power_caps_w: Sequence[tuple[float, float]],
     interrupted: Callable[[], bool],
 ) -> Recording | None:
     """Replay an allocator's tasks on `size` dedicated nodes; None without a node, where nothing happens."""
@@ -166,16 +168,8 @@ def _static_run(
         return None
     recorder = Recorder()
     rows = [(begin_s, np.arange(size, dtype=np.int32), NO_NODES)]
-    replay(rows, end_s, allocator, caps=caps, observers=[recorder], interrupted=interrupted)
+    replay(rows, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder], interrupted=interrupted)
     return recorder.recording
-
-
-def _dedicated(
-    size: int, tasks: Sequence[TaskSpec], settings: Settings, start_ns: int, tuner: Tuner | None
-) -> Allocator:
-    """A decision maker for `size` nodes, whose completions are events."""
-    names = tuple(f"n{number}" for number in range(size))
-    return Allocator(tasks, replace(settings, completions="reported"), names, start_ns, tuner)
 
 
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:

@@ -1,75 +1,125 @@
-"""What a run is made of: one frozen configuration."""
+"""What a run is made of: one frozen configuration, in which each option of a replay is declared, once for all."""
+
+# ruff: noqa: RUF009 - `_option` gives what `field` gives
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import NS_PER_S, NodeLog, Objective, TaskSpec, instant_ns
-from bftrainer.replay.allocator_settings import Settings
-from solvers import Limits, Solver
 
-__all__ = ["ReplayConfig"]
+if TYPE_CHECKING:  # who wants the declarations, as help does, waits for nothing else
+    from bftrainer.model import NodeLog, Objective, TaskSpec
+    from bftrainer.replay.allocator_settings import Settings
+    from solvers import Solver
+
+__all__ = ["OPTIONS", "SECTIONS", "Option", "ReplayConfig"]
+
+SECTIONS = {
+    "inputs": "What goes in, and which part of it?",
+    "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
+    "solver": "Who decides?",
+    "objective": "What is maximised?",
+    "start": "When is decided, and from what?",
+    "limits": "How well?",
+    "power": "What does it draw?",
+    "figures": "What else is told?",
+}
+"""Sections of options in the order of help and documentation, and the question that each answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How an option of a replay is given, and what there is to know of it.
+
+    Parameters
+    ----------
+    section : str
+        One of `SECTIONS`.
+    flags : tuple of str
+        On the command line; those with one dash are keys of sweep files, too. Of a ``bool`` that is true by default
+        they make it false.
+    kind : type
+        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be.
+    default : object
+    text : str
+    unset : str
+        What is done by default, where that is no value.
+    metavar : str, optional
+    least : int, optional
+        Less than that is refused.
+    sized : {"", "tasks", "processes"}
+        What is counted, if unusual numbers of it have to be confirmed.
+    units : mapping of str to float
+        Of a number that may have a unit on the command line, and may be a file of it over time.
+    expected : str
+        What such a number is in messages.
+    limit : str
+        Of what solvers need not heed: what `solvers.registry.heeded` calls it.
+    """
+
+    section: str
+    flags: tuple[str, ...]
+    kind: Any
+    default: Any
+    text: str
+    unset: str = ""
+    metavar: str | None = None
+    least: int | None = None
+    sized: Literal["", "tasks", "processes"] = ""
+    units: Mapping[str, float] = field(default_factory=dict)
+    expected: str = ""
+    limit: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The one that messages name."""
+        return max(self.flags, key=len)
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether summaries keep it as it was given, among the settings: inputs and times they keep in other forms."""
+        return self.kind not in (Path, datetime)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file, or may do so."""
+        return self.kind is Path or bool(self.units)
+
+    @property
+    def type(self) -> Any:
+        """Of its values in files, but for those that are not set."""
+        if self.kind is datetime:
+            return datetime | float
+        return (float | str if self.units else str) if self.is_file else self.kind
+
+
+DecideOn = Literal["all", "nodes"]
+Initial = Literal["solve", "empty", "random"]
+StartupCost = Literal["none", "full"]
+PowerOptions = Literal["chosen", "pareto", "all"]
+
+
+def _option(default: Any, kind: Any, place: str, text: str, **more: Any) -> Any:
+    """Declare a field that is an option; `place` is its section and its flags."""
+    section, flags = place.split(": ")
+    return field(
+        default=default, metadata={"option": Option(section, tuple(flags.split()), kind, default, text, **more)}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
     """Inputs and settings of one replay; the defaults are the published ones where there are any.
 
-    Parameters
-    ----------
-    node_log : Path (a str becomes one), NodeLog or None
-        None is the embedded sample.
-    tasks : Path, sequence of TaskSpec or None
-        None is the embedded sample.
-    scalability : path, optional
-        Of a legacy task set.
-    scaling : str, optional
-        ``linear`` or ``amdahl:F``, for a legacy task set without scalability.
-    first_node, node_count : int
-        Which nodes of the log are used; None for all from the first on.
-    skip_events : int
-        Rows of the log that are dropped from its front.
-    since : datetime, float or None
-        Where the replay begins, its window's start then; a number is seconds since the log's start.
-    until : datetime, float or None
-        Where the replay ends at the latest; a number is seconds since the window's start.
-    max_events : int, optional
-    decide_on : {"all", "nodes"}
-        Whether submissions and completions are events too, or noticed at the next row of the log.
-    initial : {"solve", "empty", "random"}
-    startup_cost : {"none", "full"}
-    objective : str or Objective
-        A name that `bftrainer.objectives.get_objective` knows (registered, modified, or ``module:callable``), or a
-        callable ``credit(task, counts, now_s)``.
-    solver, fallback : str or solvers.Solver
-        A registered solver's name, or a solver.
-    forward_time_s, time_limit_s, mip_gap : float
-    threads, max_tasks, seed : int
-    prune : bool
-    strict_published : bool
-        Whether `equal-share` follows the published rule to the letter.
-    baseline : bool
-        Whether the efficiency against constant pools is computed.
-    large_idle : int, optional
-        Intervals with as many idle nodes are left out of the second set of shares; a quarter of the nodes by default.
-    power_cap : float, Path or None
-        What harvested nodes may draw, in watts at the site's meter: constant, or a CSV over time. All tasks must be
-        tuned then.
-    idle_power_w : float
-        What a node draws that does not train.
-    pue : float
-        Watts at the meter for each watt of the nodes.
-    carbon : float, Path or None
-        Carbon intensity in gCO2/kWh: constant, or a CSV over time.
-    power_options : {"chosen", "pareto", "all"}
-        Power limits of a tuned task that decisions choose from: the one its group chose, those on the energy-time
-        Pareto front of its batch size, or all that were measured.
+    The parameters are the options of `bftrainer replay`, as docs/options.md lists them. A path may be a str. A node log
+    may be a `NodeLog`, and tasks a sequence of `TaskSpec`; an objective may be a callable
+    ``credit(task, counts, now_s)``, and a solver a `solvers.Solver`.
 
     Raises
     ------
@@ -77,53 +127,119 @@ class ReplayConfig:
         If a number is out of range.
     """
 
-    node_log: Path | NodeLog | None = None
-    tasks: Path | Sequence[TaskSpec] | None = None
-    scalability: Path | None = None
-    scaling: str | None = None
-    first_node: int = 0
-    node_count: int | None = None
-    skip_events: int = 0
-    since: datetime | float | None = None
-    until: datetime | float | None = None
-    max_events: int | None = None
-    decide_on: Literal["all", "nodes"] = "all"
-    initial: Literal["solve", "empty", "random"] = "solve"
-    startup_cost: Literal["none", "full"] = "none"
-    objective: str | Objective = "as-given"
-    solver: str | Solver = "cbc"
-    fallback: str | Solver | None = None
-    forward_time_s: float = 10.0
-    time_limit_s: float = 10.0
-    mip_gap: float = 1e-9
-    threads: int = 1
-    max_tasks: int = 10
-    seed: int = 0
-    prune: bool = True
-    strict_published: bool = False
-    baseline: bool = True
-    large_idle: int | None = None
-    power_cap: float | Path | None = None
-    idle_power_w: float = 0.0
-    pue: float = 1.0
-    carbon: float | Path | None = None
-    power_options: Literal["chosen", "pareto", "all"] = "chosen"
+    node_log: Path | NodeLog | None = _option(
+        None,
+        Path,
+        "inputs: -ndmap --node-log",
+        "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
+        unset="embedded sample",
+    )
+    tasks: Path | Sequence[TaskSpec] | None = _option(
+        None, Path, "inputs: -bdfn --tasks", "Task set (TOML, CSV or legacy bounds).", unset="embedded sample"
+    )
+    scalability: Path | None = _option(
+        None,
+        Path,
+        "inputs: -scfn --scalability",
+        "Legacy scalability of the tasks.",
+        unset="the sibling with JNPs for Jbnd",
+    )
+    scaling: str | None = _option(
+        None,
+        str,
+        "inputs: --scaling",
+        "Scaling of legacy tasks that come without.",
+        unset="linear, 1 work/s and node",
+        metavar="linear|amdahl:F",
+    )
+    first_node: int = _option(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
+    node_count: int | None = _option(
+        None, int, "inputs: -nN --node-count", "How many nodes are used.", unset="all", least=1
+    )
+    skip_events: int = _option(0, int, "inputs: --skip-events", "Drop that many rows of the log first.", least=0)
+    since: datetime | float | None = _option(
+        None, datetime, "inputs: --since", "Begin there: ISO time, or seconds since the log's start."
+    )
+    until: datetime | float | None = _option(
+        None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
+    )
+    max_events: int | None = _option(None, int, "inputs: --max-events", "Stop after that many events.", least=1)
+    decide_on: DecideOn = _option(
+        "all", DecideOn, "start: --decide-on", "Events: also submissions and completions, or rows of the log only."
+    )
+    initial: Initial = _option("solve", Initial, "start: --initial", "First allocation.")
+    startup_cost: StartupCost = _option("none", StartupCost, "start: --startup-cost", "Cost of a start from nothing.")
+    objective: str | Objective = _option(
+        "as-given",
+        str,
+        "objective: --objective",
+        "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
+        metavar="NAME",
+    )
+    solver: str | Solver = _option("cbc", str, "solver: --solver", "See `bftrainer solvers`.", metavar="NAME")
+    fallback: str | Solver | None = _option(
+        None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME"
+    )
+    forward_time_s: float = _option(10.0, float, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
+    time_limit_s: float = _option(
+        10.0, float, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
+    )
+    mip_gap: float = _option(
+        1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
+    )
+    threads: int = _option(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    max_tasks: int = _option(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
+    seed: int = _option(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
+    prune: bool = _option(
+        True, bool, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
+    )
+    strict_published: bool = _option(
+        False, bool, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
+    )
+    baseline: bool = _option(True, bool, "figures: --no-baseline", "Skip the efficiency against constant pools.")
+    large_idle: int | None = _option(
+        None,
+        int,
+        "figures: --large-idle",
+        "Shares are also given for intervals with fewer idle nodes.",
+        unset="a quarter",
+        metavar="N",
+        least=1,
+    )
+    idle_power_w: float = _option(0.0, float, "power: --idle-power", "Watts of a node that does not train.")
+    pue: float = _option(1.0, float, "power: --pue", "Watts at the meter for each watt of the nodes.")
+    power_options: PowerOptions = _option(
+        "chosen", PowerOptions, "power: --power-options", "Power limits of tuned tasks that decisions choose from."
+    )
+    power_cap: float | Path | None = _option(
+        None,
+        float,
+        "power: --power-cap",
+        "What harvested nodes may draw at the meter: 250kW, or a CSV of time,power_w. All tasks must be tuned.",
+        units={"": 1.0, "W": 1.0, "kW": 1000.0, "MW": 1000000.0},
+        expected="watts (250000, 250kW, 0.25MW)",
+    )
+    carbon: float | Path | None = _option(
+        None,
+        float,
+        "power: --carbon",
+        "gCO2/kWh: a number, or a CSV of time,gco2_per_kwh.",
+        units={"": 1.0},
+        expected="grams of CO2 per kWh",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("node_log", "tasks", "scalability", "power_cap", "carbon"):
-            if isinstance(getattr(self, name), str):
-                object.__setattr__(self, name, Path(getattr(self, name)))
-        for name, least in (
-            ("first_node", 0),
-            ("skip_events", 0),
-            ("node_count", 1),
-            ("max_events", 1),
-            ("large_idle", 1),
-            ("seed", 0),
-        ):
+        for name, option in OPTIONS.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise SettingsError(f"Expected {name} >= {least}, got {value}.")
+            if option.is_file and isinstance(value, str):
+                object.__setattr__(self, name, Path(value))
+            if option.least is not None and value is not None and value < option.least:
+                raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
+            if option.units and isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
+            if get_origin(option.kind) is Literal and value not in get_args(option.kind):
+                *others, last = get_args(option.kind)
+                raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
         if not callable(self.objective) and not isinstance(self.objective, str):
             raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
         _check_solver("solver", self.solver)
@@ -131,14 +247,39 @@ class ReplayConfig:
             _check_solver("fallback", self.fallback)
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
-        if self.decide_on not in ("all", "nodes"):
-            raise SettingsError(f"Expected decide_on to be all or nodes, got {self.decide_on!r}.")
-        if self.power_options not in ("chosen", "pareto", "all"):
-            raise SettingsError(f"Expected power_options to be chosen, pareto or all, got {self.power_options!r}.")
-        for name in ("power_cap", "carbon"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 <= value < math.inf:
-                raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
+
+    def without_effect(self, *, tuned: bool | None = None) -> dict[str, str]:
+        """Options that would change nothing here whatever they were, and why.
+
+        Parameters
+        ----------
+        tuned : bool, optional
+            Whether there are tuned tasks; unknown before tasks are read.
+        """
+        found = {}
+        if self.fallback is not None and self.fallback == self.solver:
+            found["fallback"] = "it is the solver that would have failed"
+        found |= self._unheeded()
+        if tuned is False:
+            if self.initial != "random":
+                found["seed"] = "nothing is drawn without --initial random or tuned tasks"
+            found["power_options"] = "no task is tuned"
+            if not self.idle_power_w:
+                unknown = "no power is known without tuned tasks or --idle-power"
+                found |= dict.fromkeys(("carbon", "pue"), unknown)
+        return found
+
+    def _unheeded(self) -> dict[str, str]:
+        """Options that neither solver heeds, as far as these say what they do."""
+        from solvers.registry import heeded
+
+        asked = [each for each in (self.solver, self.fallback) if each is not None]
+        names = [each for each in asked if isinstance(each, str)]
+        if len(names) < len(asked):
+            return {}
+        heeds = frozenset[str]().union(*map(heeded, names))
+        why = f"not heeded by {' and '.join(names)}"
+        return {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:
         """How decisions are made, by that objective and solver.
@@ -148,19 +289,15 @@ class ReplayConfig:
         SettingsError
             If a number is out of range or a choice unknown.
         """
+        from bftrainer.replay.allocator_settings import Settings
+        from solvers import Limits
+
+        same = {each.name: getattr(self, each.name) for each in fields(Settings) if each.name in OPTIONS}
         return Settings(
-            objective=objective,
-            solver=solver,
-            forward_time_s=self.forward_time_s,
-            max_tasks=self.max_tasks,
+            **same | {"objective": objective, "solver": solver},
             limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
-            startup_cost=self.startup_cost,
-            initial=self.initial,
             completions="reported" if self.decide_on == "all" else "noticed",
-            fallback=self.fallback,
-            seed=self.seed,
             idle_node_w=self.idle_power_w,
-            pue=self.pue,
         )
 
     def start_ns(self, log: NodeLog) -> int:
@@ -186,6 +323,8 @@ class ReplayConfig:
         if self.until is None:
             return math.inf
         if isinstance(self.until, datetime):
+            from bftrainer.model import NS_PER_S
+
             # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
             seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
         else:
@@ -193,6 +332,10 @@ class ReplayConfig:
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
         return seconds
+
+
+OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
+"""All options by the names of their fields, which are keys of sweep files and of the summary."""
 
 
 def _check_solver(option: str, solver: object) -> None:
@@ -209,6 +352,8 @@ def _check_solver(option: str, solver: object) -> None:
 
 def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:
     """Nanoseconds since the Unix epoch of a moment; a number is seconds after the start."""
+    from bftrainer.model import NS_PER_S, instant_ns
+
     if not isinstance(moment, datetime) and not math.isfinite(moment):
         raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
     try:

@@ -31,14 +31,14 @@ __all__ = [
     "STEPS",
     "TASKS",
     "Column",
-    "Kind",
-    "Table",
+    "Holds",
+    "RunTable",
     "run_tables",
     "write_run",
 ]
 
 
-class Kind(Enum):
+class Holds(Enum):
     """What a column holds, as messages call it."""
 
     TIME = "time"
@@ -54,19 +54,23 @@ class Kind(Enum):
         """The type of its columns in Arrow."""
         import pyarrow as pa
 
-        types = {Kind.TIME: pa.timestamp("ns", tz="UTC"), Kind.REAL: pa.float64(), Kind.COUNT: pa.int64()}
-        types |= {Kind.TEXT: pa.string(), Kind.FLAG: pa.bool_()}
-        return (types | {Kind.COUNTS: pa.list_(pa.int64()), Kind.TEXTS: pa.list_(pa.string())})[self]
+        types = {
+            Holds.TIME: pa.timestamp("ns", tz="UTC"),
+            Holds.REAL: pa.float64(),
+            Holds.COUNT: pa.int64(),
+        }
+        types |= {Holds.TEXT: pa.string(), Holds.FLAG: pa.bool_()}
+        return (types | {Holds.COUNTS: pa.list_(pa.int64()), Holds.TEXTS: pa.list_(pa.string())})[self]
 
     def array(self, values: Sequence[Any], start_ns: int) -> pa.Array:
         """Values as a column; times are seconds after `start_ns`, and None is null."""
-        if self is Kind.TIME:
+        if self is Holds.TIME:
             return instants(start_ns, values)
-        if self in (Kind.COUNTS, Kind.TEXTS):
+        if self in (Holds.COUNTS, Holds.TEXTS):
             flat = list(chain.from_iterable(values))
-            return lists([len(each) for each in values], integers(flat) if self is Kind.COUNTS else texts(flat))
-        make: dict[Kind, Callable[[Any], pa.Array]]
-        make = {Kind.REAL: reals, Kind.COUNT: integers, Kind.TEXT: texts, Kind.FLAG: booleans}
+            return lists([len(each) for each in values], integers(flat) if self is Holds.COUNTS else texts(flat))
+        make: dict[Holds, Callable[[Any], pa.Array]]
+        make = {Holds.REAL: reals, Holds.COUNT: integers, Holds.TEXT: texts, Holds.FLAG: booleans}
         return make[self](values)
 
 
@@ -78,7 +82,7 @@ class Column:
     ----------
     name : str
         In the file; docs/files.md says what it means.
-    kind : Kind
+    kind : Holds
     of : str or callable
         What gives a row's value from its record, or where that has it.
     read : bool
@@ -92,7 +96,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: Holds
     of: str | Callable[[Any], Any]
     read: bool = False
     null: bool = False
@@ -109,14 +113,14 @@ class Column:
         return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, records))
 
 
-def _columns(kind: Kind, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
+def _columns(kind: Holds, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
     """Columns of a kind: names, or what gives the values by them."""
     named = {name: name for name in names.split()} if isinstance(names, str) else names
     return tuple(Column(name, kind, of, **more) for name, of in named.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RunTable:
     """A table of a run.
 
     Parameters
@@ -130,6 +134,11 @@ class Table:
     file: str
     source: Callable[[RunResult], Sequence[Any] | Mapping[str, pa.Array]]
     columns: tuple[Column, ...]
+
+    @property
+    def read(self) -> tuple[Column, ...]:
+        """Columns that a `FinishedRun` has."""
+        return tuple(column for column in self.columns if column.read)
 
     def of(self, result: RunResult) -> pa.Table:
         """The table of a result."""
@@ -157,7 +166,7 @@ class _Piece(NamedTuple):
 def _pieces(result: RunResult) -> list[_Piece]:
     if result.metered is None:
         return []
-    cap = result.metered.plan.cap_w
+    cap = result.metered.plan.power_cap_w
     return [_Piece(piece, cap.at(piece.begin_s) if cap else None) for piece in result.metered.record.samples]
 
 
@@ -193,94 +202,96 @@ def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
     return {name: value(name) for name in names}
 
 
-STEPS = Table(
+STEPS = RunTable(
     "step-logs.csv",
     lambda result: result.recording.events,
     (
-        *_columns(Kind.TIME, {"evtTime": "time_s"}, read=True),
-        *_columns(Kind.REAL, {"Thr": "work"}, read=True),
-        *_columns(Kind.REAL, {"Rate": "rate"}),
-        *_columns(Kind.REAL, {"ReScost": "rescale_cost"}, read=True),
-        *_columns(Kind.COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
-        *_columns(Kind.COUNT, {"nJob": lambda event: len(event.tasks), "nNd": "idle"}, read=True),
-        *_columns(Kind.COUNT, {"nJrun": "running"}),
-        *_columns(Kind.COUNT, {"nNrun": "used"}, read=True),
-        *_columns(Kind.REAL, {"PreCost": "preemption_cost"}, read=True),
+        *_columns(Holds.TIME, {"evtTime": "time_s"}, read=True),
+        *_columns(Holds.REAL, {"Thr": "work"}, read=True),
+        *_columns(Holds.REAL, {"Rate": "rate"}),
+        *_columns(Holds.REAL, {"ReScost": "rescale_cost"}, read=True),
+        *_columns(Holds.COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
+        *_columns(Holds.COUNT, {"nJob": lambda event: len(event.tasks), "nNd": "idle"}, read=True),
+        *_columns(Holds.COUNT, {"nJrun": "running"}),
+        *_columns(Holds.COUNT, {"nNrun": "used"}, read=True),
+        *_columns(Holds.REAL, {"PreCost": "preemption_cost"}, read=True),
     ),
 )
-DECISIONS = Table(
+DECISIONS = RunTable(
     "decisions.parquet",
     lambda result: [record for record in result.recording.decisions if record.decision.result is not None],
     (
-        *_columns(Kind.COUNT, "event"),
-        *_columns(Kind.TIME, {"time": "decision.time_s"}, read=True),
-        *_columns(Kind.COUNT, {"nodes": "decision.nodes"}),
-        *_columns(Kind.TEXTS, {"tasks": "decision.tasks"}),
-        *_columns(Kind.COUNTS, {"before": "decision.before", "after": "decision.after"}),
-        *_columns(Kind.REAL, {name: f"decision.result.{name}" for name in ("objective", "bound")}, null=True),
-        *_columns(Kind.REAL, {"gap": "decision.result.gap"}, null=True, read=True),
-        *_columns(Kind.TEXT, {"stop_reason": "decision.result.stop_reason.value"}),
-        *_columns(Kind.TEXT, {"held": _held}, read=True, among=HELD),
-        *_columns(Kind.TEXT, {"solver": "decision.result.solver"}),
-        *_columns(Kind.REAL, {"solve_s": "decision.result.solve_s"}, read=True),
-        *_columns(Kind.TEXT, {"decided_by": "decision.result.decided_by.value"}),
-        *_columns(Kind.COUNT, {name: f"decision.result.{name}" for name in ("model_rows", "model_columns")}, null=True),
-        *_columns(Kind.REAL, {"backend_s": "decision.result.backend_s"}, null=True),
+        *_columns(Holds.COUNT, "event"),
+        *_columns(Holds.TIME, {"time": "decision.time_s"}, read=True),
+        *_columns(Holds.COUNT, {"nodes": "decision.nodes"}),
+        *_columns(Holds.TEXTS, {"tasks": "decision.tasks"}),
+        *_columns(Holds.COUNTS, {"before": "decision.before", "after": "decision.after"}),
+        *_columns(Holds.REAL, {name: f"decision.result.{name}" for name in ("objective", "bound")}, null=True),
+        *_columns(Holds.REAL, {"gap": "decision.result.gap"}, null=True, read=True),
+        *_columns(Holds.TEXT, {"stop_reason": "decision.result.stop_reason.value"}),
+        *_columns(Holds.TEXT, {"held": _held}, read=True, among=HELD),
+        *_columns(Holds.TEXT, {"solver": "decision.result.solver"}),
+        *_columns(Holds.REAL, {"solve_s": "decision.result.solve_s"}, read=True),
+        *_columns(Holds.TEXT, {"decided_by": "decision.result.decided_by.value"}),
         *_columns(
-            Kind.COUNTS,
+            Holds.COUNT, {name: f"decision.result.{name}" for name in ("model_rows", "model_columns")}, null=True
+        ),
+        *_columns(Holds.REAL, {"backend_s": "decision.result.backend_s"}, null=True),
+        *_columns(
+            Holds.COUNTS,
             {"batch_size": _of_tasks("batch_sizes"), "power_limit_w": _of_tasks("power_limits_w")},
             tuned=True,
         ),
-        *_columns(Kind.REAL, {name: f"decision.{name}" for name in ("drawn_w", "cap_w")}, null=True, tuned=True),
+        *_columns(Holds.REAL, {name: f"decision.{name}" for name in ("drawn_w", "cap_w")}, null=True, tuned=True),
     ),
 )
-TASKS = Table(
+TASKS = RunTable(
     "tasks.parquet",
     lambda result: result.recording.tasks,
     (
-        *_columns(Kind.TEXT, {"task": "spec.name"}, read=True),
+        *_columns(Holds.TEXT, {"task": "spec.name"}, read=True),
         *_columns(
-            Kind.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
+            Holds.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
         ),
-        *_columns(Kind.REAL, "work_done work_total node_s", read=True),
-        *_columns(Kind.COUNT, "rescales preemptions", read=True),
-        *_columns(Kind.REAL, "rescale_cost preemption_cost", read=True),
-        *_columns(Kind.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, tuned=True),
-        *_columns(Kind.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, tuned=True),
-        *_columns(Kind.FLAG, _of_tuned("reached"), null=True, tuned=True),
+        *_columns(Holds.REAL, "work_done work_total node_s", read=True),
+        *_columns(Holds.COUNT, "rescales preemptions", read=True),
+        *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
+        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, tuned=True),
+        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, tuned=True),
+        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, tuned=True),
     ),
 )
-ALLOCATION = Table(
+ALLOCATION = RunTable(
     "allocation.parquet",
     _allocation,
     (
-        *_columns(Kind.TIME, {"time": "time_s"}, read=True),
-        *_columns(Kind.TEXT, "node", read=True),
-        *_columns(Kind.TEXT, "task", read=True, null=True),
+        *_columns(Holds.TIME, {"time": "time_s"}, read=True),
+        *_columns(Holds.TEXT, "node", read=True),
+        *_columns(Holds.TEXT, "task", read=True, null=True),
     ),
 )
-POWER = Table(
+POWER = RunTable(
     "power.parquet",
     _pieces,
     (
-        *_columns(Kind.TIME, {"begin": "power.begin_s", "end": "power.end_s"}),
-        *_columns(Kind.REAL, {name: f"power.{name}" for name in ("begin_s", "end_s", "tasks_w", "idle_w")}, read=True),
-        *_columns(Kind.REAL, "cap_w", read=True, null=True),
+        *_columns(Holds.TIME, {"begin": "power.begin_s", "end": "power.end_s"}),
+        *_columns(Holds.REAL, {name: f"power.{name}" for name in ("begin_s", "end_s", "tasks_w", "idle_w")}, read=True),
+        *_columns(Holds.REAL, "cap_w", read=True, null=True),
     ),
 )
-ATTEMPTS = Table(
+ATTEMPTS = RunTable(
     "attempts.parquet",
     lambda result: result.metered.attempts if result.metered else (),
     (
-        *_columns(Kind.TEXT, "group task"),
-        *_columns(Kind.COUNT, "recurrence attempt batch_size power_limit_w"),
-        *_columns(Kind.REAL, "energy_j train_s"),
-        *_columns(Kind.FLAG, "reached"),
+        *_columns(Holds.TEXT, "group task"),
+        *_columns(Holds.COUNT, "recurrence attempt batch_size power_limit_w"),
+        *_columns(Holds.REAL, "energy_j train_s"),
+        *_columns(Holds.FLAG, "reached"),
     ),
 )
 
 
-def run_tables(result: RunResult) -> list[Table]:
+def run_tables(result: RunResult) -> list[RunTable]:
     """The tables that a run has, the step log first."""
     power, tuned = result.metered is not None, _is_tuned(result)
     return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]

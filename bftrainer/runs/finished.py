@@ -1,7 +1,8 @@
-"""Reading result directories."""
+"""Finished runs: their directories are read, and pages of them written."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,20 +10,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer._version import __version__
+from bftrainer.errors import BftrainerError, RunDirectoryError, escaped
+from bftrainer.extras import require_extra
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import parsed_json
-from bftrainer.files.opening import translated
+from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path, translated
+from bftrainer.files.writing import file_source, refuse_existing, replacing
 from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
+from bftrainer.nodelogs import read_node_log
 from bftrainer.report.comparison import shortest_tails
-from bftrainer.runs.checks import check_one_run, check_summary, finite, whole
-from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Kind, Table
+from bftrainer.report.page import LogFigures, page
+from bftrainer.runs.consistency import check_one_run, check_summary
+from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
+from bftrainer.spot.statistics import trace_statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["finished_run", "read_run", "read_runs", "read_summary", "run_names"]
+__all__ = [
+    "check_pages",
+    "finished_run",
+    "fragment_curves",
+    "read_run",
+    "read_runs",
+    "read_summary",
+    "run_names",
+    "write_page",
+    "write_page_of",
+]
 
 _SUMMARY = "summary.json"
 
@@ -46,7 +64,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         text = file.read_bytes()
     except OSError as error:
         raise RunDirectoryError(f"{file}: Expected the summary of a run, got: {_reason(error)}.") from error
-    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", finite, whole)
+    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _finite, _whole)
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
@@ -56,6 +74,22 @@ def read_summary(path: Path) -> dict[str, Any]:
         )
     check_summary(summary, file)
     return dict(summary)
+
+
+def _finite(text: str) -> float:
+    """A number of a summary, which none of its writers would write were it beyond all bounds."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"Expected a finite number, got {text}")
+    return value
+
+
+def _whole(text: str) -> int:
+    """A whole number of a summary, of 64 bits."""
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
+    return value
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -100,34 +134,40 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """
     summary = read_summary(path)
 
-    def table(schema: Table) -> pa.Table:
+    def table(schema: RunTable) -> pa.Table:
         return _steps(path / schema.file) if schema is STEPS else _parquet(path / schema.file, schema)
 
-    run = finished_run(name or run_names([path])[0], summary, table, path)
-    check_one_run(run, path)
-    return run
+    return finished_run(name or run_names([path])[0], summary, table, path)
 
 
 def finished_run(
-    name: str, summary: Mapping[str, Any], table: Callable[[Table], pa.Table], directory: Path
+    name: str, summary: Mapping[str, Any], table: Callable[[RunTable], pa.Table], directory: Path
 ) -> FinishedRun:
-    """A run from its summary and what gives its tables; the directory is what messages name."""
+    """A run from its summary and what gives its tables.
+
+    Raises
+    ------
+    RunDirectoryError
+        If a table is none of this run's; the message names it in that directory.
+    """
     start_ns = instant_ns(summary["window_start"])
 
-    def typed(schema: Table) -> pa.Table:
-        return _typed(directory / schema.file, table(schema), schema)
+    def arrays(schema: RunTable) -> dict[str, NDArray[Any]]:
+        return _arrays(directory / schema.file, table(schema), schema, start_ns)
 
-    tasks = _arrays(typed(TASKS), TASKS, start_ns)
-    return FinishedRun(
+    tasks = arrays(TASKS)
+    run = FinishedRun(
         name=name,
         summary=summary,
-        steps=_arrays(typed(STEPS), STEPS, start_ns),
-        decisions=_arrays(typed(DECISIONS), DECISIONS, start_ns),
+        steps=arrays(STEPS),
+        decisions=arrays(DECISIONS),
         # Names are written into pages and figures, where a control character would do what it is for.
         tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
-        holdings=_holdings(typed(ALLOCATION), start_ns, tasks["name"].tolist()),
-        power=_arrays(typed(POWER), POWER, start_ns) if "energy_j" in summary else None,
+        holdings=_holdings(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"]),
+        power=arrays(POWER) if "energy_j" in summary else None,
     )
+    check_one_run(run, directory)
+    return run
 
 
 # Beyond it no figure of a run means anything, and sums of many would overflow.
@@ -138,7 +178,7 @@ def _steps(path: Path) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
-    types = {column.name: column.kind.type for column in STEPS.columns if column.read}
+    types = {column.name: column.kind.type for column in STEPS.read}
     try:
         with path.open("rb") as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
@@ -148,12 +188,12 @@ def _steps(path: Path) -> pa.Table:
         raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
 
 
-def _parquet(path: Path, schema: Table) -> pa.Table:
+def _parquet(path: Path, schema: RunTable) -> pa.Table:
     """The columns of a file that are read."""
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
         _need(path, schema, there)
-        table = file.read([column.name for column in schema.columns if column.read and column.name in there])
+        table = file.read([column.name for column in schema.read if column.name in there])
         table.validate(full=True)
     return table
 
@@ -163,55 +203,51 @@ def _reason(error: Exception) -> str:
     return str(text).removesuffix(".")
 
 
-def _need(path: Path, schema: Table, there: Sequence[str]) -> None:
-    for column in schema.columns:
-        if column.read and not column.tuned and column.name not in there:
+def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
+    for column in schema.read:
+        if not column.tuned and column.name not in there:
             raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
-        if column.read and there.count(column.name) > 1:
+        if there.count(column.name) > 1:
             raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
 
 
-def _typed(path: Path, table: pa.Table, schema: Table) -> pa.Table:
+def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
     """The columns of a table that are read, of the types that are computed with."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = {}
-    for column in schema.columns:
+    found = {}
+    for column in schema.read:
         name, kind = column.name, column.kind
-        if not column.read or name not in table.column_names:
+        if name not in table.column_names:
             continue
-        what = kind.value if column.null or kind is Kind.COUNT else f"{kind.value} of each row"
+        what = kind.value if column.null or kind is Holds.COUNT else f"{kind.value} of each row"
         try:
-            columns[name] = table[name].cast(kind.type)
+            values = found[name] = table[name].cast(kind.type)
         except pa.ArrowException:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got {table[name].type}.") from None
-        if not column.null and columns[name].null_count:
+        if not column.null and values.null_count:
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
-        if kind is Kind.REAL:
-            values = pc.drop_null(columns[name]).to_numpy()
-            odd = values[~(np.abs(values) < _MOST)]  # NaN compares false
+        if kind is Holds.REAL:
+            known = pc.drop_null(values).to_numpy()
+            odd = known[~(np.abs(known) < _MOST)]  # NaN compares false
             if odd.size:
                 raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
-        if column.among:
-            unknown = set(columns[name].to_pylist()) - set(column.among)
-            if unknown:
-                raise RunDirectoryError(
-                    f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}."
-                )
-    return pa.table(columns)
+        unknown = set(values.to_pylist()) - set(column.among) if column.among else set()
+        if unknown:
+            raise RunDirectoryError(f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}.")
+    return found
 
 
-def _arrays(table: pa.Table, schema: Table, start_ns: int) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns as a `FinishedRun` has them; NaN where there is none, also for the whole of one that tuned runs have."""
-    found: dict[str, NDArray[Any]] = {}
-    for column in schema.columns:
-        if column.read and column.name not in table.column_names:
-            found[column.key] = np.full(table.num_rows, np.nan)
-        elif column.read:
-            values = table[column.name]
+    typed = _typed(path, table, schema)
+    found = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
+    for column in schema.read:
+        if column.name in typed:
+            values = typed[column.name]
             found[column.key] = (
-                _seconds(values, start_ns) if column.kind is Kind.TIME else np.asarray(values.to_numpy())
+                _seconds(values, start_ns) if column.kind is Holds.TIME else np.asarray(values.to_numpy())
             )
     return found
 
@@ -227,14 +263,14 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     return np.where(known, offsets / NS_PER_S, np.nan)
 
 
-def _holdings(table: pa.Table, start_ns: int, names: Sequence[str]) -> Holdings:
+def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArray[Any]) -> Holdings:
     """Node counts of tasks from the moves of single nodes: who gets one, and who had it before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     time_s = _seconds(table["time"], start_ns)
     node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
-    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names, pa.string()))
+    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names.tolist(), pa.string()))
     owner = np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
     order = np.lexsort((np.arange(node.size), node))
     same = np.append(False, node[order][1:] == node[order][:-1])[: node.size]
@@ -252,3 +288,104 @@ def _holdings(table: pa.Table, start_ns: int, names: Sequence[str]) -> Holdings:
     total -= np.repeat(before, np.diff(np.append(first, task.size)))
     last = np.append((task[1:] != task[:-1]) | (when[1:] != when[:-1]), True)[: task.size]
     return Holdings(time_s=when[last], task=task[last], nodes=total[last])
+
+
+def check_pages() -> None:
+    """Refuse pages where they cannot be made.
+
+    Raises
+    ------
+    SettingsError
+        If plotly or Jinja is not installed.
+    """
+    require_extra("Pages need", "report", "jinja2", "plotly")
+
+
+def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> None:
+    """Write the page of the runs in those directories.
+
+    Raises
+    ------
+    RunDirectoryError
+        If one of them is no result directory, or not one that can be read.
+    OutputError
+        If the page exists and not `force`, or cannot be written.
+    SettingsError
+        If plotly or Jinja is not installed.
+    """
+    check_pages()
+    refuse_existing(output, force=force)
+    write_page_of(read_runs(paths), paths, output)
+
+
+def write_page_of(runs: Sequence[FinishedRun], places: Sequence[Path], output: Path) -> None:
+    """Write the page of runs, whose node logs may lie beside those places."""
+    text = page(runs, _logs(places, runs), __version__)
+    with replacing(output) as stream:
+        stream.write(text.encode(errors="backslashreplace"))  # it names files, which need not be text
+
+
+def fragment_curves(
+    paths: Sequence[Path], runs: Sequence[FinishedRun]
+) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
+    """Of each run's log, how long nodes stay idle: name, time in seconds, share that stays longer; equal logs once.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the log of a run is not to be had.
+    """
+    found: dict[int, tuple[str, NDArray[np.float64], NDArray[np.float64]]] = {}
+    for path, run, log in zip(paths, runs, _logs(paths, runs), strict=True):
+        if log.statistics is None:
+            raise RunDirectoryError(f"{path}: Expected the node log of the run, but {log.reason}")
+        curve = log.statistics.survival
+        found.setdefault(id(log), (run.name, curve.time_s, curve.share))
+    return list(found.values())
+
+
+def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures]:
+    """Figures of the logs that runs replayed; one object for runs that share a log."""
+    known: dict[tuple[Any, ...], LogFigures] = {}
+    logs = []
+    for path, run in zip(paths, runs, strict=True):
+        source = (run.summary.get("inputs") or {}).get("node_log")
+        settings = run.summary["settings"]
+        key = (str(source), *(settings.get(name) for name in ("skip_events", "first_node", "node_count")))
+        # Another run may be beside what the first one has lost.
+        if key not in known or known[key].statistics is None:
+            known[key] = _log_figures(path, source, settings)
+        logs.append(known[key])
+    return logs
+
+
+def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFigures:
+    """Fragments of the log that a run replayed, if that is still what it was."""
+    if not isinstance(source, Mapping):
+        return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
+    given = Path(source["path"])
+    there = []
+    try:
+        there = [place for place in _places(given, path.resolve()) if place.is_file()]
+        file = next((place for place in there if file_source(place)["sha256"] == source["sha256"]), None)
+    except OSError as error:
+        return LogFigures(None, f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown.")
+    if file is None:
+        what = "has changed since the run" if there else "is not there any more"
+        return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
+    try:
+        log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None)
+        log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
+    except (BftrainerError, OSError) as error:
+        return LogFigures(None, f"the node log cannot be read any more: {error}")
+    return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))
+
+
+def _places(given: Path, run: Path) -> list[Path]:
+    """Where the log of a run may be: where it was, or, if all has moved together, beside the run or above it."""
+    places = [given, *(above / given for above in run.parents if not given.is_absolute())]
+    places += [run / given.name, run.parent / given.name]
+    if given.name == SAMPLE_NODE_LOG:
+        # Made by another installation, perhaps.
+        places.append(sample_path(SAMPLE_NODE_LOG))
+    return list(dict.fromkeys(places))

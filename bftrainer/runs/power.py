@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError
+from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec, Tuner
 from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.nodelogs.series import CAP_COLUMN, CARBON_COLUMN, read_series
@@ -16,7 +16,7 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner, PowerOptions
 
-__all__ = ["Metered", "PowerPlan", "Tuning", "power_plan", "power_summary", "refuse_unused_power", "with_tuning"]
+__all__ = ["Metered", "PowerPlan", "Tuning", "power_plan", "power_summary", "with_tuning"]
 
 J_PER_KWH = 3.6e6
 
@@ -27,7 +27,7 @@ class PowerPlan:
 
     Parameters
     ----------
-    cap_w : StepSeries or None
+    power_cap_w : StepSeries or None
         What harvested nodes may draw, in watts at the site's meter.
     carbon : StepSeries or None
         Carbon intensity in gCO2/kWh.
@@ -35,17 +35,17 @@ class PowerPlan:
         Watts at the meter for each watt of the nodes.
     """
 
-    cap_w: StepSeries | None
+    power_cap_w: StepSeries | None
     carbon: StepSeries | None
     pue: float
 
-    def first_cap_w(self) -> float:
+    def first_power_cap_w(self) -> float:
         """Cap at the window's start; infinite without one."""
-        return math.inf if self.cap_w is None else self.cap_w.at(0.0)
+        return math.inf if self.power_cap_w is None else self.power_cap_w.at(0.0)
 
-    def cap_changes(self, window_s: float) -> list[tuple[float, float]]:
+    def power_caps_w(self, window_s: float) -> list[tuple[float, float]]:
         """When the cap changes within the window, and to what."""
-        return [] if self.cap_w is None else self.cap_w.changes(0.0, window_s)
+        return [] if self.power_cap_w is None else self.power_cap_w.changes(0.0, window_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,33 +75,14 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
     InvalidTaskError
         If there is a cap, and a task whose power nobody knows.
     """
-    cap = _series(config.power_cap, CAP_COLUMN, log)
+    power_cap_w = _series(config.power_cap, CAP_COLUMN, log)
     carbon = _series(config.carbon, CARBON_COLUMN, log)
-    if cap is not None:
-        _check_cap(cap, config, log)
+    if power_cap_w is not None:
+        _check_cap(power_cap_w, config, log)
         for task in tasks:
             if task.tuning is None:
                 raise InvalidTaskError(f"Expected a zeus section for each task under a power cap (task {task.name}).")
-    return PowerPlan(cap, carbon, config.pue)
-
-
-def refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse what is asked for in vain where no task is tuned.
-
-    Raises
-    ------
-    UnusedOptionsError
-        Naming the options.
-    """
-    vain = {}
-    if config.power_options != "chosen":
-        vain["--power-options"] = "no task is tuned"
-    if not config.idle_power_w:
-        unknown = "no power is known without tuned tasks or --idle-power"
-        given = {"--carbon": config.carbon is not None, "--pue": config.pue != 1.0}
-        vain |= {option: unknown for option, is_given in given.items() if is_given}
-    if vain:
-        raise UnusedOptionsError(vain)
+    return PowerPlan(power_cap_w, carbon, config.pue)
 
 
 def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:
@@ -110,7 +91,7 @@ def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries
     return None if given is None else StepSeries.constant(given)
 
 
-def _check_cap(cap: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
+def _check_cap(power_cap_w: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
     """The pool draws its idle power whatever is decided: the cap must leave room for that at all times."""
     if not config.idle_power_w:
         return
@@ -120,7 +101,7 @@ def _check_cap(cap: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
         pool += change
         end_s = rows[index + 1][0] if index + 1 < len(rows) else log.window_s
         idle_w = pool * config.idle_power_w * config.pue
-        least = min((value for _, _, value in cap.pieces(time_s, end_s)), default=math.inf)
+        least = min((value for _, _, value in power_cap_w.pieces(time_s, end_s)), default=math.inf)
         if least < idle_w:
             raise SettingsError(
                 f"Expected a power cap that covers the idle draw, got {least:g} W for {pool} idle nodes that draw "

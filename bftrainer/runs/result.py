@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from bftrainer.plugins import full_name
 from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
 
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["RunResult", "Timings"]
-
-# Inputs stand elsewhere in the summary; these are all other fields that a run's outcome depends on.
-SETTINGS = (
-    *("first_node", "node_count", "skip_events", "max_events", "decide_on", "initial", "startup_cost"),
-    *("objective", "solver", "fallback", "forward_time_s", "time_limit_s", "mip_gap", "threads"),
-    *("max_tasks", "seed", "prune", "strict_published", "baseline"),
-)
-# These as well, where power is known.
-POWER_SETTINGS = ("idle_power_w", "pue", "power_options", "power_cap", "carbon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +157,8 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.checks import check_one_run, check_summary
-        from bftrainer.runs.finished import finished_run
-        from bftrainer.runs.page import check_pages, write_page_of
+        from bftrainer.runs.consistency import check_summary
+        from bftrainer.runs.finished import check_pages, finished_run, write_page_of
 
         output = Path(path)
         check_pages()
@@ -176,8 +166,7 @@ class RunResult:
         summary = json.loads(json.dumps(self.summary()))  # as its file would say it
         name = escaped(output.stem.removesuffix("-itrOut"))
         check_summary(summary, output)
-        run = finished_run(name, summary, lambda table: table.of(self), Path())
-        check_one_run(run, output)
+        run = finished_run(name, summary, lambda table: table.of(self), output)
         write_page_of([run], [Path()], output)
         return output
 
@@ -198,15 +187,10 @@ class RunResult:
         return f"<table>{cells}</table>{note}"
 
     def _efficiency(self) -> dict[str, Any]:
-        found = self.efficiency
-        return {
-            "efficiency": found.value if found else None,
-            "efficiency_horizon_s": found.horizon_s if found else None,
-            "efficiency_eq_nodes": found.eq_nodes if found else None,
-            "ideal_work": found.ideal_work if found else None,
-            "loss_variability_share": found.loss_variability_share if found else None,
-            "loss_horizon_share": found.loss_horizon_share if found else None,
-        }
+        known = {} if self.efficiency is None else asdict(self.efficiency)
+        names = {"efficiency": "value", "efficiency_horizon_s": "horizon_s", "efficiency_eq_nodes": "eq_nodes"}
+        names |= {name: name for name in ("ideal_work", "loss_variability_share", "loss_horizon_share")}
+        return {key: known.get(name) for key, name in names.items()}
 
     def _power(self) -> dict[str, Any]:
         """Energy, and what tuned tasks ended with; nothing where power is not known."""
@@ -243,20 +227,21 @@ class RunResult:
         }
 
     def _settings(self) -> dict[str, Any]:
+        """All options that the outcome depends on but for inputs; those of power only where that is known."""
         config = self.config
         until_s = config.until_s(self.start_ns)
-        settings = {name: getattr(config, name) for name in SETTINGS} | {
-            "objective": name_of_objective(config.objective),
-            "solver": full_name(config.solver),
-            "fallback": None if config.fallback is None else full_name(config.fallback),
+        found = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
         }
-        if self.metered is not None:
-            settings |= {name: _given(getattr(config, name)) for name in POWER_SETTINGS}
-        return settings
+        given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
+        plain, power = (
+            {name: _told(getattr(config, name)) for name in given if (given[name].section == "power") == is_power}
+            for is_power in (False, True)
+        )
+        return plain | {"objective": name_of_objective(config.objective)} | found | (power if self.metered else {})
 
     @property
     def _large_idle(self) -> int:
@@ -275,6 +260,8 @@ class RunResult:
         }
 
 
-def _given(value: float | str | Path | None) -> float | str | None:
-    """A setting that may be a file, as the summary keeps it."""
-    return str(value) if isinstance(value, Path) else value
+def _told(value: Any) -> float | str | None:
+    """A setting as the summary keeps it: files by their paths, what is no value by its name."""
+    if value is None or isinstance(value, int | float):
+        return value
+    return str(value) if isinstance(value, Path) else full_name(value)

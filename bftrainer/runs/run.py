@@ -19,8 +19,8 @@ from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, replay
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
-from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_unused_power, with_tuning
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
@@ -119,16 +119,27 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
     if tuning is None:
-        refuse_unused_power(config)
+        _refuse_unused_power(config)
     else:
         notes += tuning.doubts
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
-    settings = replace(settings, power_cap_w=power.first_cap_w())
+    settings = replace(settings, power_cap_w=power.first_power_cap_w())
     load_s = time.perf_counter() - began
     return Inputs(
         config, log, tasks, tuple(map(legible, notes)), sources, assumed_scaling, settings, power, tuning, load_s
     )
+
+
+def _refuse_unused_power(config: ReplayConfig) -> None:
+    """Refuse what is asked for in vain where no task is tuned."""
+    vain = {
+        OPTIONS[name].flag: why
+        for name, why in config.without_effect(tuned=False).items()
+        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
+    }
+    if vain:
+        raise UnusedOptionsError(vain)
 
 
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
@@ -139,9 +150,9 @@ def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
 def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
     """Files that only some runs read: series, and what tasks are tuned by."""
     found: dict[str, Any] = {}
-    for name in ("power_cap", "carbon"):
+    for name, option in OPTIONS.items():
         given = getattr(config, name)
-        if isinstance(given, Path):
+        if option.units and isinstance(given, Path):
             found[name] = readers.source(given)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
@@ -235,7 +246,7 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    given = _loaded(config, inputs, options | _named(node_log=node_log, tasks=tasks))
+    given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     return RunResult(
@@ -255,10 +266,6 @@ def run_replay(
     )
 
 
-def _named(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
     """What `work` gives, and the wall-clock seconds it took."""
     began = time.perf_counter()
@@ -268,6 +275,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
     """What a run is given, read unless it has been already."""
+    options = {name: value for name, value in options.items() if value is not None or name not in ("node_log", "tasks")}
     if inputs is None:
         return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     if config not in (None, inputs.config) or options:
@@ -290,7 +298,7 @@ def _recorded(
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
-        caps=inputs.power.cap_changes(log.window_s),
+        power_caps_w=inputs.power.power_caps_w(log.window_s),
         observers=[recorder, *([meter] if metering else []), *observers],
         interrupted=interrupted,
     )
@@ -315,5 +323,5 @@ def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bo
         log.start_ns,
         interrupted,
         tuner=tuning.tuner if tuning else lambda: None,
-        caps=inputs.power.cap_changes(log.window_s),
+        power_caps_w=inputs.power.power_caps_w(log.window_s),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bftrainer.campaigns import advice
-from bftrainer.campaigns.advice import Advice, AdvicePlan, Settings, advise
+from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, advise
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.runs import ReplayConfig
@@ -117,7 +117,7 @@ def test_objectives_may_vary(monkeypatch):
 def test_verdicts(trained, held_out, metric, verdict):
     """More of a metric is better, or less of it."""
     plan = AdvicePlan(ReplayConfig(), metric=metric)
-    assert Advice(plan, Settings(99.0, 3, "as-given"), trained, held_out, 1.0).verdict == verdict
+    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_without_the_library(monkeypatch):
 
 
 def test_times_of_fewer_tasks_are_no_better():
-    """Settings under which one of two tasks is done early have no makespan to be compared."""
+    """SearchedSettings under which one of two tasks is done early have no makespan to be compared."""
     slow = replace(TASK, name="J1", work=1e12)
     config = ReplayConfig(node_log=log(6_000, 0), tasks=[replace(TASK, work=100.0), slow], solver="dp", max_tasks=2)
     with pytest.raises(SettingsError, match=r"got none\. It is taken of runs with all 2 tasks completed"):
@@ -168,7 +168,7 @@ def test_advice_is_not_about_clocks():
 def test_from_nothing_to_something():
     """A gain over 0 has no share: JSON has null, the sentence the amounts."""
     plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
-    found = Advice(plan, Settings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
+    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
     assert found.verdict == "better"
     assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))

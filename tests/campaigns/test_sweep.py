@@ -164,7 +164,7 @@ def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
     """The others are computed."""
     (tmp_path / "tasks.toml").write_text("schema = 1\n[[task]]\n")
     path = tmp_path / "sweep.toml"
-    path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nseed = 1\n')
+    path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nmax_tasks = 7\n')
     result = swept(read_sweep(path), tmp_path / "out")
     assert [point.error is None for point in result.points] == [False, True]
 
@@ -196,7 +196,7 @@ def test_every_engine_gives_the_same_table(spec, tmp_path):
 def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path, kind):
     """One of two workers is killed when a point is done: the table is complete, no finished run is touched again."""
     path = tmp_path / "sweep.toml"
-    path.write_text(TEXT.split("[grid]")[0] + "[grid]\nseed = [0, 1, 2, 3, 4, 5, 6, 7]\n")
+    path.write_text(TEXT.split("[grid]")[0] + "[grid]\nlarge_idle = [1, 2, 3, 4, 5, 6, 7, 8]\n")
     spec = read_sweep(path)
     whole = swept(spec, tmp_path / "whole")
     finished = {}

@@ -10,7 +10,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.logs.import_log import FORMATS
+from bftrainer.cli.logs.imports import FORMATS
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.reading import importer_names
 from tests.tiny import contents, spawn

@@ -208,7 +208,7 @@ def test_names_are_no_formulas(call, runs, tmp_path):
 
 def test_what_is_not_known_is_no_loss(runs):
     """A run without a comparison has no bar for what only that tells, beside one that has."""
-    from bftrainer.report.run_figures import plot_losses
+    from bftrainer.report.drawing import plot_losses
     from bftrainer.runs.finished import read_runs
 
     write_sample_run(runs / "compared", baseline=True, events=40)

@@ -91,6 +91,46 @@ def test_options_that_have_no_effect(call, inputs, words, said):
     assert contents(inputs) == before
 
 
+SWEEP = """\
+schema = 1
+[base]
+node_log = "evt.pkl"
+tasks = "tasks.toml"
+baseline = false
+"""
+OF_SWEEPS = {
+    "[grid]\nseed = [1, 2]\n": (7, "seed (nothing is drawn without --initial random or tuned tasks)"),
+    'solver = "dp"\nthreads = 4\n': (7, "threads (not heeded by dp)"),
+    '[grid]\nsolver = ["dp", "equal-share"]\nthreads = [2, 4]\n': (8, "threads (not heeded by"),
+    'prune = false\noptTL = 5\n[[point]]\nsolver = "equal-share"\n': (
+        7,
+        "time_limit_s (not heeded by equal-share), prune (not heeded by equal-share)",
+    ),
+    '[[point]]\nsolver = "dp"\nfallback = "dp"\n': (8, "fallback (it is the solver that would have failed)"),
+    "power_options = 'all'\n": (6, "power_options (no task is tuned)"),
+    "pue = 1.5\n": (6, "pue (no power is known without tuned tasks or --idle-power)"),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "said"), [(text, *told) for text, told in OF_SWEEPS.items()])
+def test_options_of_sweeps_that_have_no_effect(call, inputs, text, line, said):
+    """They are refused in the file as on the command line, with their line, before anything is written."""
+    (inputs / "sweep.toml").write_text(SWEEP + text)
+    before = contents(inputs)
+    done = call("sweep", "sweep.toml")
+    check_refusal(done)
+    assert f"sweep.toml: line {line}: Options that have no effect: {said}" in done.err
+    assert contents(inputs) == before
+
+
+@pytest.mark.usefixtures("inputs")
+def test_options_of_sweeps_that_have_an_effect_somewhere(call, inputs):
+    """What one point heeds is no slip, though another one does not."""
+    text = '[grid]\nsolver = ["highs", "dp"]\nthreads = [1]\n[[point]]\ninitial = "random"\nseed = 3\nsolver = "dp"\n'
+    (inputs / "sweep.toml").write_text(SWEEP + text)
+    assert call("sweep", "sweep.toml", "--workers", 1).status == 0
+
+
 @pytest.mark.usefixtures("inputs")
 def test_options_of_other_formats(call):
     """Told by its first records, a log refuses what its format does not take, and names all of it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ def test_blocks_are_found():
 
 
 def test_every_output_is_described(tmp_path):
-    """docs/files.md names every column and every key of the summary that a run writes."""
+    """docs/files.md names every column and every key of the summary that a run writes, docs/options.md the settings."""
     import json
 
     import pyarrow.parquet as pq
@@ -149,7 +150,7 @@ def test_every_output_is_described(tmp_path):
     from bftrainer.runs import write_run
 
     write_run(run_replay(solver="dp", max_events=20, tasks=sample_path(SAMPLE_TUNED_TASKS)), tmp_path)
-    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("files.md", "options.md"))
     summary = json.loads((tmp_path / "summary.json").read_text())
     nested = ("settings", "below_large_idle", "inputs")
     wanted = {*summary, *(key for name in nested for key in summary[name])}
@@ -160,11 +161,17 @@ def test_every_output_is_described(tmp_path):
 
 def test_the_types_of_columns_are_described():
     """docs/files.md has the columns of each Parquet table of a run, in their order, with the types that they have."""
-    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Kind
+    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Holds
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
-    words = {Kind.TIME: "timestamp", Kind.REAL: "float64", Kind.COUNT: "int64", Kind.TEXT: "text", Kind.FLAG: "bool"}
-    words |= {Kind.TEXTS: "list of text", Kind.COUNTS: "list of int64"}
+    words = {
+        Holds.TIME: "timestamp",
+        Holds.REAL: "float64",
+        Holds.COUNT: "int64",
+        Holds.TEXT: "text",
+        Holds.FLAG: "bool",
+    }
+    words |= {Holds.TEXTS: "list of text", Holds.COUNTS: "list of int64"}
     for table in (DECISIONS, TASKS, ALLOCATION, POWER, ATTEMPTS):
         section = page.partition(f"### `{table.file}`\n")[2].partition("\n### ")[0]
         rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
@@ -226,9 +233,10 @@ def test_every_name_of_recurring_jobs_is_mapped():
 
 
 def test_every_option_is_described():
-    """docs/replay.md names every option of `bftrainer replay`."""
+    """docs/options.md is what `scripts/make_options_page` makes of the declarations, and names every option."""
     from bftrainer.cli.replay.replay import replay
 
-    page = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "scripts" / "make_options_page"))["page"]() == page
     options = [max(option.opts, key=len) for option in replay.params]
-    assert [name for name in options if f"`{name}" not in page and f" {name}" not in page] == []
+    assert [name for name in options if f"`{name}`" not in page] == []

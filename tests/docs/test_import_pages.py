@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.cli.logs.import_log import FORMATS, all_options, own_options
+from bftrainer.cli.logs.imports import FORMATS, all_options, own_options
 from bftrainer.schedulers.import_log import DataQuality
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -259,7 +259,7 @@ def test_nothing_found_keeps_the_allocation():
 
 def test_nothing_found_is_recorded():
     """The recording says how often nothing was found, and what was kept."""
-    from bftrainer.report import decision_metrics
+    from bftrainer.report.metrics import decision_metrics
 
     recorder = Recorder()
     rows, names = numbered([(0.0, ("a",), ()), (10.0, ("b",), ())])

@@ -10,8 +10,7 @@ import pytest
 
 from bftrainer.model import Decision, ScalingCurve, TaskSpec
 from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
-from bftrainer.report import Intervals, decision_metrics, pool_metrics, task_metrics
-from bftrainer.report.metrics import settled_before
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, settled_before, task_metrics
 from solvers import DecidedBy, Held, SolveResult, StopReason
 
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from bftrainer.runs.page import write_page
+from bftrainer.runs.finished import write_page
 from tests.finished import write_sample_run, write_tuned_run
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.report.chart import Spans, joined, thinned_steps
+from bftrainer.report.chart import TaskSpans, joined, thinned_steps
 
 
 def test_few_points_stay():
@@ -53,7 +53,7 @@ def test_joined_spans_keep_node_time(seed, count, most):
     same = np.append(tasks[1:] == tasks[:-1], False)
     following = np.where(same, np.append(begin[1:], 100.0), 100.0)
     end = begin + (following - begin) * rng.uniform(0.1, 1.0, count)
-    before = Spans(begin, end, tasks, rng.integers(1, 9, count).astype(float))
+    before = TaskSpans(begin, end, tasks, rng.integers(1, 9, count).astype(float))
     after = joined(before, most, 100.0)
     assert after.begin_s.size <= max(most, 4)
     for task in np.unique(tasks):

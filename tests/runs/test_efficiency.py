@@ -13,7 +13,7 @@ from bftrainer import RunResult, Settings, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.report import Intervals
+from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
 from tests.examples import examples
 from tests.worlds import World, worlds

@@ -19,7 +19,7 @@ from hypothesis import given
 from bftrainer.model import Decision, NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.replay import Allocator, Recorder, replay
-from bftrainer.report import Intervals
+from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
 from tests.examples import examples
 from tests.worlds import World, worlds

@@ -57,7 +57,7 @@ def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver, idle_w):
         power_options=power_options,
         solver=solver,
         power_cap_w=cap_w,
-        caps=caps,
+        power_caps_w=caps,
         max_tasks=3,
     )
     for record in recording.decisions:
@@ -138,7 +138,7 @@ def test_a_falling_cap_takes_nodes_away_at_once():
         1e6,
         solver="highs",
         power_cap_w=1e6,
-        caps=[(10.0, 2 * per_node)],
+        power_caps_w=[(10.0, 2 * per_node)],
     )
     first, second = recording.decisions[:2]
     assert (first.decision.after, second.decision.time_s, second.decision.after) == ((4,), 10.0, (2,))

@@ -14,7 +14,7 @@ from bftrainer._version import __version__
 from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
-__all__ = ["HelpfulGroup", "LazyCommands", "LazyGroup", "cli", "guarded", "main", "replay_main"]
+__all__ = ["HelpfulGroup", "LazyCommands", "LazyGroup", "cli", "completion", "guarded", "main", "replay_main"]
 
 LazyCommands = Mapping[str, tuple[str, str, str]]
 """Command: module, attribute, one line of help; nothing else of it is needed for its group's help."""
@@ -77,24 +77,24 @@ INTERRUPTED = 130
 # Command: module, attribute, one line of help; nothing else of them is needed for `bftrainer --help`.
 _COMMANDS = {
     "advise": (
-        "bftrainer.cli.campaigns.advise",
+        "bftrainer.cli.campaigns",
         "advise",
         "Search settings on a part of a log, and prove them on the rest.",
     ),
-    "audit": ("bftrainer.cli.replay.audit", "audit", "Check finished runs by independent code."),
+    "audit": ("bftrainer.cli.replay.results", "audit", "Check finished runs by independent code."),
     "bso": ("bftrainer.cli.zeus.bso", "bso", "Serve batch sizes to recurring training jobs."),
-    "compare": ("bftrainer.cli.replay.compare", "compare", "Compare finished runs."),
-    "completion": ("bftrainer.cli.completion", "completion", "Print a shell's completion script."),
+    "compare": ("bftrainer.cli.replay.results", "compare", "Compare finished runs."),
+    "completion": ("bftrainer.cli._shared.group", "completion", "Print a shell's completion script."),
     "convert": ("bftrainer.cli.logs.trace", "convert", "Convert node logs and task sets, legacy to native and back."),
-    "forecast": ("bftrainer.cli.campaigns.forecast", "forecast", "Tell how probably tasks are done by a deadline."),
-    "import": ("bftrainer.cli.logs.import_log", "import_log", "Turn a scheduler's log into a node log."),
+    "forecast": ("bftrainer.cli.campaigns", "forecast", "Tell how probably tasks are done by a deadline."),
+    "import": ("bftrainer.cli.logs.imports", "import_log", "Turn a scheduler's log into a node log."),
     "master": ("bftrainer.cli.zeus.master", "master", "Drive a real training job through its recurrences."),
-    "plot": ("bftrainer.cli.replay.plot", "plot", "Draw a figure of finished runs for print."),
+    "plot": ("bftrainer.cli.replay.results", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay.replay", "replay", "Replay a node log with a task set."),
-    "report": ("bftrainer.cli.replay.report", "report", "Make one page of finished runs."),
-    "solvers": ("bftrainer.cli.replay.solvers", "solvers", "List the solvers: installed, licensed, exact, version."),
-    "spot": ("bftrainer.cli.spot.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
-    "sweep": ("bftrainer.cli.campaigns.sweep", "sweep", "Replay a grid or list of settings."),
+    "report": ("bftrainer.cli.replay.results", "report", "Make one page of finished runs."),
+    "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),
+    "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
+    "sweep": ("bftrainer.cli.campaigns", "sweep", "Replay a grid or list of settings."),
     "tasks": ("bftrainer.cli.logs.tasks", "tasks", "Make task sets and scalability curves."),
     "trace": ("bftrainer.cli.logs.trace", "trace", "Measure, generate, cut and share traces of nodes."),
     "zeus": ("bftrainer.cli.zeus.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
@@ -105,6 +105,25 @@ _COMMANDS = {
 @click.version_option(__version__, prog_name="bftrainer")
 def cli() -> None:
     """What would I get from my idle nodes, and with which settings?"""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL, to be sourced by it.
+
+    For bash: eval "$(bftrainer completion bash)".
+    """
+    from click.shell_completion import get_completion_class
+
+    from bftrainer.cli.replay.replay import replay
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"Expected a shell that click completes for, got {shell}.")
+    for command, program in ((cli, "bftrainer"), (replay, "bftrainer-replay")):
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        click.echo(kind(command, {}, program, variable).source())
 
 
 def guarded(command: Callable[..., Any], program: str) -> int:

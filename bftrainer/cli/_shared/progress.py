@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bftrainer.model import Decision
 from bftrainer.replay import Effects, Moves, Observer, ReplayState
@@ -31,16 +31,6 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
     if not sys.stderr.isatty():
         yield lambda done: None  # noqa: ARG005
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)

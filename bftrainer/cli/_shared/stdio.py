@@ -19,7 +19,6 @@ __all__ = [
     "Section",
     "duration",
     "line_width",
-    "percent",
     "print_side_by_side",
     "print_table",
     "ready_streams",
@@ -75,11 +74,6 @@ def write_rows(title: str, rows: Iterable[tuple[str, str | None]], out: IO[str])
 
 def _folded(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
-
-
-def percent(value: float | None) -> str:
-    """A share in percent."""
-    return "-" if value is None else f"{100 * value:.2f} %"
 
 
 def duration(value_s: float | None) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "LARGE_PROCESSES",
     "LARGE_SIZE",
     "LARGE_TOTAL",
+    "WIDE",
     "check_size",
     "large_option",
     "refuse_figure",
@@ -29,6 +30,9 @@ __all__ = [
     "size_option",
     "write_figure",
 ]
+
+WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+"""Settings of commands that have many options."""
 
 
 def refuse_inputs(*outputs: Path | None) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
-from bftrainer.cli.logs.import_log import Names
+from bftrainer.cli.logs.imports import Names
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
@@ -38,32 +38,25 @@ def trace() -> None:
     """Measure, generate, cut and share traces of nodes."""
 
 
-FILE = click.Path(path_type=Path)
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _writes(command: _Command) -> _Command:
-    """Add the options of a command that writes a node log."""
-    for option in (
-        click.option("--force", is_flag=True, help="Replace an existing file."),
-        click.option(
-            "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def narrows(command: _Command) -> _Command:
-    """Give a command the options of what is left out."""
-    for option in (
-        click.option("--min-hole", "min_hole_s", type=float, default=0.0, metavar="SECONDS",
-                     help="Leave out shorter idle intervals."),
-        click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
-        click.option("--exclude-nodes", metavar="HOSTLIST", help="Not these nodes."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_writes = with_options(
+    click.option(
+        "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
+    ),
+    click.option("--force", is_flag=True, help="Replace an existing file."),
+)
+# What is left out.
+_narrows = with_options(
+    click.option("--exclude-nodes", metavar="HOSTLIST", help="Not these nodes."),
+    click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
+    click.option(
+        "--min-hole",
+        "min_hole_s",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="Leave out shorter idle intervals.",
+    ),
+)
 
 
 @click.command()
@@ -89,7 +82,7 @@ def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, ou
 @click.command("filter")
 @click.argument("node_log", type=FILE)
 @click.option("--nodes", metavar="FILE|HOSTLIST", help="Only these nodes.")
-@narrows
+@_narrows
 @_writes
 def filter_(
     node_log: Path,
@@ -111,7 +104,7 @@ def narrowed(
     min_hole_s: float,
     nodes: str | None = None,
 ) -> NodeLog:
-    """What the options of `narrows` leave of a log, and `--nodes`."""
+    """What the options of `cut`, `filter` and `anonymise` leave of a log, and `--nodes`."""
     from bftrainer.nodelogs.edit import filtered_log
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_spans import nanoseconds
@@ -177,7 +170,7 @@ def _write(output: Path, log: NodeLog) -> None:
     help="Secret key of the pseudonyms; made if there is none. With it equal names become equal pseudonyms.",
 )
 @click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all times.")
-@narrows
+@_narrows
 @click.option("--columns", type=Names(), metavar="NAMES", help="Names of sacct's columns, if there is no header.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def anonymise(

@@ -12,7 +12,8 @@ import click
 
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import LARGE_DAYS, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.spot.options import minute_options
+from bftrainer.cli.spot import minute_options
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
     from bftrainer.spot.generation import Figure
@@ -123,9 +124,6 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-FILE = click.Path(path_type=Path)
-
-
 @click.command()
 @click.argument("file", type=FILE)
 @click.option(
@@ -190,12 +188,6 @@ _HOLES = (
 )
 
 
-def _model_options(command: Any) -> Any:
-    for option in reversed((*_LEVELS, *minute_options("minutes: "), *_HOLES)):
-        command = option(command)
-    return command
-
-
 @click.command()
 @click.option("--like", type=FILE, help="Fit the model to this trace of any kind.")
 @click.option(
@@ -209,7 +201,7 @@ def _model_options(command: Any) -> Any:
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
 )
-@_model_options
+@with_options(*_LEVELS, *minute_options("minutes: "), *_HOLES)
 @click.option("-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl.")
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")

@@ -1,4 +1,4 @@
-"""`bftrainer replay`, also installed as `bftrainer-replay`."""
+"""`bftrainer replay`, also installed as `bftrainer-replay`, and `bftrainer solvers`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,19 +16,22 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.stdio import duration, tell, write_rows
+from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
+from bftrainer.report.glossary import ASSUMED, assumption, shown
 
 if TYPE_CHECKING:
     from bftrainer.replay import Observer
     from bftrainer.runs import Inputs, RunResult
 
 
+__all__ = ["render_summary", "replay", "solvers"]
+
 KILLED_BY = 128  # a shell's exit status for a program that a signal ended is this plus its number
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(context_settings=WIDE)
 @replay_options
 @click.version_option(__version__, prog_name="bftrainer")
 @click.pass_context
@@ -61,15 +65,14 @@ def replay(
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")
-    is_drawn = config.initial == "random" or inputs.tuning is not None
-    refuse_unused({"seed": not is_drawn and "nothing is drawn without --initial random or tuned tasks"})
+    refuse_unused(config.without_effect(tuned=inputs.tuning is not None))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
     places = numbered("sample") if target is None else [target]
     status, place = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
     if report is not None:
-        from bftrainer.runs.page import write_page
+        from bftrainer.runs.finished import write_page
 
         write_page([place], report, force=force)
         if not as_json:
@@ -80,7 +83,7 @@ def replay(
 def _check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before there is a run to show."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.runs.page import check_pages
+    from bftrainer.runs.finished import check_pages
 
     check_pages()
     refuse_inputs(path)
@@ -112,7 +115,6 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
 
 def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> tuple[int, Path]:
     """Replay, write, print; return the exit status and where the results are."""
-    from bftrainer.cli.replay.summary import render_summary
     from bftrainer.files.writing import result_directory
     from bftrainer.runs import run_replay, write_run
 
@@ -124,9 +126,9 @@ def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool,
         write_run(result, directory.working)
         if not printing:
             with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
-                _say(result, directory.path, as_json, log, render_summary)
+                _say(result, directory.path, as_json, log)
     if printing:
-        _say(result, directory.path, as_json, sys.stdout, render_summary)
+        _say(result, directory.path, as_json, sys.stdout)
     return KILLED_BY + received[0] if result.is_partial else 0, directory.path
 
 
@@ -135,13 +137,11 @@ def _arguments() -> list[str]:
     return arguments[1:] if arguments[:1] == ["replay"] else arguments
 
 
-def _say(
-    result: RunResult, target: Path, as_json: bool, out: IO[str], render: Callable[[dict[str, Any], IO[str]], None]
-) -> None:
+def _say(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
-    render(result.summary(), out)
+    render_summary(result.summary(), out)
     out.write(f"Results: {target}\n")
 
 
@@ -174,3 +174,167 @@ def _progress(inputs: Inputs, printing: bool) -> Iterator[list[Observer]]:
 
     with ProgressBar(inputs.log.window_s, len(inputs.tasks)) as bar:
         yield [bar]
+
+
+Summary = dict[str, Any]
+
+
+def render_summary(summary: Summary, out: IO[str]) -> None:
+    """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
+    start, end = summary["window_start"][:19], summary["window_end"][:19]
+    title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
+    if summary["partial"]:
+        title += " (partial: interrupted)"
+    assumed = assumption(summary)
+    rows = []
+    for label, key, show in _ROWS:
+        text = None if key in _WHERE_KNOWN and summary.get(key) in (None, []) else show(summary)
+        bears = assumed is not None and assumed.bears(key)
+        rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
+    write_rows(title, rows, out)
+
+
+def _optimality(summary: Summary) -> str:
+    text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
+    if summary["decisions_incumbent"]:
+        gap = summary["gap_max"]
+        worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
+        text += f", {summary['decisions_incumbent']:,} with an incumbent{worst}"
+    if summary["decisions_kept"]:
+        text += f", {summary['decisions_kept']:,} kept what there was"
+    return text
+
+
+def _efficiency(summary: Summary) -> str:
+    return (
+        f"{shown(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
+        f"{duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+    )
+
+
+def _below_large_idle(summary: Summary) -> str | None:
+    small = summary["below_large_idle"]
+    if small["occupancy"] is None:
+        return None
+    return f"{shown(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+
+
+def _energy(summary: Summary) -> str:
+    tasks, idle = (_amount(summary[name] / 3.6e6) for name in ("energy_j", "idle_energy_j"))
+    mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
+    return f"{tasks} kWh by tuned tasks, {idle} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
+
+
+def _amount(value: float) -> str:
+    """One decimal, unless that would round away what a short replay used."""
+    return f"{value:,.1f}" if value >= 10 or not value else f"{value:,.3g}"
+
+
+def _tuning(summary: Summary) -> str:
+    # The three most frequent, each with how often.
+    sizes, limits = (
+        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
+        for counts in (summary["batch_sizes"], summary["power_limits_w"])
+    )
+    return (
+        f"{summary['tasks_reached']:,} reached their target in {summary['attempts']:,} tries, "
+        f"{summary['tasks_failed']:,} failed; batch sizes {sizes}, power limits {limits} W"
+    )
+
+
+def _given_up(summary: Summary) -> str:
+    """Why the first group was given up, and how many were for other reasons."""
+    first, *others = summary["failures"]
+    return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
+
+
+def _decision_time(summary: Summary) -> str:
+    times = (summary[f"solve_s_{name}"] for name in ("median", "p95", "max"))
+    median, p95, most = ("-" if each is None else f"{1000 * each:,.3g} ms" for each in times)
+    answered = ", ".join(summary["solvers"]) or summary["solver"]
+    return f"{median} median, {p95} p95, {most} max ({answered})"
+
+
+def _wall_time(summary: Summary) -> str:
+    parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
+    return f"{summary['wall_s']:.2f} s: {parts}"
+
+
+def _scaling(summary: Summary) -> str | None:
+    found = assumption(summary)
+    return None if found is None else found.note
+
+
+def _asked(summary: Summary) -> str | None:
+    from bftrainer.report.metrics import settled_before
+
+    return settled_before(summary)
+
+
+# Figures without which there is no row.
+_WHERE_KNOWN = (
+    *("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s", "tasks_reached", "failures", "energy_j"),
+    "emissions_gco2",
+)
+# Label, the figure that it tells of first, and what it tells.
+_ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
+    ("events", "events", lambda s: f"{s['events']:,} in {duration(s['window_s'])}"),
+    (
+        "idle nodes",
+        "eq_nodes",
+        lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
+    ),
+    (ASSUMED, "", _scaling),
+    ("occupancy", "occupancy", lambda s: shown(s["occupancy"], "share")),
+    ("  below large idle", "occupancy", _below_large_idle),
+    ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
+    ("efficiency U", "efficiency", _efficiency),
+    ("rescale loss", "rescale_loss_share", lambda s: shown(s["rescale_loss_share"], "share")),
+    ("preemption loss", "preemption_loss_share", lambda s: shown(s["preemption_loss_share"], "share")),
+    ("return on investment", "return_on_investment", lambda s: shown(s["return_on_investment"], "share")),
+    (
+        "tasks",
+        "tasks_completed",
+        lambda s: f"{s['tasks_completed']:,} completed, {s['tasks_started']:,} started, of {s['tasks_total']:,}",
+    ),
+    ("makespan", "makespan_s", lambda s: duration(s["makespan_s"])),
+    (
+        "turnaround",
+        "turnaround_mean_s",
+        lambda s: f"{duration(s['turnaround_mean_s'])} mean, {duration(s['turnaround_p90_s'])} p90",
+    ),
+    ("waiting", "wait_mean_s", lambda s: f"{duration(s['wait_mean_s'])} mean"),
+    ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
+    ("tuning", "tasks_reached", _tuning),
+    ("  given up", "failures", _given_up),
+    ("energy", "energy_j", _energy),
+    ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
+    ("optimality", "decisions_optimal", _optimality),
+    ("  asked", "decisions_optimal", _asked),
+    ("decision time", "solve_s_median", _decision_time),
+    ("wall time", "wall_s", _wall_time),
+)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def solvers(as_json: bool) -> None:
+    """List the solvers: installed, licensed, exact, version."""
+    from solvers.registry import catalogue
+
+    rows = list(catalogue())
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    from bftrainer.cli._shared.stdio import print_table
+
+    headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
+    lines = []
+    for row in rows:
+        takes = [_yes(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
+        lines.append((row.name, _yes(row.installed), row.licensed or "-", *takes, row.version or "-"))
+    print_table(headings, lines, left=None)
+
+
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"

@@ -14,11 +14,13 @@ from bftrainer.errors import RunDirectoryError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.glossary import GLOSSARY, Unit
+from bftrainer.runs.config import OPTIONS
+from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_one_run", "check_summary", "finite", "whole"]
+__all__ = ["check_one_run", "check_summary"]
 
 # Other figures than the glossary's that pages tell of, and what they are counted in.
 _FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
@@ -40,7 +42,7 @@ _PARTS = (
 # Those that every run has.
 _ALWAYS = (
     *("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s"),
-    *("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept"),
+    *("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept", "large_idle"),
 )
 
 
@@ -103,37 +105,32 @@ def _schema() -> type[BaseModel]:
         path: str
         sha256: str
 
-    class Settings(Part):
-        """Those that pages name, and those that choose from the log what was replayed."""
-
-        decide_on: str
-        scaling: str | None = None
-        skip_events: int | None = None
-        first_node: int | None = None
-        node_count: int | None = None
-
     class Assumed(Part):
         """What was assumed of how tasks scale."""
 
         note: str
         figures: list[str]
 
-    def figure(key: str, unit: Unit, *, needed: bool = False) -> Any:
-        """A number within the bounds of what it is counted in."""
-        bounds: dict[str, Any] = {**_BOUNDS.get(unit, {}), **_BOUNDS_OF_SHARES.get(key, {})}
-        number = Annotated[float, Field(**bounds)]
-        return (number, ...) if needed else (number | None, None)
+    def figures(units: Mapping[str, Unit]) -> dict[str, Any]:
+        """Numbers within the bounds of what they are counted in."""
+        bounds: dict[str, Any] = {
+            key: _BOUNDS.get(unit, {}) | _BOUNDS_OF_SHARES.get(key, {}) for key, unit in units.items()
+        }
+        numbers = {key: Annotated[float, Field(**bounds[key])] for key in units}
+        return {key: (kind, ...) if key in _ALWAYS else (kind | None, None) for key, kind in numbers.items()}
 
-    names = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
-    shares: dict[str, Any] = {name: figure(name, "share") for name in names}
-    below = create_model("Below", __base__=Part, large_idle=figure("large_idle", "count", needed=True), **shares)
-    units = {key: term.unit for key, term in GLOSSARY.items()} | _FIGURES
-    fields: dict[str, Any] = {key: figure(key, unit, needed=key in _ALWAYS) for key, unit in units.items()}
+    shares = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+    below = create_model("Below", __base__=Part, **figures({"large_idle": "count", **dict.fromkeys(shares, "share")}))
+    fields = figures({key: term.unit for key, term in GLOSSARY.items()} | _FIGURES)
+    options = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
+    options |= {"since": str, "until_s": float}
+    settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()}
+    settings["decide_on"] = (str, ...)
     fields |= {
         **dict.fromkeys(("window_start", "window_end"), (str, ...)),
         "partial": (bool, ...),
         "command": (str, ""),
-        "settings": (Settings, ...),
+        "settings": (create_model("Settings", __base__=Part, **settings), ...),
         "inputs": (dict[str, Source | list[Source] | None] | None, None),
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),
@@ -142,34 +139,6 @@ def _schema() -> type[BaseModel]:
         "assumed_scaling": (Assumed | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)
-
-
-def finite(text: str) -> float:
-    """A number of a summary, which none of its writers would write were it beyond all bounds.
-
-    Raises
-    ------
-    ValueError
-        If it is, or none at all.
-    """
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"Expected a finite number, got {text}")
-    return value
-
-
-def whole(text: str) -> int:
-    """A whole number of a summary, of 64 bits.
-
-    Raises
-    ------
-    ValueError
-        If it has more.
-    """
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
-    return value
 
 
 _REL, _ABS = 1e-6, 1e-6
@@ -195,47 +164,38 @@ def check_one_run(run: FinishedRun, directory: Path) -> None:
 def _claims(run: FinishedRun) -> Iterator[tuple[str, str, Any, Any]]:
     """All that is told twice: file, what is compared, what the rest of the run says (None: nothing), what it says."""
     summary, steps, decisions, tasks = run.summary, run.steps, run.decisions, run.tasks
-    time_s, held = steps["time_s"], decisions["held"]
-    yield "step-logs.csv", "number of events", summary.get("events"), time_s.size
-    yield (
-        "step-logs.csv",
-        "number of events in the window",
-        time_s.size,
-        _within(time_s, run.window_s),
-    )
+    time_s, began_s = steps["time_s"], decisions["time_s"]
+    within = ((time_s >= 0) & (time_s <= run.window_s + _ABS)).sum()
     length_s = np.diff(np.append(time_s, run.window_s))
+    file = STEPS.file
+    yield file, "number of events", summary.get("events"), time_s.size
+    yield file, "number of events in the window", time_s.size, within
     for name in ("idle", "used"):
-        yield "step-logs.csv", f"{name}_node_s", summary.get(f"{name}_node_s"), float(length_s @ steps[name])
-    file = "decisions.parquet"
-    yield file, "number of decisions", summary["decisions"], decisions["time_s"].size
+        yield file, f"{name}_node_s", summary.get(f"{name}_node_s"), float(length_s @ steps[name])
+    file = DECISIONS.file
+    yield file, "number of decisions", summary["decisions"], began_s.size
     for kind in HELD:
-        yield (
-            file,
-            f"number of decisions held as {kind}",
-            summary[f"decisions_{kind}"],
-            (held == kind).sum(),
-        )
+        count = (decisions["held"] == kind).sum()
+        yield file, f"number of decisions held as {kind}", summary[f"decisions_{kind}"], count
     # Times of two files are read in two manners, a nanosecond apart at most.
-    at_events = np.isin(np.round(decisions["time_s"], 6), np.round(time_s, 6)).sum()
-    yield file, "number of decisions at events", decisions["time_s"].size, at_events
-    if decisions["solve_s"].size:
+    at_events = np.isin(np.round(began_s, 6), np.round(time_s, 6)).sum()
+    yield file, "number of decisions at events", began_s.size, at_events
+    if began_s.size:
         yield file, "longest decision in s", summary.get("solve_s_max"), decisions["solve_s"].max()
-    file = "tasks.parquet"
-    yield file, "number of tasks", summary["tasks_total"], tasks["name"].size
-    yield file, "number of tasks that started", summary.get("tasks_started"), np.isfinite(tasks["started_s"]).sum()
-    yield file, "number of completed tasks", summary["tasks_completed"], np.isfinite(tasks["completed_s"]).sum()
-    for name in ("preemptions", "rescales"):
-        yield file, f"number of {name}", summary.get(name), tasks[name].sum()
-    yield file, "work done", summary.get("work_done"), tasks["work_done"].sum()
-    yield file, "node-seconds", summary.get("used_node_s"), tasks["node_s"].sum()
+    for what, key, found in (
+        ("number of tasks", "tasks_total", tasks["name"].size),
+        ("number of tasks that started", "tasks_started", np.isfinite(tasks["started_s"]).sum()),
+        ("number of completed tasks", "tasks_completed", np.isfinite(tasks["completed_s"]).sum()),
+        ("number of preemptions", "preemptions", tasks["preemptions"].sum()),
+        ("number of rescales", "rescales", tasks["rescales"].sum()),
+        ("work done", "work_done", tasks["work_done"].sum()),
+        ("node-seconds", "used_node_s", tasks["node_s"].sum()),
+    ):
+        yield TASKS.file, what, summary.get(key), found
     begin_s, end_s, task, nodes = run.holdings.spans(run.window_s)
     held_s = np.bincount(task, weights=(end_s - begin_s) * nodes, minlength=tasks["name"].size)
     for name, expected, found in zip(tasks["name"], tasks["node_s"].tolist(), held_s.tolist(), strict=True):
-        yield "allocation.parquet", f"node-seconds of task {name}", expected, found
+        yield ALLOCATION.file, f"node-seconds of task {name}", expected, found
     if run.power is not None:
         drawn_j = float((run.power["end_s"] - run.power["begin_s"]) @ run.power["tasks_w"])
-        yield "power.parquet", "energy in J", summary.get("energy_j"), drawn_j
-
-
-def _within(time_s: np.ndarray, window_s: float) -> int:
-    return int(((time_s >= 0) & (time_s <= window_s + _ABS)).sum())
+        yield POWER.file, "energy in J", summary.get("energy_j"), drawn_j

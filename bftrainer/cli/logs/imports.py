@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import HelpfulGroup
-from bftrainer.cli._shared.stdio import duration, percent, tell, write_rows
+from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.report.glossary import shown
 
 if TYPE_CHECKING:
     from bftrainer.schedulers.import_log import DataQuality
@@ -204,7 +205,7 @@ def write_quality(quality: DataQuality, out: IO[str]) -> None:
         ("nodes", _nodes(quality)),
         ("not in the inventory", _outside(quality)),
         ("busy", _busy(quality)),
-        ("idle", f"{percent(quality.idle_share)}, {quality.idle_node_s / 3600:,.1f} node-hours"),
+        ("idle", f"{shown(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
         ("overlap factor", "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}"),
         ("over capacity", _over_capacity(quality)),
         *((("notes" if number == 0 else ""), note) for number, note in enumerate(quality.notes)),
@@ -215,7 +216,7 @@ def write_quality(quality: DataQuality, out: IO[str]) -> None:
 def _unusable(quality: DataQuality) -> str | None:
     if not quality.bad:
         return None
-    share = percent(quality.bad / quality.records)
+    share = shown(quality.bad / quality.records, "share")
     return f"{quality.bad:,} ({share}), the first: {quality.bad_examples[0]}"
 
 
@@ -238,7 +239,7 @@ def _outside(quality: DataQuality) -> str | None:
 
 def _busy(quality: DataQuality) -> str:
     hours = ", ".join(f"{_BUSY[kind]} {node_s / 3600:,.1f}" for kind, node_s in quality.busy_node_s.items())
-    return f"{percent(1 - quality.idle_share)}" + (f" (node-hours: {hours})" if hours else "")
+    return f"{shown(1 - quality.idle_share, 'share')}" + (f" (node-hours: {hours})" if hours else "")
 
 
 def _over_capacity(quality: DataQuality) -> str:
@@ -285,7 +286,6 @@ def import_log(ctx: click.Context) -> None:
 
 def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Import FILES and write the node log and its data quality."""
-    from bftrainer.cli.logs.import_log import write_quality
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log

@@ -1,0 +1,288 @@
+"""Commands of many runs: `bftrainer sweep`, `forecast` and `advise`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
+from bftrainer.cli.replay.options import USUAL, config_of, moment, setting_options
+from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, shown
+from bftrainer.runs.config import OPTIONS
+
+if TYPE_CHECKING:
+    from bftrainer.campaigns.advice import Advice
+    from bftrainer.campaigns.engines import Engine
+    from bftrainer.campaigns.forecast import Forecast
+    from bftrainer.campaigns.sweep import PointResult
+    from bftrainer.campaigns.sweep_file import SweepSpec
+
+__all__ = ["advise", "forecast", "sweep"]
+
+SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
+MOST_ROWS = 50
+
+
+@click.command(context_settings=WIDE)
+@click.argument("file", metavar="SWEEP.toml", type=FILE)
+@click.option("-o", "--output-dir", "directory", type=FILE, help="Where runs and table go.  [default: <file>-sweep]")
+@click.option("--engine", type=click.Choice(["local", "dask"]), help="What computes.  [default: local]")
+@size_option(
+    "--workers",
+    usual=LARGE_PROCESSES,
+    kind=click.IntRange(min=1),
+    help="Processes of the engine local.  [default: one a processor]",
+)
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786. Its workers see the same files."
+)
+@click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
+@click.option("--resume", is_flag=True, help="Go on in an existing directory: finished points are not run again.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.pass_context
+@large_option
+def sweep(
+    ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
+    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Replay a grid or list of settings, and put the figures of all into one table.
+
+    Each run is kept under runs/, and the table is sweep.parquet: a row a point. A point that fails is reported and does
+    not end the others; the exit status is 1 then.
+    """
+    from bftrainer.campaigns.sweep import run_sweep
+    from bftrainer.campaigns.sweep_file import read_sweep
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.runs.run import SAMPLE_TASKS_USED
+
+    refuse_unused({"force": resume and "--resume goes on with what is there"})
+    spec = read_sweep(file)
+    _check_sizes(spec)
+    place = Path(f"{file.stem}-sweep") if directory is None else directory
+    chosen = _engine(engine, workers, scheduler, jobqueue, place)
+    try:
+        with counting("Replaying", len(spec.points)) as count:
+            result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
+    except KeyboardInterrupt:
+        if place.is_dir():
+            tell(f"Finished points are kept; --resume goes on in {place}.")
+        raise
+    if any(
+        "tasks" not in {**spec.base, **point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        for point in spec.points
+    ):
+        tell(f"Note: {SAMPLE_TASKS_USED}")
+    if as_json:
+        click.echo(json.dumps([_as_json(point) for point in result.points], indent=2, allow_nan=False))
+    else:
+        _print_points(result.points)
+        click.echo(f"Table: {place / 'sweep.parquet'}")
+    for point in result.failed:
+        tell(f"Point {point.point.number} failed: {point.error}")
+    ctx.exit(1 if result.failed else 0)
+
+
+def _check_sizes(spec: SweepSpec) -> None:
+    """Have sizes in the file confirmed as those that are typed."""
+    for name, option in OPTIONS.items():
+        if option.sized:
+            given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
+            check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
+
+
+def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
+    from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+    from bftrainer.campaigns.sweep_directory import JOB_LOGS
+
+    on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
+    locally = not on_dask and "of the engine dask alone"
+    refuse_unused(
+        {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
+    )
+    return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
+
+
+def _as_json(result: PointResult) -> dict[str, object]:
+    from bftrainer.campaigns.sweep import told_value
+
+    varied = {name: told_value(value) for name, value in result.point.varied}
+    told = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    return told if result.assumed is None else told | {"assumed_scaling": result.assumed.note}
+
+
+def _print_points(results: Sequence[PointResult]) -> None:
+    from bftrainer.campaigns.sweep import told_value
+
+    if not results:
+        return
+    varied = [name for name, _ in results[0].point.varied]
+    keys = [key for key in SHOWN if any(result.figures.get(key) is not None for result in results)]
+    rows = []
+    for result in results[:MOST_ROWS]:
+        cells = ["-" if value is None else str(told_value(value)) for _, value in result.point.varied]
+        figures = [_marked(result, key) + shown(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
+        rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
+    print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
+    if len(results) > MOST_ROWS:
+        click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {note}")
+
+
+def _marked(result: PointResult, key: str) -> str:
+    return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
+
+
+@click.command(context_settings=WIDE)
+@click.option("--deadline", type=moment(), required=True, help="ISO time, or seconds after the start: 36h, 5d.")
+@click.option("--start", type=moment(dates_only=True), help="When the tasks would start.  [default: the log's end]")
+@click.option("--horizon", type=moment(), help="How far to look, likewise.  [default: twice as far as the deadline]")
+@click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
+@click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
+@size_option(
+    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one a processor]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@setting_options
+@click.pass_context
+def forecast(
+    ctx: click.Context, /, deadline: datetime | float, start: datetime | None, horizon: datetime | float | None,
+    stretches: int, generated: bool, workers: int | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """How probable is it that all tasks are done by a deadline?
+
+    The tasks are replayed on many stretches of the log, or on logs like it. Tasks with dates are submitted as long
+    after a stretch's start as they would be after --start; the others count from it anyway.
+    """
+    from bftrainer.campaigns.engines import LocalEngine
+    from bftrainer.campaigns.forecast import ForecastPlan
+    from bftrainer.campaigns.forecast import forecast as foretell
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.runs.run import SAMPLE_TASKS_USED, load_inputs
+
+    config = config_of(ctx, options)
+    start_ns = _instant(start) if start is not None else None
+    if not (generated or isinstance(deadline, datetime) or isinstance(horizon, datetime) or start is None):
+        dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
+        refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
+    if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
+        start_ns = load_inputs(config).log.end_ns
+    deadline_s = _seconds(deadline, start_ns)
+    horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
+    plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
+    with counting("Replaying", stretches) as count:
+        found = foretell(plan, LocalEngine(workers), count)
+    if config.node_log is not None and config.tasks is None:
+        tell(f"Note: {SAMPLE_TASKS_USED}")
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        _print_forecast(found)
+
+
+def _seconds(when: datetime | float, start_ns: int | None) -> float:
+    from bftrainer.model import NS_PER_S
+
+    if isinstance(when, datetime):
+        return (_instant(when) - (start_ns or 0)) / NS_PER_S
+    return float(when)
+
+
+def _instant(when: datetime) -> int:
+    from bftrainer.errors import SettingsError
+    from bftrainer.model import instant_ns
+
+    try:
+        return instant_ns(when)
+    except OverflowError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _print_forecast(found: Forecast) -> None:
+    from bftrainer.campaigns.forecast import FOR_INTERVAL, quantile
+
+    def told(time_s: float) -> str:
+        """A completion time, if it was within the horizon."""
+        beyond = f"more than {shown(found.plan.horizon_s, 's')}"
+        return shown(time_s, "s") if math.isfinite(time_s) else beyond
+
+    chance, (low, high) = found.probability, found.interval()
+    rows = (
+        ("deadline", f"{shown(found.plan.deadline_s, 's')} after the start"),
+        ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
+        ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
+        ("all done after", f"{told(low)} to {told(high)} (80 %), median {told(quantile(found.completion_s, 0.5))}"),
+        ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
+    )
+    for label, text in rows:
+        click.echo(f"{label:20}{text}")
+    if found.assumed_scaling is not None:
+        click.echo(f"{ASSUMED:20}{found.assumed_scaling}")
+    number = len(found.completion_s)
+    if number < FOR_INTERVAL:
+        click.echo(
+            f"Note: {number} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: told is the "
+            "earliest completion and the latest.",
+            err=True,
+        )
+    if found.overlap > 1.5:
+        click.echo(
+            f"Note: stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent "
+            "ones; --generated draws those.",
+            err=True,
+        )
+
+
+@click.command(context_settings=WIDE)
+@click.option("--metric", default="efficiency", show_default=True, help="What is improved, as summary.json names it.")
+@click.option("--train-share", type=float, default=0.6, show_default=True, help="Part of the log that is searched on.")
+@size_option("--trials", default=40, show_default=True, help="Settings that are tried.")
+@click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@setting_options
+@click.pass_context
+def advise(
+    ctx: click.Context,
+    /,
+    metric: str,
+    train_share: float,
+    trials: int,
+    objectives: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
+    from bftrainer.campaigns.advice import AdvicePlan
+    from bftrainer.campaigns.advice import advise as search
+    from bftrainer.cli._shared.progress import counting
+
+    config = config_of(ctx, options)
+    choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
+    plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
+    with counting("Searching", trials) as count:
+        found = search(plan, count)
+    click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False)) if as_json else _print_advice(found)
+
+
+def _print_advice(found: Advice) -> None:
+
+    term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
+    rows = []
+    for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
+        values = (mark + shown(part[place], term.unit) for part in (found.trained, found.held_out))
+        rows.append(
+            [name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"], *values]
+        )
+    print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
+    click.echo(found.sentence())
+    if found.assumed_scaling:
+        click.echo(f"{MARK} {ASSUMED}: {found.assumed_scaling}")

@@ -1,0 +1,266 @@
+"""Commands on finished runs: `bftrainer compare`, `plot`, `report` and `audit`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bftrainer.audit import Audit, Part
+    from bftrainer.report.comparison import RunComparison
+
+__all__ = ["audit", "compare", "plot", "report"]
+
+FILE = click.Path(path_type=Path)
+# Of more runs than this only the headline figures are shown.
+FEW = 4
+
+
+@click.command(context_settings=WIDE)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--figure",
+    "chosen",
+    metavar="NAME",
+    multiple=True,
+    help="A figure to show, as summary.json names it; repeatable. All of up to 4 runs, the headlines of more.",
+)
+@click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
+    """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
+    from bftrainer.errors import SettingsError, suggestion
+    from bftrainer.report.comparison import compared, with_short_names
+    from bftrainer.runs.finished import read_summary, run_names
+
+    if as_json and as_csv:
+        raise click.UsageError("Expected --json or --csv, got both.")
+    refuse_unused({"chosen": as_json and "--json has all figures"})
+    summaries = [read_summary(path) for path in runs]
+    found = compared(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
+    for name in chosen:
+        if name not in found.figures:
+            raise SettingsError(
+                f"--figure: Expected a figure of these runs, got {name!r}.{suggestion(name, found.figures)}"
+            )
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    elif as_csv:
+        _write_csv(found, chosen or tuple(found.figures))
+    else:
+        _print_comparison(found, chosen)
+
+
+def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(("run", "figure", "value", "relative"))
+    for place, name in enumerate(found.names):
+        for key in keys:
+            values = (found.figures[key][place], found.differences[key][place])
+            writer.writerow((name, key, *("" if value is None else value for value in values)))
+
+
+def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
+    from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
+    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK
+
+    names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
+    few = len(names) <= FEW
+    keys = chosen or tuple(found.figures if few else (key for key in HEADLINES if key in found.figures))
+    settings = [[key, *map(_setting, values)] for key, values in found.settings.items()]
+    figures = Section("figure", [[_label(key), *_cells(found, key)] for key in keys])
+    print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
+    for note, of in _assumptions(found).items():
+        where = "" if len(of) == len(names) else f" ({', '.join(of)})"
+        text = f"{MARK} {ASSUMED}{where}: {note}"
+        click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
+
+
+def _assumptions(found: RunComparison) -> dict[str, list[str]]:
+    """What was assumed, and in which runs."""
+    notes: dict[str, list[str]] = {}
+    for name, assumed in zip(found.names, found.assumptions, strict=True):
+        if assumed is not None:
+            notes.setdefault(assumed.note, []).append(name)
+    return notes
+
+
+def _label(key: str) -> str:
+    from bftrainer.report.glossary import GLOSSARY
+
+    group, _, name = key.rpartition(".")
+    label = GLOSSARY[name].label if name in GLOSSARY else name
+    return f"{label} ({group})" if group else label
+
+
+def _cells(found: RunComparison, key: str) -> list[str]:
+    from bftrainer.report.glossary import GLOSSARY, MARK, shown
+
+    term = GLOSSARY.get(key.rpartition(".")[2])
+    cells = []
+    for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
+        text = shown(value, term.unit if term else "rate")
+        if value is not None and found.is_assumed(key, place):
+            text = f"{MARK} {text}"
+        cells.append(f"{text}\n({100 * change:+.2f} %)" if place and change else text)
+    return cells
+
+
+def _setting(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
+
+
+@click.command(context_settings=WIDE)
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="The figure: .png, .svg or .pdf.")
+@click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True, help="For kind setting.")
+@click.option("--figure", metavar="NAME", default="efficiency", show_default=True, help="For kind setting.")
+@click.option("--force", is_flag=True, help="Replace an existing figure.")
+def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, force: bool) -> None:
+    """Draw a figure of finished runs for print.
+
+    \b
+    pool       idle and used nodes over time
+    gantt      which task held nodes when; of one run
+    setting    a figure of summary.json, efficiency unless said, against a setting
+    losses     what rescaling, preemption, variability and horizon cost
+    fragments  how long nodes stay idle
+    energy     energy of tuned tasks against the time to their targets
+    """  # noqa: D301
+    from bftrainer.cli._shared.usage import refuse_figure, write_figure
+    from bftrainer.report.drawing import figure_of
+    from bftrainer.runs.finished import read_summary
+
+    other = kind != "setting" and "of the kind setting alone"
+    refuse_unused({"against": other, "figure": other})
+    for run in runs:
+        read_summary(run)  # what is no run is told before what is wrong with the figure's place
+    refuse_inputs(output)
+    refuse_figure(output, force=force)
+    if kind == "gantt" and len(runs) > 1:
+        raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
+    write_figure(output, figure_of(_drawn(kind, runs, against, figure)))
+    click.echo(f"Figure: {output}")
+
+
+def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
+    from bftrainer.report import drawing
+    from bftrainer.runs.finished import fragment_curves, read_runs
+
+    runs = read_runs(paths)
+    of_runs = {"pool": drawing.plot_pool, "losses": drawing.plot_losses, "energy": drawing.plot_energy}
+    if kind in of_runs:
+        return of_runs[kind](runs)
+    if kind == "gantt":
+        return drawing.plot_allocation(runs[0])
+    if kind == "setting":
+        return drawing.plot_setting(runs, against, figure)
+    return drawing.plot_fragments(fragment_curves(paths, runs))
+
+
+@click.command(context_settings=WIDE)
+@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="Where the page goes.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
+def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Make one page of finished runs, which needs no network; several are set side by side."""
+    from bftrainer.runs.finished import read_summary, write_page
+
+    for run in runs:
+        read_summary(run)  # what is no run is told before what is wrong with the page's place
+    refuse_inputs(output)
+    write_page(runs, output, force=force)
+    click.echo(f"Page: {output}")
+
+
+SHOWN = 10
+WRONG, UNUSABLE = 1, 2
+
+
+@click.command(context_settings=WIDE)
+@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--objective",
+    metavar="MODULE:CALLABLE",
+    help="An objective of yours, to check decisions of runs that have it: this runs its code.",
+)
+@click.option("--json", "as_json", is_flag=True, help="All parts and what is wrong as JSON.")
+@click.pass_context
+def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
+    """Check finished runs by independent code: solve every decision again, and book all progress and power again.
+
+    Reads each run's files and the inputs that its summary names (relative paths: from the current directory, else from
+    the one that the run's directory stands in). Each part of a run is checked, failed, or not checkable, and then says
+    why. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
+    """
+    from bftrainer.audit import UnusableError
+    from bftrainer.audit import audit as audited
+
+    own = None if objective is None else _own(objective)
+    status, found = 0, []
+    for run in runs:
+        try:
+            result = audited(run, own)
+        except UnusableError as fault:
+            status = UNUSABLE
+            found.append({"run": str(run), "error": str(fault)})
+            tell(f"Error: {run}: {fault}.")
+            continue
+        status = max(status, WRONG if result.failed else 0)
+        found.append(result.to_dict())
+        if not as_json:
+            _print_audit(result)
+    if as_json:
+        click.echo(json.dumps({"runs": found}, indent=2))
+    ctx.exit(status)
+
+
+def _own(name: str) -> Callable[..., Any]:
+    """The user's objective, whose code is run from here on."""
+    from bftrainer.objectives import get_objective
+
+    if ":" not in name:
+        raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {name!r}.")
+    tell(f"Note: {name} is code of yours, which this runs.")
+    return get_objective(name)
+
+
+def _print_audit(result: Audit) -> None:
+    click.echo(f"{result.run}")
+    for part in result.parts:
+        click.echo(f"  {part.status:14} {part.claim}{_counted(part)}")
+        for problem in part.problems[:SHOWN]:
+            click.echo(f"                   wrong: {problem}")
+        if len(part.problems) > SHOWN:
+            click.echo(f"                   and {len(part.problems) - SHOWN:,} more")
+        for why, items in part.left_out.items():
+            click.echo(f"                   not checked: {why}" + (f" ({items:,} times)" if items > 1 else ""))
+    counts = result.to_dict()
+    left = len(result.unchecked) - counts["not_checkable"]
+    rest = f"; in {left} others not all items could be checked" if left else ""
+    kinds = ("checked", "failed", "not_checkable")
+    text = ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in kinds)
+    click.echo(f"{result.run}: {text}{rest}")
+
+
+def _counted(part: Part) -> str:
+    if not part.looked:
+        return ""
+    wrong = f", {len(part.problems):,} wrong" if part.problems else ""
+    return f": {part.looked:,} {'item' if part.looked == 1 else 'items'}{wrong}"
