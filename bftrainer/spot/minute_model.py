@@ -208,12 +208,6 @@ class MinuteModel:
         """The model whose preemptions and regular additions come out with the mean sizes asked for."""
         return replace(self, preemption=self.preemption.exact(), addition=self.addition.exact())
 
-    @property
-    def expected_addition(self) -> float:
-        """Mean size of all additions."""
-        big = sum(BIG_SIZES) / 2.0
-        return self.big_addition_share * big + (1.0 - self.big_addition_share) * self.addition.expected
-
     def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
         """Events of some minutes.
 
