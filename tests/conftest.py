@@ -56,3 +56,17 @@ def sample_logs(published: Path) -> Path:
 def fixtures() -> Path:
     """Small frames pickled by several versions of pandas (scripts/make_pickle_fixtures)."""
     return Path(__file__).parent / "legacy" / "fixtures"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure coverage of all but the slow tests: their whole replays would take half as long again."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker("no_cover")
+
+
+@pytest.fixture(autouse=True)
+def _uncovered_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise of the processes that slow tests start."""
+    if request.node.get_closest_marker("slow"):
+        monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

@@ -1,4 +1,4 @@
-"""The figure in the README is that of the sample."""
+"""Figures that scripts draw are those of the sample, and of the sources, as they are."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+from tests.scripts.loading import load_script
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_figure_is_up_to_date(tmp_path):
-    """The script draws the committed file, which is well-formed."""
-    subprocess.run([sys.executable, ROOT / "scripts" / "make_figure", tmp_path / "sample.svg"], check=True)
-    committed = (ROOT / "docs" / "figures" / "sample.svg").read_text(encoding="utf-8")
-    assert (tmp_path / "sample.svg").read_text(encoding="utf-8") == committed
+@pytest.mark.parametrize(
+    ("script", "figure"), [("make_figure", "sample.svg"), ("make_architecture_figure", "architecture.svg")]
+)
+def test_the_figure_is_up_to_date(script, figure, tmp_path):
+    """The script draws the committed file, which is well-formed; if not, run it and look at what it drew."""
+    subprocess.run([sys.executable, ROOT / "scripts" / script, tmp_path / figure], check=True)
+    committed = (ROOT / "docs" / "figures" / figure).read_text(encoding="utf-8")
+    assert (tmp_path / figure).read_text(encoding="utf-8") == committed
     assert ElementTree.fromstring(committed).tag.endswith("svg")
+
+
+def test_the_rooms_are_in_order(monkeypatch):
+    """Arrows of the figure point down: no room imports, by whatever way, from one that imports from it."""
+    script = load_script("make_architecture_figure", monkeypatch)
+    used = script.used_rooms()
+    line = {room: number for number, floor in enumerate(script.levels(used)) for room in floor}
+    assert set(line) == set(used) >= {"solvers", "bftrainer.cli", "bftrainer.model", "bftrainer.audit"}
+    assert [(above, below) for above in used for below in used[above] if line[above] >= line[below]] == []
