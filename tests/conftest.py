@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have each of two workers begin with slow tests, which get more time, and end with quick ones.
 
-    `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end.
+    `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end. Of slow
+    tests no coverage is measured: their whole replays would take half as long again.
     """
     slow = [item for item in items if item.get_closest_marker("slow")]
     for item in slow:
+        item.add_marker("no_cover")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
     quick = [item for item in items if not item.get_closest_marker("slow")]
     middle, half = len(slow) // 2, len(items) // 2 - len(slow) // 2
     items[:] = [*slow[:middle], *quick[:half], *slow[middle:], *quick[half:]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure no coverage of the processes that slow tests start either."""
+    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None) if item.get_closest_marker("slow") else None
+    try:
+        return (yield)
+    finally:
+        if config is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = config
 
 
 @pytest.fixture(scope="session")
@@ -56,17 +70,3 @@ def sample_logs(published: Path) -> Path:
 def fixtures() -> Path:
     """Small frames pickled by several versions of pandas (scripts/make_pickle_fixtures)."""
     return Path(__file__).parent / "legacy" / "fixtures"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure coverage of all but the slow tests: their whole replays would take half as long again."""
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker("no_cover")
-
-
-@pytest.fixture(autouse=True)
-def _uncovered_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likewise of the processes that slow tests start."""
-    if request.node.get_closest_marker("slow"):
-        monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
