@@ -46,7 +46,7 @@ def leads_on(value: object, attributes: list[str]) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_names_are_there(page):
     """Dotted names of ours import; paths below folders of the repository exist."""
-    names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.\w+)+", name)}
+    names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.(?!py$)\w+)+", name)}
     groups = {point.group for point in distribution("bftrainer").entry_points}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # packages by former names

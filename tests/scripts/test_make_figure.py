@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,14 @@ def test_the_figure_is_up_to_date(script, figure, tmp_path):
     committed = (ROOT / "docs" / "figures" / figure).read_text(encoding="utf-8")
     assert (tmp_path / figure).read_text(encoding="utf-8") == committed
     assert ElementTree.fromstring(committed).tag.endswith("svg")
+
+
+def test_the_list_of_modules_is_up_to_date(tmp_path):
+    """The page for developers has each module as it describes itself; if not, run scripts/make_module_list."""
+    page = ROOT / "docs" / "architecture.md"
+    shutil.copy(page, tmp_path)
+    subprocess.run([sys.executable, ROOT / "scripts" / "make_module_list", tmp_path / page.name], check=True)
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
 
 
 def test_the_rooms_are_in_order(monkeypatch):
