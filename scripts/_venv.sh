@@ -1,8 +1,8 @@
-# Sourced by scripts/quickstart and scripts/test: a Python, the virtual environment, the installation.
+# Sourced by what one runs in a checkout: a Python, the virtual environment (BFTRAINER_VENV, else .venv), the installation.
 # shellcheck shell=bash
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
-venv=$root/.venv
+venv=${BFTRAINER_VENV:-$root/.venv}
 
 die() {
     printf '%s: %s\n' "${0##*/}" "$1" >&2
@@ -52,13 +52,19 @@ make_venv() {
 }
 
 # install [EXTRA]: the package, editable, into .venv; does nothing when that is up to date.
-# An installation with the test extra also serves those who need none.
+# An installation with the dev extra also serves those who need test, and both those who need none.
 install() {
-    local extra=${1:-} stamps=("$venv/bftrainer-test.stamp")
+    local extra=${1:-} stamps=("$venv/bftrainer-dev.stamp")
+    [[ $extra == dev ]] || stamps+=("$venv/bftrainer-test.stamp")
     [[ -n $extra ]] || stamps+=("$venv/bftrainer.stamp")
     make_venv
     stamped "${stamps[@]}" && return
     printf 'Installing bftrainer into %s ...\n' "$venv" >&2
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
-    installation_key >"$venv/bftrainer${extra:+-$extra}.stamp"
+    installed "$extra"
+}
+
+# installed [EXTRA]: note that the environment is up to date.
+installed() {
+    installation_key >"$venv/bftrainer${1:+-$1}.stamp"
 }

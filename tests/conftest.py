@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have each of two workers begin with slow tests, which get more time, and end with quick ones.
 
-    `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end.
+    `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end. Of slow
+    tests no coverage is measured: their whole replays would take half as long again.
     """
     slow = [item for item in items if item.get_closest_marker("slow")]
     for item in slow:
+        item.add_marker("no_cover")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
     quick = [item for item in items if not item.get_closest_marker("slow")]
     middle, half = len(slow) // 2, len(items) // 2 - len(slow) // 2
     items[:] = [*slow[:middle], *quick[:half], *slow[middle:], *quick[half:]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure no coverage of the processes that slow tests start either."""
+    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None) if item.get_closest_marker("slow") else None
+    try:
+        return (yield)
+    finally:
+        if config is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = config
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Parts of a module that may hold a function.
 HOLDING = (ast.stmt, ast.excepthandler, ast.match_case)
-FUNCTION_LINES, MODULE_LINES, FOLDER_FILES = 60, 400, 20
+FUNCTION_LINES, MODULE_LINES, FOLDER_FILES, REPEATED_LINES = 60, 400, 20, 8
 FEWEST_LINES = 60
 
 
@@ -126,6 +126,42 @@ def test_what_has_a_plain_name_says_what_it_is_for():
     for path in CODE:
         plain = [each for each in functions(path) if not each.inner and not each.name.startswith("_")]
         assert [each.name for each in plain if not each.documented] == [], named(path)
+
+
+def test_nothing_is_written_twice():
+    """No eight lines in sequence of the product stand in two places, but for imports, and lists of what is offered."""
+    apart = ("bftrainer/audit/", "bftrainer/zeus/server/migrations/")  # checks by code of its own; tables as they were
+    seen: dict[tuple[str, ...], str] = {}
+    twice = set()
+    for path in CODE:
+        if named(path).startswith(apart):
+            continue
+        lines = spoken(path)
+        for at in range(len(lines) - REPEATED_LINES + 1):
+            run = tuple(text for _, text in lines[at : at + REPEATED_LINES])
+            place = f"{named(path)}:{lines[at][0]}"
+            if seen.setdefault(run, place) != place:
+                twice.add((seen[run], place))
+    assert twice == set()
+
+
+def spoken(path: Path) -> list[tuple[int, str]]:
+    """Lines of a file, with their numbers, without imports, signatures, docstrings and comments."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    passed: set[int] = set()
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_listing = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        if is_text or is_listing or isinstance(node, ast.Import | ast.ImportFrom):
+            passed |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            passed |= set(range(node.lineno, node.body[0].lineno))
+    found = [
+        (number, line.strip())
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if number not in passed
+    ]
+    return [(number, text) for number, text in found if text.strip("()[]{},:") and not text.startswith("#")]
 
 
 def test_all_kinds_of_source_are_looked_at():

@@ -135,7 +135,6 @@ class AuditedObjective:
         self._credit = _KNOWN.get(base)
         if self._credit is None:
             self._own, self.unknown = own, None if own is not None else base
-        self.depends_on_run = base in ("energy", "energy-delay")
 
     def _parsed(self, name: str) -> str:
         """Take modifiers off a name; what is left is the objective that they modify."""

@@ -1,0 +1,74 @@
+"""The pages for developers speak of what is there: each module, name and path in them exists."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from bftrainer._version import __version__
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("docs/architecture.md", "docs/extending.md", "docs/releasing.md", "CONTRIBUTING.md", "SECURITY.md")
+
+
+def named(page: str) -> list[str]:
+    """What stands between backticks in running text."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def found(name: str) -> bool:
+    """Whether a dotted name is a module, or leads to something in one."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        return leads_on(module, parts[cut:])
+    return False
+
+
+def leads_on(value: object, attributes: list[str]) -> bool:
+    """Whether attributes, one of the other, are there."""
+    for attribute in attributes:
+        if not hasattr(value, attribute):
+            return False
+        value = getattr(value, attribute)
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_are_there(page):
+    """Dotted names of ours import; paths below folders of the repository exist."""
+    names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.(?!py$)\w+)+", name)}
+    groups = {point.group for point in distribution("bftrainer").entry_points}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # packages by former names
+        assert sorted(name for name in names - groups if not found(name)) == []
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    paths = [name for name in named(page) if re.fullmatch(rf"({folders})/[\w./-]*", name)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_all_rooms_are_told_of():
+    """The table of rooms has each of them once."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [re.findall(r"`([\w/.]+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
+    told = [name for row in rows for name in row if "/" in name or name == "solvers"]
+    former = {"bso", "master", "traces"}
+    small = {"__init__.py", "_version.py", "_renamed.py", "py.typed"}
+    rooms = {path.name for path in (ROOT / "bftrainer").iterdir() if not path.name.startswith("__pycache__")}
+    assert sorted(told) == sorted({"solvers", *(f"bftrainer/{name}" for name in rooms - former - small)})
+
+
+def test_the_version_to_cite():
+    """CITATION.cff names the version that the package has."""
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == __version__
