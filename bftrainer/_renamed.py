@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["stand_for"]
-
 
 class _Renamed:
     """Finds modules of a package under its former name: the same objects, not copies of them."""

@@ -27,8 +27,6 @@ from typing import Any
 from bftrainer.errors import SolverError
 from solvers.problem import OutOfTime
 
-__all__ = ["end_with_peer", "run_apart", "serve"]
-
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from solvers.supervised import serve; serve(sys.argv[1])"
 )

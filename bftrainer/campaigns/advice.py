@@ -16,8 +16,6 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
 
-__all__ = ["Advice", "AdvicePlan", "SearchedSettings", "advise"]
-
 # What a forward-looking time may be, in seconds, and how many tasks may be active.
 FORWARD_S = (1.0, 3600.0)
 MOST_TASKS = 64

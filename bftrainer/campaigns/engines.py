@@ -16,8 +16,6 @@ from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
 
-__all__ = ["DaskEngine", "Engine", "LocalEngine"]
-
 CONNECT_S = 10.0
 
 

@@ -22,8 +22,6 @@ from bftrainer.runs.run import load_inputs, log_start_ns, run_replay
 from bftrainer.spot.generation import MAX_DAYS
 from bftrainer.spot.supercomputer import SupercomputerModel
 
-__all__ = ["Forecast", "ForecastPlan", "forecast", "quantile", "spread"]
-
 LEAST = 2
 """Stretches that a spread needs."""
 MOST = 100_000

@@ -32,8 +32,6 @@ from bftrainer.spot.generation import GenerationConfig, generate_trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE", "PointResult", "SweepResult", "run_sweep", "told_value"]
-
 # What the clock says differs between two equal runs, so the table has none of it; summaries have all.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 

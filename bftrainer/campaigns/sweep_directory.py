@@ -19,8 +19,6 @@ from bftrainer.files.writing import (
 )
 from bftrainer.parallel import interrupts_held
 
-__all__ = ["JOB_LOGS", "RUNS", "TABLE", "SweepDirectory"]
-
 TABLE = "sweep.parquet"
 RUNS = "runs"
 JOB_LOGS = "job-logs"

@@ -26,8 +26,6 @@ from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
 from bftrainer.spot.minute_model import MinuteOptions
 from bftrainer.tasksets import TaskSet
 
-__all__ = ["SweepPoint", "SweepSpec", "read_sweep"]
-
 SCHEMA = 1
 MOST_POINTS = 100_000
 _SECTIONS = ("schema", "base", "grid", "point", "generate")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bftrainer.campaigns.sweep import PointResult
     from bftrainer.campaigns.sweep_file import SweepSpec
 
-__all__ = ["advise", "forecast", "sweep"]
-
 SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
 MOST_ROWS = 50
 

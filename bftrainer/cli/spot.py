@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from bftrainer.spot.checkpointing import CheckpointedTraining
     from bftrainer.spot.run import Prices
 
-__all__ = ["minute_options", "simulate", "spot", "sweep"]
-
 _COMMANDS = {
     "simulate": ("bftrainer.cli.spot", "simulate", "Simulate a training run on a trace of nodes."),
     "sweep": ("bftrainer.cli.spot", "sweep", "Simulate over levels of preemption and addition."),

@@ -11,24 +11,6 @@ from numpy.typing import NDArray
 
 from bftrainer.model.records import FinishedRun
 
-__all__ = [
-    "DASHES",
-    "SERIES",
-    "WIDTH",
-    "PageChart",
-    "TaskSpans",
-    "axes",
-    "extended",
-    "joined",
-    "json_numbers",
-    "mark_of",
-    "saying",
-    "short",
-    "step_trace",
-    "thinned_steps",
-    "told",
-]
-
 WIDTH = 2000
 """Points across a chart, beyond which a screen shows no more."""
 # Colours that stay apart for people who see no red or green (Okabe and Ito, 2008).

@@ -31,18 +31,6 @@ from bftrainer.report.chart import (
     told,
 )
 
-__all__ = [
-    "completion_chart",
-    "decision_chart",
-    "fragment_chart",
-    "gantt_chart",
-    "loss_chart",
-    "loss_shares",
-    "node_classes",
-    "pool_chart",
-    "power_chart",
-]
-
 MOST_SPANS = 20_000
 MOST_TASKS = 1_000
 MOST_NAMES = 60

@@ -10,8 +10,6 @@ from typing import Any
 
 from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
-__all__ = ["RunComparison", "compared", "figures_of", "input_files", "relative", "shortest_tails", "with_short_names"]
-
 Summary = Mapping[str, Any]
 
 # Numbers of a summary that stand for something else than an outcome.

@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FORMS",
-    "axes_or_new",
-    "check_drawable",
-    "figure_of",
-    "plot_allocation",
-    "plot_counts",
-    "plot_energy",
-    "plot_fragments",
-    "plot_losses",
-    "plot_pool",
-    "plot_setting",
-    "plot_survival",
-    "rendered",
-    "require_matplotlib",
-    "trace_figure",
-]
-
 FORMS = ("pdf", "png", "svg")
 SIZE_IN = (7.0, 3.6)
 HOUR_S = 3600.0

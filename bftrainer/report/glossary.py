@@ -6,19 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "ASSUMED",
-    "GLOSSARY",
-    "HEADLINES",
-    "MARK",
-    "ON_SCALING",
-    "Assumption",
-    "Term",
-    "Unit",
-    "assumption",
-    "shown",
-]
-
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Estimate", "Proportion", "estimate", "proportion", "student_quantile"]
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

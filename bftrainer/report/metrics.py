@@ -15,8 +15,6 @@ from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
 from bftrainer.report.glossary import shown
 from solvers.problem import DecidedBy, Held
 
-__all__ = ["Intervals", "decision_metrics", "pool_metrics", "settled_before", "task_metrics"]
-
 Floats = NDArray[np.float64]
 _SETTLED = {
     DecidedBy.DOMINANCE: "exact pruning settled",

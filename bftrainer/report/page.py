@@ -27,8 +27,6 @@ from bftrainer.report.comparison import compared, input_files
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, assumption, shown
 from bftrainer.report.metrics import settled_before
 
-__all__ = ["MOST_GANTTS", "LogFigures", "page"]
-
 MOST_GANTTS = 4
 MOST_ROWS = 500
 

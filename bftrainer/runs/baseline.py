@@ -18,8 +18,6 @@ from bftrainer.replay.state import NO_NODES
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
 
-__all__ = ["Efficiency", "efficiency", "work_adds_up"]
-
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:

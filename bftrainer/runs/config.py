@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # who wants the declarations, as help does, waits for nothing
     from bftrainer.replay.allocator_settings import Settings
     from solvers import Solver
 
-__all__ = ["OPTIONS", "SECTIONS", "Option", "ReplayConfig"]
-
 SECTIONS = {
     "inputs": "What goes in, and which part of it?",
     "horizon": "How far do decisions look, how long may they take, and for how many tasks?",

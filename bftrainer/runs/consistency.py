@@ -20,8 +20,6 @@ from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["check_one_run", "check_summary"]
-
 # Other figures than the glossary's that pages tell of, and what they are counted in.
 _FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
 # Bounds by what a figure is counted in. Work less costs may be less than nothing, and shares of it anything.

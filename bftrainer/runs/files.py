@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
     from bftrainer.runs.result import RunResult
 
-__all__ = [
-    "ALLOCATION",
-    "ATTEMPTS",
-    "DECISIONS",
-    "POWER",
-    "STEPS",
-    "TASKS",
-    "Column",
-    "Holds",
-    "RunTable",
-    "run_tables",
-    "write_run",
-]
-
 
 class Holds(Enum):
     """What a column holds, as messages call it."""

@@ -30,18 +30,6 @@ from bftrainer.spot.statistics import trace_statistics
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "check_pages",
-    "finished_run",
-    "fragment_curves",
-    "read_run",
-    "read_runs",
-    "read_summary",
-    "run_names",
-    "write_page",
-    "write_page_of",
-]
-
 _SUMMARY = "summary.json"
 
 

@@ -16,8 +16,6 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner, PowerOptions
 
-__all__ = ["Metered", "PowerPlan", "Tuning", "power_plan", "power_summary", "with_tuning"]
-
 J_PER_KWH = 3.6e6
 
 

@@ -12,8 +12,6 @@ from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import TaskSet, read_task_set
 
-__all__ = ["Readers", "shared_readers"]
-
 T = TypeVar("T")
 _Stamps = dict[Path, tuple[int, int, int] | None]
 

@@ -26,8 +26,6 @@ from bftrainer.tasksets import AssumedScaling
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RunResult", "Timings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Timings:

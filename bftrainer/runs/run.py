@@ -27,8 +27,6 @@ from bftrainer.tasksets import AssumedScaling
 from solvers.reference_solvers import EqualShare
 from solvers.registry import get_solver, solve
 
-__all__ = ["SAMPLE_TASKS_USED", "Inputs", "load_inputs", "log_start_ns", "run_replay"]
-
 T = TypeVar("T")
 
 SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."

@@ -23,8 +23,6 @@ from bftrainer.zeus.policies.published import JITPowerLimitOptimizer, PruningGTS
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
 from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, JobTuning, Run, Training
 
-__all__ = ["GroupTuner", "PowerOptions"]
-
 PowerOptions = Literal["chosen", "pareto", "all"]
 _Traces = Mapping[tuple[str, str], TrainingTrace]
 

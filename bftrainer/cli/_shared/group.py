@@ -14,8 +14,6 @@ from bftrainer._version import __version__
 from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
-__all__ = ["HelpfulGroup", "LazyCommands", "LazyGroup", "cli", "completion", "guarded", "main", "replay_main"]
-
 LazyCommands = Mapping[str, tuple[str, str, str]]
 """Command: module, attribute, one line of help; nothing else of it is needed for its group's help."""
 

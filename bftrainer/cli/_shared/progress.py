@@ -14,8 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bftrainer.model import Decision
 from bftrainer.replay import Effects, Moves, Observer, ReplayState
 
-__all__ = ["ProgressBar", "counting"]
-
 
 @contextmanager
 def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:

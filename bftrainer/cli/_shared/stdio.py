@@ -15,18 +15,6 @@ import click
 
 from bftrainer.errors import escaped, legible
 
-__all__ = [
-    "Section",
-    "duration",
-    "line_width",
-    "print_side_by_side",
-    "print_table",
-    "ready_streams",
-    "settle_stdout",
-    "tell",
-    "write_rows",
-]
-
 
 def tell(message: str) -> None:
     """Print a line on stderr, whatever it quotes from files."""

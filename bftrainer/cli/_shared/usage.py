@@ -16,21 +16,6 @@ from bftrainer.errors import UnusedOptionsError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "LARGE_DAYS",
-    "LARGE_PROCESSES",
-    "LARGE_SIZE",
-    "LARGE_TOTAL",
-    "WIDE",
-    "check_size",
-    "large_option",
-    "refuse_figure",
-    "refuse_inputs",
-    "refuse_unused",
-    "size_option",
-    "write_figure",
-]
-
 WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 """Settings of commands that have many options."""
 

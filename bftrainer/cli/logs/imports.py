@@ -19,8 +19,6 @@ from bftrainer.report.glossary import shown
 if TYPE_CHECKING:
     from bftrainer.schedulers.import_log import DataQuality
 
-__all__ = ["COUNTING", "FORMATS", "Names", "import_log", "own_options", "write_quality"]
-
 FILE = click.Path(path_type=Path)
 
 if TYPE_CHECKING:

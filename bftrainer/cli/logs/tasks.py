@@ -11,8 +11,6 @@ import click
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
 
-__all__ = ["tasks"]
-
 FILE = click.Path(path_type=Path)
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bftrainer.nodelogs.convert import TraceForm
     from bftrainer.nodelogs.edit import Pseudonyms
 
-__all__ = ["anonymise", "convert", "cut", "export", "filter_", "merge", "trace"]
-
 _COMMANDS = {
     "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
     "cut": (__name__, "cut", "Cut a shorter window out of a node log."),

@@ -18,8 +18,6 @@ from bftrainer.cli.zeus.zeus_options import FILE, with_options
 if TYPE_CHECKING:
     from bftrainer.spot.generation import Figure
 
-__all__ = ["generate", "render_statistics", "stats"]
-
 Figures = Mapping[str, Any]
 
 _INDENT = 23

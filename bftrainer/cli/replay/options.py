@@ -15,8 +15,6 @@ from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, large_optio
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
-__all__ = ["USUAL", "config_of", "moment", "replay_options", "setting_options"]
-
 if TYPE_CHECKING:
     _MomentType = click.ParamType[datetime | float]
     _QuantityType = click.ParamType[float | Path]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bftrainer.runs import Inputs, RunResult
 
 
-__all__ = ["render_summary", "replay", "solvers"]
-
 KILLED_BY = 128  # a shell's exit status for a program that a signal ended is this plus its number
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bftrainer.audit import Audit, Part
     from bftrainer.report.comparison import RunComparison
 
-__all__ = ["audit", "compare", "plot", "report"]
-
 FILE = click.Path(path_type=Path)
 # Of more runs than this only the headline figures are shown.
 FEW = 4

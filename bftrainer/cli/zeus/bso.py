@@ -19,8 +19,6 @@ from bftrainer.extras import require_extra
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
-__all__ = ["bso", "delete", "export", "import_zeus", "jobs", "serve", "show"]
-
 _COMMANDS = {
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Journal
     from bftrainer.zeus.master.recurrences import Booked
 
-__all__ = ["master", "resume", "run", "status"]
-
 _COMMANDS = {
     "resume": ("bftrainer.cli.zeus.master", "resume", "Go on with a job that was interrupted."),
     "run": ("bftrainer.cli.zeus.master", "run", "Run the recurrences of a job."),

@@ -13,9 +13,6 @@ from rich.text import Text
 from bftrainer.cli.zeus.output import number
 from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver, Recurrences
 
-__all__ = ["LiveDisplay", "PlainDisplay"]
-
-
 # Lines that are longer are shown in parts, so that a script which never ends one takes no memory.
 LONGEST = 1 << 16
 

@@ -20,20 +20,6 @@ from bftrainer.zeus.simulation.files import check_suffix, write_results
 from bftrainer.zeus.simulation.inputs import ZeusInputs, load_traces
 from bftrainer.zeus.simulation.optimum import Configuration, Converged, ZeusSummary
 
-__all__ = [
-    "amount",
-    "finish",
-    "finite",
-    "number",
-    "opened",
-    "percent",
-    "print_runs",
-    "print_simulations",
-    "print_summary",
-    "setting",
-    "simulated",
-]
-
 
 def opened(options: Mapping[str, Any]) -> ZeusInputs:
     """The traces that the options name.

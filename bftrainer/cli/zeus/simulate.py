@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import ZeusSummary
     from bftrainer.zeus.simulation.policy_comparison import GroupTotals, PolicyComparison
 
-__all__ = ["compare", "groups", "simulate"]
-
 
 @click.command(context_settings=SETTINGS)
 @trace_options

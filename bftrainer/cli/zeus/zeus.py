@@ -17,8 +17,6 @@ from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, jo
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import TargetFacts, TracedJob
 
-__all__ = ["traces", "zeus"]
-
 _SIMULATING = "bftrainer.cli.zeus.simulate"
 _COMMANDS = {
     "compare": (_SIMULATING, "compare", "Compare policies on jobs over seeds."),

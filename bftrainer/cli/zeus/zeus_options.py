@@ -13,25 +13,6 @@ from bftrainer.cli._shared.usage import LARGE_PROCESSES, size_option
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.inputs import JobChoice
 
-__all__ = [
-    "FILE",
-    "SETTINGS",
-    "eta_option",
-    "figure_options",
-    "first_token",
-    "job_choice",
-    "job_options",
-    "knob_options",
-    "knobs",
-    "output_options",
-    "policy_names",
-    "policy_options",
-    "seed_options",
-    "server_costs_option",
-    "trace_options",
-    "with_options",
-]
-
 FILE = click.Path(path_type=Path)
 
 # Of every command here.

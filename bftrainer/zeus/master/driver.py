@@ -27,8 +27,6 @@ from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
 from bftrainer.zeus.simulation.recurring import keeping_history
 
-__all__ = ["HISTORY", "Driver", "make_run"]
-
 logger = logging.getLogger(__name__)
 
 HISTORY = "history.json"

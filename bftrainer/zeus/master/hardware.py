@@ -18,8 +18,6 @@ from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import replacing
 
-__all__ = ["LIMITS", "Gpus", "Hardware", "find_hardware", "found_gpus", "restoring_limits"]
-
 # Power limits that are tried lie this far apart, from the highest down.
 STEP_W = 25
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

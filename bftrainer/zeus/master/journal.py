@@ -33,20 +33,6 @@ from bftrainer.zeus.policies.published import (
     PruningGTSBatchSizeOptimizer,
 )
 
-__all__ = [
-    "JOURNAL",
-    "POLICIES",
-    "Journal",
-    "is_running",
-    "journal_document",
-    "locked",
-    "named_policy",
-    "read_job_file",
-    "read_journal",
-    "runs_booked",
-    "write_journal",
-]
-
 # Those that need no trace of measured runs, by the names that `bftrainer zeus` has for them.
 POLICIES: Mapping[str, Any] = {
     "zeus": PruningGTSBatchSizeOptimizer,

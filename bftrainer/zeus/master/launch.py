@@ -19,8 +19,6 @@ from typing import IO
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master import warden
 
-__all__ = ["Ended", "check_command", "run_script"]
-
 CHUNK = 1 << 16
 # The kernel counts what it waits in milliseconds that it holds in 32 bits: 24 days.
 LONGEST_WAIT_S = 3600.0

@@ -20,22 +20,6 @@ from bftrainer.files.documents import json_file
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.master.hardware import Gpus
 
-__all__ = [
-    "Meter",
-    "ModelMeter",
-    "NvmlMeter",
-    "PowerControl",
-    "PowerProfiler",
-    "ProfiledLimit",
-    "RaplMeter",
-    "ZeusMeter",
-    "best_limit",
-    "open_meter",
-    "process_times",
-    "read_profile",
-    "write_profile",
-]
-
 POWERCAP = Path("/sys/class/powercap")
 
 # RAPL's counters start again after some 2^32 uJ or 2^38 uJ: a minute at 70 W for the smaller ones.

@@ -15,8 +15,6 @@ from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, d
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs, zeus_cost
 from bftrainer.zeus.simulation.recurring import MAX_TRIES
 
-__all__ = ["Booked", "Decisions", "Launch", "LocalDecisions", "MasterObserver", "Plan", "Recurrences"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

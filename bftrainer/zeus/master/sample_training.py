@@ -20,8 +20,6 @@ from bftrainer.zeus.master.training import training_run
 if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier
 
-__all__ = ["main", "perceptron", "spirals"]
-
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

@@ -16,8 +16,6 @@ from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
-__all__ = ["MEASURES", "RunEnvironment", "RunSettings", "TrainingReport", "read_report", "write_report"]
-
 # Ways to measure energy; "auto" takes the first of NVML and RAPL that is there, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient
     from bftrainer.zeus.server.messages import JobSpec
 
-__all__ = ["ServerDecisions", "job_spec"]
-
 logger = logging.getLogger(__name__)
 
 # As the policy has them.

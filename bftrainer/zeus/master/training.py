@@ -35,8 +35,6 @@ from bftrainer.zeus.master.meters import (
 from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, write_report
 from bftrainer.zeus.policies.job import zeus_cost
 
-__all__ = ["TrainingRun", "training_run"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -23,8 +23,6 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-__all__ = ["Warden", "descendants", "main"]
-
 # <linux/prctl.h>
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

@@ -25,8 +25,6 @@ from bftrainer.zeus.policies.job import HistoryEntry, Job
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient
 
-__all__ = ["ZeusMaster", "make_directory"]
-
 
 def _of_settings(name: str, doc: str) -> property:
     """A setting of a master, to be read only."""

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import check_seed, say
 
-__all__ = ["Belief", "GaussianTS", "RewardLog", "Statistics", "posterior", "reward_precision_of", "statistics"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ from bftrainer.zeus.policies.job import Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
 
-__all__ = ["UCB", "DefaultBatchSize", "GridSearch", "MaxPowerLimit", "Oracle"]
-
 
 class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
     """Trains at the job's default batch size every time, as one does who does not tune."""

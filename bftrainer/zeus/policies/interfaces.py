@@ -12,20 +12,6 @@ from typing import Any, Generic, Self, TypeVar
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.job import Job
 
-__all__ = [
-    "BatchSizeOptimizer",
-    "OfJobs",
-    "PowerLimitOptimizer",
-    "check_batch_sizes",
-    "check_cost",
-    "check_known",
-    "check_seed",
-    "check_verdict",
-    "default_first",
-    "registered",
-    "say",
-]
-
 
 def say(logger: logging.Logger, verbose: bool, name: str, message: str, *values: object) -> None:
     """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`.

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from bftrainer.errors import TuningInputError, UnsupportedScalingError
 
-__all__ = ["HistoryEntry", "Job", "check_knobs", "zeus_cost"]
-
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
 

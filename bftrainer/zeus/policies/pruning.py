@@ -14,8 +14,6 @@ from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolErr
 from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog, statistics
 from bftrainer.zeus.policies.interfaces import check_verdict, say
 
-__all__ = ["NAME", "BanditSettings", "PrunedBandit", "PruningExploreManager"]
-
 
 class PruningExploreManager:
     """Explore batch sizes outward from the default, and keep those that reached the target.

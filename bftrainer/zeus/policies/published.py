@@ -22,8 +22,6 @@ from bftrainer.zeus.policies.interfaces import (
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
 
-__all__ = ["GTSBatchSizeOptimizer", "JITPowerLimitOptimizer", "PruningGTSBatchSizeOptimizer"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

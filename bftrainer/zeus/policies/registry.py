@@ -22,22 +22,6 @@ from bftrainer.zeus.policies.published import (
 )
 from bftrainer.zeus.policies.trace import TrainingTrace
 
-__all__ = [
-    "BATCH_SIZES",
-    "POWER_LIMITS",
-    "PolicyContext",
-    "batch_size_optimizer",
-    "default",
-    "grid",
-    "gts",
-    "jit",
-    "max_power",
-    "oracle",
-    "power_limit_optimizer",
-    "ucb",
-    "zeus",
-]
-
 BATCH_SIZES = Plugins("bftrainer.batch_size_optimizers", "batch-size policy", TuningInputError)
 POWER_LIMITS = Plugins("bftrainer.power_limit_optimizers", "power-limit policy", TuningInputError)
 

@@ -14,8 +14,6 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, sugg
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.simulation.trace_tables import TraceTable, joined_frame, read_table
 
-__all__ = ["BatchSizeTrace", "JobTrace", "PowerPoint", "TrainingTrace"]
-
 TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch")
 POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
 

@@ -20,8 +20,6 @@ from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["FORMS", "BatchSizeClient", "Trial", "check_form", "write_job"]
-
 T = TypeVar("T")
 _SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)

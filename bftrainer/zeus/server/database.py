@@ -26,8 +26,6 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
 from bftrainer.zeus.server.settings import DEFAULT_URL
 
-__all__ = ["Database", "ServerDatabase", "SqliteDatabase", "connect", "open_database", "shown"]
-
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 

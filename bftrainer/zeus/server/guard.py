@@ -23,8 +23,6 @@ with requiring("The server needs", "server", "prometheus_client"):
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-__all__ = ["CONTENT_TYPE", "OPEN", "Guard", "Metrics"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

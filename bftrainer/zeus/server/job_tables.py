@@ -15,8 +15,6 @@ with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
     from sqlalchemy.dialects import mysql
 
-__all__ = ["JOB", "METADATA", "NAME", "REVISION", "TEXT", "TRIAL", "make_ready"]
-
 METADATA = sa.MetaData()
 
 # MySQL and MariaDB compare names without regard to case, unless told otherwise, and keep 64 KiB of a plain text.

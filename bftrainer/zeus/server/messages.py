@@ -9,26 +9,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-__all__ = [
-    "Arm",
-    "Counted",
-    "Fault",
-    "GpuConfig",
-    "Invalid",
-    "JobSpec",
-    "JobSummary",
-    "LenientJobSpec",
-    "LenientTrainingResult",
-    "LenientTrialId",
-    "Message",
-    "ReportResponse",
-    "TrainingResult",
-    "TrialId",
-    "TrialRow",
-    "TuningParams",
-    "few",
-]
-
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
 # Whole numbers that every database holds.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
 
-__all__ = ["Registration", "ZeusBatchSizeOptimizer"]
-
 # Share of the time-out after which a report is noted as a sign of life; noting each would be a write each.
 _NOTED = 0.1
 

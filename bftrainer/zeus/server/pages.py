@@ -21,8 +21,6 @@ from bftrainer.errors import UnknownJobError
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow, few
 from bftrainer.zeus.server.store import Transaction
 
-__all__ = ["CostChart", "chart", "pages"]
-
 JOBS, TRIALS, RESULTS = 100, 100, 500
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 240, 70, 30, 30
 # Distinct in hue and in lightness (Okabe and Ito, "Color universal design", 2008).

@@ -16,8 +16,6 @@ from datetime import UTC, datetime
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
 
-__all__ = ["LEVEL_VARIABLE", "SHUTDOWN_S", "JsonFormatter", "check_exposure", "configure", "serve"]
-
 # Where workers find the level.
 LEVEL_VARIABLE = "BFTRAINER_BSO_LOG_LEVEL"
 

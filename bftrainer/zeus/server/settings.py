@@ -10,8 +10,6 @@ from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
 
-__all__ = ["DEFAULT_URL", "LOOPBACK_NAMES", "TRIAL_TIMEOUT_S", "ServerSettings", "is_loopback", "read_tokens"]
-
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 

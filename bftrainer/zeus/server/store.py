@@ -25,8 +25,6 @@ from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, Tuned
 with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import Connection, Row, Select
 
-__all__ = ["JobStore", "StoredJob", "Transaction", "open_store"]
-
 T = TypeVar("T")
 
 # Jobs whose rewards are kept in memory between their reports; those of others are read from their trials again.

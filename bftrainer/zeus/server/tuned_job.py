@@ -17,8 +17,6 @@ from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult, ReportResponse
 
-__all__ = ["Stage", "TrialStatus", "TrialType", "TunedJob"]
-
 
 class Stage(StrEnum):
     """What a job's tuning does."""

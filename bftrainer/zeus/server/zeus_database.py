@@ -22,8 +22,6 @@ from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.store import JobStore, Transaction
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
-__all__ = ["PublishedJob", "import_jobs", "read_published"]
-
 _ARM = ("batch_size", "param_mean", "param_precision", "reward_precision", "num_observations")
 _SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
 _METADATA = MetaData()

@@ -19,8 +19,6 @@ from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
 from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
 
-__all__ = ["Simulation", "SimulationResult", "group_seed", "simulate", "simulate_all", "with_seeds"]
-
 # Columns of the runs, and why they ended early.
 _Packed = tuple[list[tuple[Any, ...]], str | None]
 

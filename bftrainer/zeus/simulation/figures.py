@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = [
-    "FigurePlan",
-    "PathStep",
-    "RegretCurve",
-    "TuningPath",
-    "pareto_figure",
-    "plan_figures",
-    "regret_curve",
-    "regret_figure",
-    "tuning_path",
-]
-
 CONFIDENCE = 0.95
 _SIZE_IN = (7.2, 4.4)
 

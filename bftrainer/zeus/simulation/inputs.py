@@ -15,21 +15,6 @@ from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.simulator import Group, read_groups
 
-__all__ = [
-    "SAMPLE_JOBS",
-    "JobChoice",
-    "ZeusInputs",
-    "ZeusSample",
-    "choose_groups",
-    "choose_jobs",
-    "described_jobs",
-    "job_key",
-    "load_groups",
-    "load_traces",
-    "read_jobs",
-    "zeus_sample",
-]
-
 MAX_EPOCHS = 100
 
 T = TypeVar("T")

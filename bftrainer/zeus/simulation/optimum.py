@@ -17,23 +17,6 @@ from bftrainer.zeus.simulation.recurring import Run, Usage, usage
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.campaign import SimulationResult
 
-__all__ = [
-    "Configuration",
-    "Converged",
-    "TargetFacts",
-    "TracedJob",
-    "ZeusSummary",
-    "configurations",
-    "converged",
-    "latest_recurrences",
-    "optimum",
-    "pareto_front",
-    "regrets",
-    "summarise",
-    "target_facts",
-    "traced_jobs",
-]
-
 # The source shows what methods converged to by their last five recurrences.
 LATEST = 5
 

@@ -15,18 +15,6 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, wit
 from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
 from bftrainer.zeus.simulation.recurring import Usage, usage
 
-__all__ = [
-    "BASELINE",
-    "GroupTotals",
-    "PolicyComparison",
-    "PolicyPair",
-    "Relative",
-    "compared",
-    "comparison_of_all",
-    "group_totals",
-    "simulations_of",
-]
-
 MEASURES = ("cost_j", "energy_j", "time_s")
 
 

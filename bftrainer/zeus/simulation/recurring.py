@@ -16,19 +16,6 @@ from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOpt
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
 
-__all__ = [
-    "MAX_TRIES",
-    "NEVER_RAN_FACTOR",
-    "Corrections",
-    "JobTuning",
-    "Run",
-    "SimulationObserver",
-    "Training",
-    "Usage",
-    "keeping_history",
-    "usage",
-]
-
 logger = logging.getLogger(__name__)
 
 # Tries that a recurrence has to reach its target.

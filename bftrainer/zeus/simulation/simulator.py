@@ -28,8 +28,6 @@ from bftrainer.zeus.simulation.recurring import (
 )
 from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
 
-__all__ = ["MAX_GROUP_RETRIES", "Group", "GroupJob", "Simulator", "group_jobs", "read_groups"]
-
 # Times that a job of a group is run again: published results need up to 26; without a bound some groups never end.
 MAX_GROUP_RETRIES = 100
 

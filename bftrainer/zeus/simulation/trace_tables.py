@@ -17,8 +17,6 @@ from bftrainer.files.documents import csv_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TraceTable", "cell_number", "joined_frame", "read_table"]
-
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
 
