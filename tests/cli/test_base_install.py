@@ -174,7 +174,7 @@ def test_extras_are_those_of_the_package():
 
 
 def test_one_phrase_says_how_to_install_an_extra():
-    """Messages and pages install extras from the checkout; nothing says the name of the package, which no index has."""
+    """Messages and pages install extras from the checkout or a wheel built there, never by name: no index has it."""
     wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
     texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     texts += [
@@ -184,7 +184,7 @@ def test_one_phrase_says_how_to_install_an_extra():
         text = "" if path.suffix in (".pyc", ".png") else path.read_text(encoding="utf-8")
         assert not wrong.search(text), path
         for found in re.finditer(r"pip install ('?[^`'\n{]*\[[^`\n]*)", text):
-            phrase = re.match(r"(?:-e )?'\.\[([a-z,]+|\{\})\]'", found[1])
+            phrase = re.match(r"(?:-e )?'(?:\.|dist/[\w.-]+\.whl)\[([a-z,]+|\{\})\]'", found[1])
             assert phrase, (path, found[0])
             assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
             assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
