@@ -1,4 +1,4 @@
-"""Which allocation is best: solvers for the count-level allocation problem.
+"""Solvers of the count-level allocation problem: how many nodes each task gets.
 
 Nothing here reads files or knows which objective it serves. Backends are imported when first used, so
 that importing `solvers` imports no solver library.

@@ -1,8 +1,8 @@
-"""A task's options cut into concave runs of linear segments: what the count-level model is made of.
+"""Cut a task's options into concave runs of linear segments, of which the count-level model is made.
 
 Along a run the counts are consecutive, and everything that the model adds up over tasks is concave: the value, minus
 each use of a further resource, each credit. Its earlier segments are then at least as good as its later ones in every
-respect, so that they fill first without being told to.
+respect, so a solver fills them first without a constraint that says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODE_TOLERANCE = 2.0**-30
 
 @dataclass(frozen=True, slots=True)
 class ConcaveRun:
-    """Options of consecutive counts along which all that they bring is concave.
+    """Options of consecutive counts, concave in everything that they add to the model.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class ConcaveRun:
 
     @property
     def options(self) -> int:
-        """How many options it holds."""
+        """Number of options."""
         return 1 + sum([length for length, _ in self.segments])
 
 
@@ -75,7 +75,7 @@ def runs(counts: NDArray[np.int64], gains: NDArray[np.float64]) -> list[ConcaveR
 
 
 def _concave(counts: list[int], row: list[float], first: int, last: int, tolerance: float) -> tuple[int, list[int]]:
-    """How far, at most to `last`, counts rise by 1 and steps fall from `first` on, and where segments begin."""
+    """Find where the concave run from `first` on ends (at `last` at most), and where its segments begin."""
     slope = math.inf
     corners: list[int] = []
     count, here = counts[first], row[first]
@@ -95,9 +95,9 @@ def _concave(counts: list[int], row: list[float], first: int, last: int, toleran
 def modes(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     """Divide options so that uses are linear in the count within each mode, as far as the data allow.
 
-    Options of one power limit take the same watts a node, which tells them from others. Where that leaves hardly two
-    options together, options are told apart by their rank among those of their count instead. A poor division makes
-    for short runs, which cost time; it changes no optimum.
+    Options of one power limit use the same watts per node, which identifies their mode. Where hardly two options share
+    that, options are grouped by their rank among those of the same count instead. A poor division makes short runs,
+    which cost time; it changes no optimum.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ def modes(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> list[NDArray[
     Returns
     -------
     list of ndarray of int64
-        Places of the options of each mode, increasing. Options of 0 nodes come first, with the only mode if there is
-        but one, else alone.
+        Places of the options of each mode, increasing. Options of 0 nodes come first: in the only mode if there is one,
+        else by themselves.
     """
     idle = int(counts.searchsorted(0, "right"))
     places = np.arange(idle, counts.size)
@@ -128,7 +128,7 @@ def modes(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> list[NDArray[
 
 
 def _grouped(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Number these so that close ones, in order of size, have the same number."""
+    """Label values by group: values that are neighbours in size and close share a label."""
     order = numbers.argsort(kind="stable")
     ordered = numbers[order]
     group = np.zeros(numbers.size, dtype=np.int64)

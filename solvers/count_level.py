@@ -1,4 +1,4 @@
-"""What all backends of the count-level model share: prune, formulate, let the backend run, judge what it returns."""
+"""Steps that all backends of the count-level model share: prune, formulate, run the backend, check its answer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTim
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
-# Nearly all models are solved within as many nodes of the tree, in some 50 ms by CBC; the others may take it for ever.
+# Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
-# To write a model of so many options takes longer than to search them.
+# Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
 UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
@@ -29,7 +29,7 @@ BACKEND_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelOutcome:
-    """What a backend found.
+    """Result of a backend.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ Part = Sequence[NDArray[np.int64]]
 
 
 class BackendRun(Protocol):
-    """What a backend does with a model."""
+    """Signature of a backend's function that solves a model."""
 
     def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         """Solve `model` within `limits` and, unless None, so many nodes of the branch-and-bound tree."""
@@ -60,7 +60,7 @@ class BackendRun(Protocol):
 
 
 class CountModelSolver:
-    """What solvers of the count-level model take, unless they say otherwise."""
+    """Defaults of what a solver of the count-level model supports."""
 
     exact = True
     extra_rows = True
@@ -72,10 +72,10 @@ class CountModelSolver:
 def solve_count_model(
     name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
 ) -> SolveResult:
-    """Solve `problem` by the backend `run`; all that goes before it counts towards the time limit.
+    """Solve `problem` by the backend `run`; pruning and formulating count towards the time limit.
 
-    Where pruning leaves a choice, the backend is asked, first for no more than a small tree. If that is no proof, or if
-    the model would be large, this package's own search goes on, and the backend is asked again if it proves nothing.
+    Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
+    model would be large, this package's own search follows, and the backend runs again if that proves nothing either.
     `order_equals` helps a backend that would try all permutations of equal tasks.
 
     Raises
@@ -98,7 +98,7 @@ def solve_count_model(
 
 @dataclass(slots=True, eq=False)
 class _Backend:
-    """A backend that is asked about one problem: how, what it found, and what that took."""
+    """State of solving one problem with a backend: its settings, the best found so far, and the time used."""
 
     name: str
     run: BackendRun
@@ -112,7 +112,7 @@ class _Backend:
     spent_s: float | None = None
 
     def ask(self, choices: Part, branches: int | None) -> tuple[StopReason, float]:
-        """Have the best of these options found; why that ended, and a bound on what they are worth."""
+        """Find the best of these options; return why the backend stopped, and a bound on their value."""
         reason, bound = StopReason.OPTIMAL, -math.inf
         parts = [choices]
         while parts:
@@ -156,10 +156,10 @@ class _Backend:
             self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
 
     def result(self, options: Pruned, reason: StopReason, bound: float) -> SolveResult:
-        """The best that was found, by whom, and what it took."""
+        """Build the result: the best allocation, what found it, and the time it took."""
         found, by = self.found, DecidedBy.BACKEND
         if options.decided:
-            # What was found before that is worth no more.
+            # Whatever was found before is worth no more.
             found, by = found[-1:], options.decided_by
         best = max(found, key=self._value, default=None)
         known = options.incumbent
@@ -176,18 +176,18 @@ class _Backend:
 
 
 def apart(name: str, run: BackendRun, columns: int = 0) -> BackendRun:
-    """`run` in a process of its own, which is ended soon after its time limit if the backend does not keep that.
+    """Wrap `run` to run in a process of its own, which is ended if the backend exceeds its time limit.
 
-    Models of fewer than so many `columns`, with which it does, stay in this process: that saves a message each way.
+    Models of fewer `columns`, with which backends keep the limit, stay in this process: that saves a message each way.
     """
 
     def asked(model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         if model.objective.size < columns:
             return run(model, limits, branches)
         deadline = perf_counter() + limits.time_s
-        # Backends mostly end near their own limit, with what they found; half of what may be added is left for others.
+        # Backends mostly end near their own limit with a result; half of the allowed overrun is left for other work.
         latest = deadline + max(0.1 * limits.time_s, 0.2) / 2
-        # Only who asks has to know which options are meant.
+        # The other process does not need to know which options the columns stand for.
         bare = replace(model, order=())
         outcome: ModelOutcome = run_apart(name, _in_time, run, bare, limits, branches, deadline, deadline=latest)
         return outcome
@@ -196,27 +196,27 @@ def apart(name: str, run: BackendRun, columns: int = 0) -> BackendRun:
 
 
 def _in_time(run: BackendRun, model: CountModel, limits: Limits, branches: int | None, deadline: float) -> ModelOutcome:
-    """`run` with what is left until the deadline: the process may just have started."""
+    """Call `run` with the time left until the deadline: starting the process may have taken some."""
     left_s = deadline - perf_counter()
     return OUT_OF_TIME if left_s <= 0 else run(model, replace(limits, time_s=left_s), branches)
 
 
 def _worth(model: CountModel, outcome: ModelOutcome) -> float:
-    """The bound on what allocations are worth."""
+    """Bound on the value of all allocations."""
     if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
         return -math.inf
-    # Backends that know no bound say so by some huge number of either sign.
+    # Backends that know no bound return a huge number of either sign.
     return model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
 
 
 def _hardly_fits(problem: AllocationProblem, choices: tuple[int, ...]) -> bool:
-    """Whether the choices exceed a capacity by so little that a backend, to its tolerance, may take them for a fit."""
+    """Whether the choices exceed a capacity by so little that a backend may accept them within its tolerance."""
     excess = overdrawn(problem, choices)
     return excess is not None and excess[1] <= problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE)
 
 
 def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
-    """Divide all allocations but one: in the j-th part, the j-th task is the first to choose differently."""
+    """Divide all allocations but one into parts: in part j, task j is the first to choose differently."""
     divided: list[Part] = []
     for number, (left, choice) in enumerate(zip(part, choices, strict=True)):
         others = left[left != choice]
@@ -248,7 +248,7 @@ def _decided(problem: AllocationProblem, part: Part) -> tuple[tuple[int, ...] | 
 def judge(
     name: str, problem: AllocationProblem, choices: tuple[int, ...] | None, stop_reason: StopReason, bound: float
 ) -> SolveResult:
-    """Say what is held: the reference functions, not the backend, decide whether it is feasible and proven."""
+    """Check a backend's answer: the reference functions decide whether it is feasible and proven optimal."""
     if choices is None:
         return SolveResult(None, math.nan, bound, stop_reason, Held.NOTHING, name)
     try:

@@ -5,8 +5,8 @@ With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 strided view of the row below it plus a column of values, so a task costs one addition and one maximum.
 A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
 
-Under capacities the same is done without them, each count by its best option. If that keeps them it is the answer; if
-not, states would have to be nodes and watts together, and `solvers.label_setting` lists those that matter.
+With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
+the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from solvers.relaxation import OptionTable, option_table, relax, relax_all, valu
 TIE_SHARE = 2.0**-36
 CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
-# Windows first hold what loses up to this share of a node's worth against the bound: mostly that is enough.
+# Windows first include counts that lose up to this share of a node's price against the bound: mostly enough.
 FIRST_BUDGET, GROWTH = 0.15, 4.0
 # States are worked on in blocks, so that a block's candidates stay in the cache.
 BLOCK = 256
@@ -38,13 +38,13 @@ BLOCK = 256
 class DynamicProgramme:
     """Exact max-plus dynamic programme; among equal optima the one with the fewest rescaled tasks.
 
-    Ties left by that go to the lexicographically largest count vector. Sums of floats blur ties, so they are
+    Remaining ties go to the lexicographically largest count vector. Sums of floats blur ties, so they are
     broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
     Where capacities bind, only the first rule holds. If the proof then exceeds what fits into memory, the answer is the
     best allocation found, with a bound.
 
-    With a gap above 1e-9, the first allocation that the Lagrangian bound shows to be within it is the answer, whatever
-    its ties. Without pruning there is no bound before there is the optimum.
+    With a gap above 1e-9, the answer is the first allocation that the Lagrangian bound shows to be within it, without
+    tie-breaking. Without pruning there is no bound before the optimum is known.
     """
 
     name = "dp"
@@ -73,7 +73,7 @@ class DynamicProgramme:
 
     def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
         left = unpruned(problem).choices
-        best = [_best_of_counts(task, offered) for task, offered in zip(problem.tasks, left, strict=True)]
+        best = [_best_of_counts(task, options) for task, options in zip(problem.tasks, left, strict=True)]
         tasks = zip(problem.tasks, best, strict=True)
         plain = [replace(task, counts=task.counts[some], values=task.values[some], uses=None) for task, some in tasks]
         found = self.solve(AllocationProblem(tuple(plain), problem.nodes), limits)
@@ -85,17 +85,17 @@ class DynamicProgramme:
         return _searched(self.name, problem, limits, deadline)
 
 
-def _best_of_counts(task: TaskOptions, offered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of the options offered, the most valuable of each count; of equally valuable ones, that which uses least."""
-    counts, uses = task.counts[offered], () if task.uses is None else task.uses[::-1, offered]
-    order = np.lexsort((*uses, -task.values[offered], counts))
+def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Select each count's most valuable option; of equally valuable ones, the one that uses least."""
+    counts, uses = task.counts[options], () if task.uses is None else task.uses[::-1, options]
+    order = np.lexsort((*uses, -task.values[options], counts))
     first = np.ones(order.size, dtype=np.bool_)
     first[1:] = counts[1:] != counts[:-1]
-    return offered[order[first]]
+    return options[order[first]]
 
 
 def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
-    """Search all options, with a bonus for those that keep a task's count unless that costs value."""
+    """Search all options, with a bonus for keeping a task's count that is dropped if it costs value."""
     gap = max(CERTIFIED_GAP, limits.gap)
     table = option_table(problem)
     bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
@@ -115,7 +115,7 @@ def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: f
 def _favouring(
     bonus: float, problem: AllocationProblem, table: OptionTable, limits: Limits, deadline: float
 ) -> tuple[tuple[int, ...], float, float, bool]:
-    """Choices, their value, a bound on all values, and whether none are better (by the gap) once the bonus is added."""
+    """Return choices, their value, a bound, and whether they are best (within the gap) when the bonus counts."""
     values = table.values.copy()
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
@@ -129,11 +129,11 @@ def _favouring(
 
 
 class _Programme:
-    """One problem's value table, solved as often as its ties need: mostly once."""
+    """Value table of one problem, solved as often as breaking its ties needs: mostly once."""
 
     def __init__(self, problem: AllocationProblem, limits: Limits, deadline: float) -> None:
         self.problem, self.prune, self.deadline = problem, limits.prune, deadline
-        # Up to this gap all is proven anyway.
+        # Gaps up to this one count as proven anyway.
         self.gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
         self.decided_by = DecidedBy.BACKEND
         self.table = value_table(problem.tasks, problem.nodes)
@@ -142,7 +142,7 @@ class _Programme:
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
 
     def answer(self) -> tuple[tuple[int, ...], float, float]:
-        """Counts, their value, and a bound no more than `CERTIFIED_GAP`, or the gap asked for, above it."""
+        """Return counts, their value, and a bound at most `CERTIFIED_GAP`, or the requested gap, above it."""
         counts, bound = self.best(self.scale)
         value = self.worth(counts)
         if bound - value <= max(CERTIFIED_GAP, self.gap) * abs(value):
@@ -159,7 +159,7 @@ class _Programme:
         return counts, value, max(bound, value)
 
     def worth(self, counts: tuple[int, ...]) -> float:
-        """What `objective()` says, without its look-ups."""
+        """Compute the same value as `objective()`, without its look-ups."""
         return math.fsum(map(self.table.item, range(len(counts)), counts))
 
     def best(self, scale: float) -> tuple[tuple[int, ...], float]:
@@ -175,14 +175,14 @@ class _Programme:
         return _best_in(favoured, low, most.tolist(), self.problem.nodes, bonus / 2, self.deadline)
 
     def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
-        """`best` among counts whose loss against the Lagrangian bound is small, widened until that proves enough."""
+        """Find `best` among counts of small loss against the Lagrangian bound, widened until that is proven enough."""
         relaxed = relax(favoured, self.problem.nodes)
         if self.gap:
             known = tuple(relaxed.choices.tolist())
             if self._is_enough(known, relaxed.bound):
                 self.decided_by = DecidedBy.SEARCH
                 return known, relaxed.bound
-        # What ties within the slack, or are told apart by rounding alone, must be inside as well.
+        # Counts that tie within the slack, or differ by rounding alone, must be inside as well.
         margin = bonus + ROUNDING * self.scale
         # A window as wide as the gap to a known allocation always proves enough; without a gap it is narrow.
         budget = min(FIRST_BUDGET * relaxed.multipliers[0], max(0.0, relaxed.bound - relaxed.value)) + 2.0 * margin
@@ -191,7 +191,7 @@ class _Programme:
             low = inside.argmax(1).tolist()
             high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(1)).tolist()
             missing = math.inf
-            # Windows that rounding leaves without an allocation that fits are widened like those that miss the best.
+            # Windows left without a feasible allocation by rounding are widened like those that miss the best.
             if sum(low) <= self.problem.nodes:
                 found = _best_in(favoured, low, high, self.problem.nodes, bonus / 2, self.deadline)
                 missing = relaxed.bound - found[1] + margin
@@ -204,7 +204,7 @@ class _Programme:
             budget = min(missing * (1.0 + ROUNDING), GROWTH * budget)
 
     def _is_enough(self, counts: tuple[int, ...], bound: float) -> bool:
-        """Whether counts are within the gap asked for of a bound."""
+        """Whether counts are within the requested gap of a bound."""
         value = self.worth(counts)
         return bound - value <= self.gap * abs(value)
 
@@ -234,7 +234,7 @@ def _best_in(
 
 
 def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> tuple[NDArray[np.float64], int]:
-    """Rows of f_j, j >= 1 (`pad` entries of -inf, the states, `pad` entries to spare), and `pad`."""
+    """Compute the rows of f_j, j >= 1 (`pad` entries of -inf, the states, `pad` unused entries), and `pad`."""
     sizes = [row.size for row in values]
     pad = max(sizes)
     rows = np.empty((len(values) + 1, pad + nodes + pad))
@@ -282,7 +282,7 @@ def _convolve(
 def _walk_back(
     values: list[NDArray[np.float64]], rows: NDArray[np.float64], pad: int, nodes: int, slack: float
 ) -> tuple[list[int], float]:
-    """Counts from the first task on, each the largest that costs no more than what is left of `slack`."""
+    """Read off counts from the first task on, each the largest that costs at most the rest of `slack`."""
     counts = []
     total = math.nan
     left, state = sum([row.size - 1 for row in values]), nodes

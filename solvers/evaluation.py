@@ -1,4 +1,4 @@
-"""What an allocation is worth, and whether it is feasible: the reference that every solver is held against."""
+"""Value and feasibility of an allocation: the reference that every solver's answer is checked against."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrainer.errors import SolverError
 from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
 
 FEASIBILITY_TOLERANCE = 1e-6
-# Sums of what fills a capacity exactly may exceed it by rounding; by more than this share of it they must not.
+# Uses that fill a capacity exactly may exceed it by rounding, but by no more than this share of it.
 CAPACITY_TOLERANCE = 1e-12
 # An allocation within this relative distance of the bound is optimal.
 PROVEN_GAP = 1e-9
@@ -21,25 +21,25 @@ ROUNDING = 2.0**-44
 
 
 def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, ...]:
-    """The options, one a task, that have these node counts.
+    """Find the options, one per task, that have these node counts.
 
     Raises
     ------
     ValueError
-        If a count is not on offer, or more than one option has it.
+        If no option has a count, or several options have it.
     """
     if len(counts) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
     found = []
     for number, (task, count) in enumerate(zip(problem.tasks, counts, strict=True)):
-        offered = task.counts
+        own = task.counts
         # Nearly all options end in a range without gaps, or the count is 0; a search takes ten times as long.
-        index = count - offered.item(-1) + offered.size - 1 if count else 0
-        if task.uses is not None or not (0 <= index < offered.size and offered.item(index) == count):
-            index = int(offered.searchsorted(count))
-            if index == offered.size or offered.item(index) != count:
+        index = count - own.item(-1) + own.size - 1 if count else 0
+        if task.uses is not None or not (0 <= index < own.size and own.item(index) == count):
+            index = int(own.searchsorted(count))
+            if index == own.size or own.item(index) != count:
                 raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
-            if index + 1 < offered.size and offered.item(index + 1) == count:
+            if index + 1 < own.size and own.item(index + 1) == count:
                 raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
         found.append(index)
     return tuple(found)
@@ -64,20 +64,20 @@ def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, 
 def objective(
     problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
 ) -> float:
-    """Value of an allocation: the sum of the chosen options' values, and what its floor is worth, correctly rounded.
+    """Value of an allocation: the sum of the chosen options' values and the floor's value, correctly rounded.
 
     Parameters
     ----------
     problem : AllocationProblem
     counts : sequence of int, length J
-        Nodes per task; enough where no task has two options of one count.
+        Nodes per task; sufficient where no task has two options of one count.
     choices : sequence of int, length J
         Option per task, instead of `counts`.
 
     Raises
     ------
     ValueError
-        If an option is not on offer, or is not told by its count.
+        If an option does not exist, or its count does not identify it.
     """
     if choices is None:
         return _worth(problem, choices_of(problem, () if counts is None else counts))
@@ -98,12 +98,12 @@ def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
 def check(
     problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
 ) -> float:
-    """Value of the allocation, told as `objective` takes it, if it is feasible.
+    """Value of the allocation, given as for `objective`, if it is feasible.
 
     Raises
     ------
     ValueError
-        If an option is not on offer, the pool or a capacity is too small, or a row is violated.
+        If an option does not exist, the pool or a capacity is too small, or a row is violated.
     """
     return assess(problem, counts, choices)[2]
 
@@ -111,7 +111,7 @@ def check(
 def assess(
     problem: AllocationProblem, counts: Sequence[int] | None, choices: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...], float]:
-    """Counts, choices and value of a feasible allocation that is told by either, or by both if they agree.
+    """Counts, choices and value of a feasible allocation, given by counts, by choices, or by both if they agree.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def assess(
 
 
 def overdrawn(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
-    """The first capacity that these choices exceed, by more than rounding may, and what they use of it."""
+    """Find the first capacity that these choices exceed by more than rounding, and what they use of it."""
     for number, capacity in enumerate(problem.capacities):
         pairs = zip(problem.tasks, choices, strict=True)
         used = math.fsum(task.uses.item(number, choice) for task, choice in pairs if task.uses is not None)
@@ -149,7 +149,7 @@ def overdrawn(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, 
 
 
 def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
-    """Whether an allocation worth `value` is optimal if none is worth more than `bound`; never if that is NaN."""
+    """Whether an allocation of this value is optimal, given an upper `bound` on all; never if that is NaN."""
     excess = bound - value
     if excess <= PROVEN_GAP * abs(value):
         return True
@@ -167,7 +167,7 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
     Raises
     ------
     SolverError
-        If it is no `SolveResult`, holds what is not feasible or not there, or bounds it from below.
+        If it is no `SolveResult`, its allocation is missing or not feasible, or its bound is below the value.
     """
     if not isinstance(result, SolveResult):
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
@@ -201,5 +201,5 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
 
 
 def _whole(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Python's integers, whatever kind of integer these are."""
+    """Convert integers of any kind to Python's."""
     return None if numbers is None else tuple(map(index, numbers))

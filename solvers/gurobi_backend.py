@@ -54,7 +54,7 @@ class GurobiSolver(CountModelSolver):
 
     @staticmethod
     def licence() -> str:
-        """Until when the licence is valid, or why there is none."""
+        """Say until when the licence is valid, or why there is none."""
         import gurobipy
 
         try:
@@ -79,7 +79,7 @@ class GurobiSolver(CountModelSolver):
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads
                 if (model.coefficients % 1.0).any():
-                    # To its usual tolerance an allocation may gain by what it exceeds a capacity.
+                    # Within the usual tolerance an allocation could gain value by exceeding a capacity.
                     target.Params.IntFeasTol = target.Params.FeasibilityTol = TIGHTEST
                 target.optimize()
                 return self._outcome(target)
@@ -147,7 +147,7 @@ def environment(name: str) -> gurobipy.Env:
 
 
 def unavailable(name: str, code: int, message: str, variables: int = 0) -> SolverError:
-    """The error to raise for one of Gurobi's: a licence that is missing or too small is told from a failure."""
+    """Translate an error of Gurobi's: a licence that is missing or too small is distinguished from a failure."""
     if code == SIZE_LIMIT_EXCEEDED:
         return SolverUnavailableError(
             f"{name}: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc or highs."

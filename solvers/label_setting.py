@@ -1,9 +1,9 @@
-"""Exact search over options with several shared limits, by labels: partial allocations that may become the best.
+"""Exact label-setting search over options with several shared limits; a label is a partial allocation.
 
-Task by task, every label is extended by every option. One is dropped if the best that may follow still falls further
-short of the Lagrangian bound than a budget allows, if it cannot be completed within the limits, or if another label
-is worth no less, uses as much of all limits but the last, and no more of that. Budgets grow until one is no less than
-what the best allocation found falls short of the bound: then there is no better one.
+Task by task, every label is extended by every option. A label is dropped if even its best completion falls short of the
+Lagrangian bound by more than a budget, if it cannot be completed within the limits, or if another label is worth no
+less, uses the same of all limits but the last, and no more of the last. The budget grows until the best allocation
+found falls short of the bound by no more than the budget: then it is optimal.
 
 References
 ----------
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from solvers.relaxation import OptionTable, Relaxation
 
-# The first budget leaves so many options a task, on average, or is such a share of what is known to be enough.
+# The first budget leaves this many options per task on average, or is this share of what is known to be enough.
 FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
-# Where few labels must do, so many candidates are looked at in all steps together, but never fewer labels a step.
+# A pass of few labels looks at this many candidates in all steps together, but at no fewer labels per step.
 CANDIDATES, FEW = 300_000, 100
-# So many candidates of one step that are still in question, which take some 300 MB, are too many.
+# One step may have this many candidates left, which take some 300 MB.
 MOST_AT_ONCE = 2**23
-# Labels are extended in blocks of so many candidates.
+# Labels are extended in blocks of this many candidates.
 BLOCK = 2**20
 # Sums of values are known no better than to this share of the values' size.
 ROUNDING = 2.0**-45
@@ -40,20 +40,20 @@ Trail = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 class _GivenUp(Exception):  # noqa: N818 - a signal inside this module, not an error
-    """The deadline has passed, or there are more candidates than one may look at."""
+    """The deadline has passed, or there are more candidates than allowed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """An allocation that a search ends with.
+    """Allocation that a search ends with.
 
     Parameters
     ----------
     choices : ndarray of int64, shape (J,)
     shortfall : float
-        What it falls short of the Lagrangian bound.
+        By how much it falls short of the Lagrangian bound.
     least : float
-        No allocation falls less short than this, but for rounding.
+        Least shortfall that any allocation can have, up to rounding.
     """
 
     choices: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Found:
         return self.least >= self.shortfall
 
     def within(self, gap: float, bound: float) -> bool:
-        """Whether there is none that is better by more than a relative `gap`, if `bound` is the Lagrangian one."""
+        """Whether no allocation is better by more than a relative `gap`; `bound` is the Lagrangian one."""
         return self.shortfall - self.least <= gap * abs(bound - self.shortfall)
 
 
@@ -89,32 +89,32 @@ def search(
     deadline : float
         As `time.perf_counter` tells time; may be infinite.
     effort : float
-        Most candidates that a pass may look at.
+        Maximum number of candidates that a pass may look at.
     narrow : bool
         Whether budgets are used. Without them limits and dominance alone drop labels.
     gap : float
-        An allocation than which none is better by more than this share is as good as the best.
+        Relative gap: the search may stop at an allocation that none exceeds by more.
 
     Returns
     -------
     Found
     """
     found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
-    offered = np.isfinite(relaxed.losses)
-    size = float(np.abs(np.where(offered, table.values, 0.0)).max(axis=1).sum())
+    exists = np.isfinite(relaxed.losses)
+    size = float(np.abs(np.where(exists, table.values, 0.0)).max(axis=1).sum())
     labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap)
     if not narrow:
         return labels.tried(math.inf, found, few=False)[0]
-    losses = np.sort(relaxed.losses[offered])
+    losses = np.sort(relaxed.losses[exists])
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
-    # Few labels mostly meet the best; as many as it takes then prove it.
+    # A pass of few labels mostly finds the best; a full one then proves it.
     found = labels.deepened(near, found, few=True)
     return labels.deepened(near, found, few=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gauge:
-    """A limit as labels see it: what options use, and, after each step, the most and the enough of use until then.
+    """One limit: what options use of it and, after each step, the range of use (`enough` to `most`) worth keeping.
 
     More than `most` leaves too little for the tasks that follow; less than `enough` leaves some of it unused.
     """
@@ -127,7 +127,7 @@ class _Gauge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Labels:
-    """Passes over one problem; `margin` is what rounding may add up to."""
+    """Search passes over one problem; `margin` is the most that rounding may add up to."""
 
     table: OptionTable
     relaxed: Relaxation
@@ -137,7 +137,7 @@ class _Labels:
     gap: float
 
     def deepened(self, budget: float, found: Found, *, few: bool) -> Found:
-        """Passes within budgets that grow, until one proves the best of them, or with `few` labels might have."""
+        """Run passes with growing budgets until one proves the best found, or with `few` labels could have."""
         budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
         done = found.within(self.gap, self.relaxed.bound)
         while not done:
@@ -148,16 +148,16 @@ class _Labels:
         return found
 
     def tried(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
-        """`within`, or what was known before if that is given up; and whether it was."""
+        """Run `within`; return its result, or the one known before if it gave up, and whether it gave up."""
         try:
             return self.within(budget, known, few=few), False
         except _GivenUp:
             return known, True
 
     def within(self, budget: float, known: Found, *, few: bool) -> Found:
-        """Best of the allocations that fall short by at most `budget`, of some others, and of the one that is known.
+        """Find the best among all allocations within `budget` of the bound, some others, and the known one.
 
-        With `few` labels some of the former may be missed; then nothing is proven.
+        With `few` labels some may be missed; then nothing is proven.
         """
         most = min(budget + self.margin, sys.float_info.max)
         options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
@@ -183,11 +183,11 @@ class _Labels:
         if short.size and short.min() < known.shortfall:
             place = int(short.argmin())
             best = Found(_choices(place, options, order, trail), max(0.0, short.item(place)), known.least)
-        # Where nothing was left out, all that falls less short than the budget was seen.
+        # Where no label was left out, every allocation within the budget was seen.
         return replace(best, least=max(known.least, min(budget, best.shortfall))) if whole else best
 
     def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
-        """Tasks whose options differ most in use first: what is left then decides early what cannot be completed."""
+        """Order tasks so that those whose options differ most in use come first: dead ends then show early."""
         spread = np.zeros(len(options))
         for amount, limit in zip(self.table.amounts, self.table.limits, strict=True):
             if limit:
@@ -201,7 +201,7 @@ class _Labels:
         table = self.table
         for price, amount, limit in zip(self.relaxed.multipliers, table.amounts, table.limits, strict=True):
             amounts = [amount[number, options[number]] for number in order]
-            # What the tasks after each step use at least and at most.
+            # The least and the most that the tasks after each step use.
             least = np.cumsum([0.0, *[float(each.min()) for each in amounts[:0:-1]]])[::-1]
             most = np.cumsum([0.0, *[float(each.max()) for each in amounts[:0:-1]]])[::-1]
             if price or most[0] + amounts[0].max() > limit:
@@ -211,10 +211,10 @@ class _Labels:
     def _extended(
         self, lost: NDArray[np.float64], losses: NDArray[np.float64], most: float
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Labels by options that lose at most so much: which label, which option, and what both lose together."""
+        """Extend labels by options of at most this loss: return label, option, and their joint loss."""
         parts, candidates = [], 0
         size = max(1, BLOCK // losses.size)
-        # At least one block, be there no label.
+        # At least one block, even without labels.
         for first in range(0, max(1, lost.size), size):
             total = lost[first : first + size, None] + losses
             label, option = (total <= most).nonzero()
@@ -230,7 +230,7 @@ class _Labels:
     def _promising(
         self, step: int, gauges: list[_Gauge], lost: NDArray[np.float64], used: list[NDArray[np.float64]], most: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Labels that can be completed, lose no more, and are not dominated; what each falls short at least."""
+        """Keep labels that can be completed within the budget and are not dominated; return their least shortfalls."""
         short, worth, inside = lost.copy(), -lost, np.ones(lost.size, dtype=np.bool_)
         for gauge, use in zip(gauges, used, strict=True):
             inside &= use <= gauge.most[step]
@@ -243,7 +243,7 @@ class _Labels:
 
 
 def _choices(place: int, options: list[NDArray[np.int64]], order: list[int], trail: Trail) -> NDArray[np.int64]:
-    """The options that led to a label of the last step."""
+    """Trace back the options that led to a label of the last step."""
     choices = np.zeros(len(order), dtype=np.int64)
     for number, (label, option) in zip(reversed(order), reversed(trail), strict=True):
         choices[number] = options[number][option[place]]
@@ -252,7 +252,7 @@ def _choices(place: int, options: list[NDArray[np.int64]], order: list[int], tra
 
 
 def _undominated(used: list[NDArray[np.float64]], worth: NDArray[np.float64], margin: float) -> NDArray[np.int64]:
-    """Labels that are worth more than all that use as much of all limits but the last, and no more of that."""
+    """Keep labels worth more than every other that uses the same of all limits but the last, and no more of that."""
     if worth.size <= 1:
         return np.arange(worth.size)
     if not used:

@@ -39,7 +39,7 @@ def quiet_model(engine: str) -> mip.Model:
     model = mip.Model(sense=mip.MAXIMIZE, solver_name=engine)
     model.verbose = 0
     if engine == "CBC":
-        # Left alone, CBC counts CPU time, of which a busy machine grants less than has passed.
+        # By default CBC counts CPU time, which passes more slowly than the clock on a busy machine.
         mip.cbc.cbc_set_parameter(model.solver, "timeMode", "elapsed")
     return model
 
@@ -67,7 +67,7 @@ def write(target: mip.Model, model: CountModel) -> mip.Model:
 def solve_written(
     target: mip.Model, model: CountModel, name: str, limits: Limits, branches: int | None
 ) -> ModelOutcome:
-    """Copy `model` into the empty `target`, and solve that in the time which is left then."""
+    """Copy `model` into the empty `target`, and solve that in the time that is left."""
     deadline = perf_counter() + limits.time_s
     write(target, model)
     left_s = deadline - perf_counter()
@@ -75,7 +75,7 @@ def solve_written(
 
 
 def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None = None) -> ModelOutcome:
-    """Optimise `target` and translate what came of it.
+    """Optimise `target` and translate the outcome.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None
     try:
         status = target.optimize(max_seconds=limits.time_s, **most)
     except InterfacingError as error:
-        # python-mip hands on Gurobi's error code in the text alone.
+        # python-mip passes Gurobi's error code on in the text only.
         code = next((code for code in (NO_LICENCE, SIZE_LIMIT_EXCEEDED) if str(code) in str(error)), 0)
         raise unavailable(name, code, str(error), target.num_cols) from error
     if status.name in INFEASIBLE:
@@ -103,7 +103,7 @@ def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None
 
 
 class _PythonMip(CountModelSolver):
-    """What the three have in common."""
+    """Base of the three solvers below."""
 
     name: str
     requires: tuple[str, ...] = ("mip",)

@@ -1,9 +1,9 @@
-"""Exact pruning: options that no better allocation is made of are dropped before a solver starts.
+"""Exact pruning: drop options that belong to no better allocation before a solver starts.
 
-What an option loses against the Lagrangian bound (see `solvers.relaxation`), any allocation that uses it loses. So an
-option whose loss exceeds what a known allocation falls short of the bound is in no better one. That allocation is a
-greedy one; under capacities a search goes on from it (see `solvers.label_setting`), and where that proves its find the
-best, nothing else is left.
+Any allocation that uses an option loses at least the option's loss against the Lagrangian bound (see
+`solvers.relaxation`). So an option whose loss exceeds the shortfall of a known allocation is in no better one. The
+known allocation is a greedy one; with capacities a search continues from it (see `solvers.label_setting`), and where
+that proves an optimum, only its options are left.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax, rel
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# Under capacities a pass of the search is given up after so many candidates: some tenth of a second.
+# With capacities, a pass of the search gives up after this many candidates: some tenth of a second.
 EFFORT = 2**21
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
 MOST_EXCHANGES = 10
-# Options are compared with each other for dominance, which for so many takes some 50 ms a task.
+# Options are compared pairwise for dominance, which for this many takes some 50 ms a task.
 MOST_COMPARED = 2_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pruned:
-    """What is left of a problem: options per task (0 nodes need no longer be among them), and a start.
+    """Options of a problem that are left, per task (0 nodes need not be among them), and a start for the search.
 
     Parameters
     ----------
     choices : tuple of ndarray of int64, length J
-        Options still on offer, increasing, by their places among the task's own.
+        Indices of the options that are left, increasing.
     incumbent : tuple of int, length J, or None
         Choices of a feasible allocation; None if nothing was pruned.
     bound : float
         No allocation of the whole problem is worth more; infinity if nothing was pruned.
     decided_by : DecidedBy
-        What left one option a task, where that is so.
+        The step that left one option per task, if one did.
     searchable : bool
         Whether `searched_on` may leave fewer.
     """
@@ -63,15 +63,15 @@ class Pruned:
 
     @property
     def size(self) -> int:
-        """Options of all tasks."""
+        """Number of options of all tasks."""
         return sum([left.size for left in self.choices])
 
 
 def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
     """Drop options that belong to no allocation better than, or equal to, a known one, and dominated ones.
 
-    With extra rows or a floor only dominated options are dropped: the known allocation need not satisfy rows, and the
-    bound knows nothing of a floor. No search goes on after the `deadline`, as `time.perf_counter` tells time.
+    With extra rows or a floor only dominated options are dropped: the known allocation may violate rows, and the bound
+    ignores a floor. No search continues after the `deadline`, a time of `time.perf_counter`.
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
         return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
@@ -85,7 +85,7 @@ def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
 
 
 def _relaxed(problem: AllocationProblem) -> tuple[OptionTable, Relaxation]:
-    """All counts of a problem without capacities, each option in the place that is its count."""
+    """Relax a problem without capacities; each option's index is its count."""
     values = value_table(problem.tasks, problem.nodes)
     counts = np.tile(np.arange(values.shape[1], dtype=np.float64), (len(values), 1))
     return OptionTable(values, (counts,), (float(problem.nodes),)), relax(values, problem.nodes)
@@ -99,7 +99,7 @@ def _pruned(
     bound: float,
     by: DecidedBy,
 ) -> Pruned:
-    """Options that may be better than the allocation of these counts, which falls so short of the relaxation."""
+    """Keep options that may beat the allocation of these counts, given its shortfall from the relaxation."""
     left = _within(relaxed, shortfall, relaxed.bound - shortfall)
     kept = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
     known = choices_of(problem, counts.tolist())
@@ -107,7 +107,7 @@ def _pruned(
 
 
 def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
-    """Go on by `solvers.label_setting` where pruning without capacities left a choice, for no more than some 0.1 s."""
+    """Continue with `solvers.label_setting` where pruning left a choice, for some 0.1 s at most."""
     if perf_counter() > deadline:
         return pruned
     table, relaxed = _relaxed(problem)
@@ -132,19 +132,19 @@ def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Prun
 
 
 def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
-    """The relaxation with a greedy allocation, from which a search is to start."""
+    """Add a greedy allocation, from which a search starts, to the relaxation."""
     choices = _improve(table, relaxed, deadline)
     return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
 
 
 def _within(relaxed: Relaxation, loss: float, value: float) -> list[NDArray[np.int64]]:
-    """Options that lose no more, or hardly more, than an allocation of that value does."""
+    """Mark options that lose no more, up to rounding, than an allocation of this value."""
     most = loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
     return [inside.nonzero()[0] for inside in relaxed.losses <= most]
 
 
 def unpruned(problem: AllocationProblem) -> Pruned:
-    """All options that fit the pool and each capacity by themselves."""
+    """List all options that fit the pool and each capacity on their own."""
     fits = [int(task.counts.searchsorted(problem.nodes, "right")) for task in problem.tasks]
     choices = [np.arange(size) for size in fits]
     for resource, capacity in enumerate(problem.capacities):
@@ -156,14 +156,14 @@ def unpruned(problem: AllocationProblem) -> Pruned:
 
 
 def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
-    """Without options that another one of the task matches in all that counts, but of too many options."""
+    """Drop dominated options of each task, unless there are too many to compare."""
     kept = []
     for number, left in enumerate(options.choices):
         if left.size > MOST_COMPARED:
             kept.append(left)
             continue
         task = problem.tasks[number]
-        # Rows may want nodes as well as limit them: only options of one count can then stand in for one another.
+        # Rows may require nodes as well as limit them: only options of one count can then replace one another.
         wanted = [task.counts[left]] if problem.rows else []
         earned = [] if problem.floor is None else [problem.floor.credits[number][left]]
         uses: Sequence[NDArray[np.float64]] = [] if task.uses is None else list(task.uses[:, left])
@@ -174,7 +174,7 @@ def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
 
 
 def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which options have no more of anything good and no less of anything bad than another; of equal ones, the later.
+    """Mark options with no more good and no less bad than another one; of equal options, the later.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np
 
 
 def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArray[np.int64]:
-    """Best choices reached from the relaxation's by changing one task, or two at once, while that gains in time."""
+    """Improve the relaxation's choices by changing one task, or two at once, while that gains and time is left."""
     values, losses = table.values, relaxed.losses
     chosen = relaxed.choices.copy()
     rows = np.arange(len(values))
@@ -228,7 +228,7 @@ def _best_single(
     left: Sequence[float],
     tolerance: float,
 ) -> list[int]:
-    """Of the options that fit and gain, the one that adds the least loss, the largest of equal ones; none if none."""
+    """Find the option that fits, gains and adds the least loss (the largest of equals), or None."""
     useful = gains > tolerance
     for each, rest in zip(more, left, strict=True):
         useful &= each <= rest
@@ -245,7 +245,7 @@ def _best_pair(
     left: Sequence[float],
     tolerance: float,
 ) -> list[int]:
-    """Two options of different tasks that fit together and gain the most; none if none gain."""
+    """Find two options of different tasks that fit together and gain the most, or None."""
     if not tasks.size:
         return []
     allowed = tasks[:, None] != tasks

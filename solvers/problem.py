@@ -1,10 +1,10 @@
-"""The count-level allocation problem: what is asked, what is answered, and how an answer is checked.
+"""The count-level allocation problem, its result, and the interface of solvers.
 
 Nodes of an idle pool are interchangeable and rescale costs depend on counts alone, so choosing *how many*
 nodes each task gets has the same optimum as choosing *which* ones (arXiv:2106.12091, section 3, without its
 one binary per task and node). A task may offer several options of one count that take different amounts of further
-resources, such as watts. Every solver takes an `AllocationProblem` and returns a `SolveResult`; what both mean is
-said by `solvers.evaluation`.
+resources, such as watts. Every solver takes an `AllocationProblem` and returns a `SolveResult`; `solvers.evaluation`
+defines value and feasibility.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OutOfTime(Exception):  # noqa: N818 - a signal between modules of this pac
 
 
 class StopReason(StrEnum):
-    """Why a solve ended; what it then holds is `Held`."""
+    """Why a solve ended; `Held` says what it then has."""
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit"
@@ -32,7 +32,7 @@ class StopReason(StrEnum):
 
 
 class Held(StrEnum):
-    """What a finished solve holds."""
+    """What a finished solve has in hand."""
 
     OPTIMAL = "optimal"
     INCUMBENT = "incumbent"
@@ -40,12 +40,12 @@ class Held(StrEnum):
 
 
 class DecidedBy(StrEnum):
-    """What found the allocation that is held: the backend of that name, or what went before it.
+    """The step that found the allocation: the backend, or one of the steps before it.
 
-    ``TRIVIAL``: there was nothing to choose, as each task had one option, or nothing to share, as there was enough for
-    the best of each. ``DOMINANCE``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy,
-    exchanges, labels) proved it, or knew none worse when the backend ran out of time. ``BACKEND``: the solver itself.
-    ``KEPT``: nothing was found, so that things stay as they are.
+    ``TRIVIAL``: there was no choice, as each task had one option, or no conflict, as there was enough for the best of
+    each. ``DOMINANCE``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy, exchanges,
+    labels) proved it, or had one as good when the backend ran out of time. ``BACKEND``: the solver itself. ``KEPT``:
+    nothing was found, so the present allocation stays.
     """
 
     TRIVIAL = "trivial"
@@ -57,16 +57,16 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskOptions:
-    """What one task may get: node counts, what each is worth, and what else it takes.
+    """Options of one task: node counts, their values, and their use of further resources.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (K,)
         Node counts on offer, first 0: strictly increasing, or, with `uses`, not decreasing.
     values : ndarray of float64, shape (K,)
-        What the objective gains by those options; finite.
+        What each option adds to the objective; finite.
     current : int
-        Nodes the task holds before the decision; it need not be on offer.
+        Nodes the task holds before the decision; need not be among `counts`.
     minimum, maximum : int
         Bounds on a non-zero count, for heuristics that work on bounds instead of values.
     uses : ndarray of float64, shape (R, K), or None
@@ -112,7 +112,7 @@ def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearRow:
-    """`lower <= sum_j coefficients[j] * n_j <= upper`, one more row for solvers with `extra_rows`.
+    """Extra row `lower <= sum_j coefficients[j] * n_j <= upper`, for solvers with `extra_rows`.
 
     Parameters
     ----------
@@ -129,21 +129,21 @@ class LinearRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Floor:
-    """What the worst-off group gets counts as well: ``weight * min_g sum_{j in g} credit_j``, for max-min fairness.
+    """Extra objective term for max-min fairness: ``weight * min_g sum_{j in g} credit_j``, for the worst-off group.
 
     Parameters
     ----------
     groups : tuple of tuple of int
-        Tasks of each group, by their place in the problem; groups may share tasks and need not cover all.
+        Indices of the tasks of each group; groups may share tasks and need not cover all.
     credits : tuple of ndarray of float64, length J
-        What each option of each task earns its groups, of the shape of the task's `values`; finite.
+        Credit that each option of each task gives its groups, of the shape of the task's `values`; finite.
     weight : float
         Finite, >= 0.
 
     Raises
     ------
     ValueError
-        If there is no group, one is empty, names a task twice or one that is not there, or a number is not as above.
+        If there is no group, a group is empty or names a task twice or an unknown one, or a number is not as above.
 
     References
     ----------
@@ -172,20 +172,20 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationProblem:
-    """Choose one option a task so that all limits are kept and the values add up to the most.
+    """Choose one option per task that keeps all limits and maximises the sum of values.
 
     Parameters
     ----------
     tasks : tuple of TaskOptions, length J
         In order of admission.
     nodes : int
-        Idle nodes N: those that tasks hold and those that are free.
+        Idle nodes N, held by tasks or free.
     rows : tuple of LinearRow
         Further linear constraints on the counts.
     capacities : tuple of float, length R
-        How much of each further resource all chosen options together may use: >= 0, perhaps infinite.
+        Upper limit on the total use of each further resource: >= 0, may be infinite.
     floor : Floor or None
-        What the objective adds for the worst-off group.
+        Objective term for the worst-off group.
 
     Raises
     ------
@@ -231,13 +231,13 @@ class Limits:
     Parameters
     ----------
     time_s : float
-        Wall-clock seconds of one solve, which ends by then, or a tenth of that (at least 0.2 s) later.
+        Wall-clock seconds of one solve, which ends by then or at most a tenth (at least 0.2 s) later.
     gap : float
         Relative gap between bound and incumbent at which an exact solver may stop.
     threads : int
-        Threads of solvers that have them.
+        Number of threads, for solvers that use several.
     prune : bool
-        Whether options that provably belong to no optimum are dropped before a model is built.
+        Whether to drop options that provably belong to no optimum before a model is built.
     """
 
     time_s: float = 10.0
@@ -248,7 +248,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SolveResult:
-    """The outcome of one solve: why it stopped, and what it holds.
+    """Result of one solve: why it stopped, and what it found.
 
     Parameters
     ----------
@@ -265,15 +265,15 @@ class SolveResult:
     solve_s : float
         Wall-clock seconds; the registry's wrapper fills it in.
     choices : tuple of int, length J, or None
-        The option each task gets, by its place among the task's own. A solver of problems with capacities gives these,
-        others may; the registry's wrapper fills in choices from counts and counts from choices.
+        Index of each task's option. A solver that takes capacities returns these, others may; the registry's wrapper
+        fills in choices from counts and counts from choices.
     decided_by : DecidedBy
         What found it; the registry's wrapper says `KEPT` where nothing is held.
     model_rows, model_columns : int or None
-        Size of the model that a backend was given, the largest if there were several; None if it was given none.
+        Size of the backend's model, of the largest if it solved several; None if it solved none.
     backend_s : float or None
-        Wall-clock seconds of `solve_s` within the backend; None where it was not asked. Of a solver that says nothing
-        and decided by itself the registry's wrapper takes them to be all.
+        Seconds of `solve_s` spent in the backend; None where it did not run. For a solver that leaves this out and
+        decided by itself, the registry's wrapper fills in `solve_s`.
     """
 
     counts: tuple[int, ...] | None
@@ -303,7 +303,7 @@ class SolveResult:
 
 
 class Solver(Protocol):
-    """What a solver offers; capabilities are class data, so that asking costs nothing.
+    """Interface of a solver; capabilities are class data, so that reading them costs nothing.
 
     Attributes
     ----------
@@ -314,13 +314,13 @@ class Solver(Protocol):
     extra_rows : bool
         Whether `AllocationProblem.rows` are honoured.
     requires : tuple of str
-        Import names without which it cannot run.
+        Import names of the modules that it needs.
     capacities : bool, optional
-        Whether several options of a count, and `AllocationProblem.capacities`, are taken; False if it is not there.
+        Whether several options of one count, and `AllocationProblem.capacities`, are supported; False if missing.
     floor : bool, optional
-        Whether `AllocationProblem.floor` is; False if it is not there.
+        Whether `AllocationProblem.floor` is supported; False if missing.
     heeds : frozenset of str, optional
-        Which of `time`, `gap`, `threads` and `prune` of the `Limits` have an effect; all if it is not there.
+        Which of `time`, `gap`, `threads` and `prune` of the `Limits` have an effect; all if missing.
     """
 
     name: str
@@ -335,12 +335,12 @@ class Solver(Protocol):
 
 @lru_cache(maxsize=1024)
 def counts_on_offer(minimum: int, maximum: int) -> NDArray[np.int64]:
-    """Counts that a task of those bounds may get: 0 and ``minimum..maximum``.
+    """Counts that a task with these bounds may get: 0 and ``minimum..maximum``.
 
     Returns
     -------
     ndarray of int64, shape (maximum - minimum + 2,)
-        Read-only: tasks of the same bounds share it.
+        Read-only: tasks with the same bounds share it.
     """
     counts = np.arange(minimum - 1, maximum + 1)
     counts[0] = 0

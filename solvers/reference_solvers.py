@@ -1,8 +1,8 @@
-"""Solvers to compare others with: the published model and heuristic, and all allocations one after the other.
+"""Solvers to compare others with: the published model and heuristic, and exhaustive search.
 
 The published model has one binary per task and node. It decides *which* nodes a task gets, and forbids migration: a
-task that grows keeps every node it has, a task that shrinks takes no new one. Both are one condition: as many nodes
-change hands as its count changes, ::
+task that grows keeps every node it has, a task that shrinks takes no new one. Both are one condition, that as many
+nodes change hands as its count changes: ::
 
     sum_n |x_jn - c_jn| <= (n_j - C_j) + M u_j
     sum_n |x_jn - c_jn| <= (C_j - n_j) + M (1 - u_j)
@@ -37,10 +37,10 @@ Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
 
 
 class NodeLevelSolver(CountModelSolver):
-    """Published node-level model through python-mip and CBC; never pruned, as it is there to be compared."""
+    """Published node-level model through python-mip and CBC; never pruned, as it serves for comparison."""
 
     name = "node-level"
-    # With a row of watts beside the others, CBC's heuristics and cuts proved optima that were none.
+    # With a row of watts besides the others, CBC's heuristics and cuts "proved" wrong optima.
     capacities = False
     requires = ("mip",)
     heeds = frozenset({"time", "gap"})
@@ -71,7 +71,7 @@ class NodeLevelSolver(CountModelSolver):
 
 @dataclass(frozen=True, slots=True)
 class _HeldNodes:
-    """What the process that solves has to know beside the count-level model."""
+    """Data that the solving process needs besides the count-level model."""
 
     name: str
     held: tuple[int, ...]
@@ -86,12 +86,12 @@ class _HeldNodes:
 
 
 def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:
-    """Extend the count-level `model` by who gets which node.
+    """Extend the count-level `model` by variables for which task gets which node.
 
     Parameters
     ----------
     model : CountModel
-        It says what a count is worth; its columns come first.
+        Gives the value of a count; its columns come first.
     held : sequence of int, length J
         Nodes each task holds now: the first `held[0]` nodes are task 0's, and so on; those left over are free.
     nodes : int
@@ -113,7 +113,7 @@ def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel
 
 
 def _count_row(model: CountModel, uses: NDArray[np.int64], task: int) -> Row:
-    """A task's nodes are as many as its count: ``sum_n x_jn - n_j = 0``."""
+    """Row that ties a task's nodes to its count: ``sum_n x_jn - n_j = 0``."""
     columns = np.flatnonzero((model.owners == task) & (model.weights != 0))
     entries = np.concatenate((uses, columns))
     coefficients = np.concatenate((np.ones(uses.size), -model.weights[columns].astype(np.float64)))
@@ -122,7 +122,7 @@ def _count_row(model: CountModel, uses: NDArray[np.int64], task: int) -> Row:
 
 
 def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: int, nodes: int) -> list[Row]:
-    """Both conditions of the module's docstring, the counts in them written out as sums over nodes."""
+    """Rows of both conditions in the module's docstring, with counts written out as sums over nodes."""
     big = 2.0 * nodes
     kept, taken = uses[own], uses[~own]
     grow = (
@@ -141,7 +141,7 @@ def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: in
 
 
 def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
-    """`model` with further binaries that are worth nothing, and further rows."""
+    """Copy `model` with further binaries of zero value, and further rows."""
     none = np.zeros(binaries)
     sizes = np.array([entries.size for entries, _, _, _ in rows])
     return replace(
@@ -159,7 +159,7 @@ def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
 
 
 class EqualShare:
-    """Equal shares in nodes, blind to what they are worth.
+    """Equal shares of the nodes, whatever their value.
 
     Parameters
     ----------
@@ -181,12 +181,12 @@ class EqualShare:
         self.strict_published = strict_published
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - it is immediate
-        """Answer `problem`: a feasible allocation that nothing is known about."""
+        """Answer `problem` by a feasible allocation without a bound."""
         share = problem.nodes // max(1, len(problem.tasks))
         counts = [self._quota(task, share) for task in problem.tasks]
         left = problem.nodes - sum(counts)
         for number, task in enumerate(problem.tasks):
-            more = _offered(task, min(counts[number] + left, task.maximum))
+            more = _largest_count(task, min(counts[number] + left, task.maximum))
             if more > counts[number]:
                 left -= more - counts[number]
                 counts[number] = more
@@ -196,11 +196,11 @@ class EqualShare:
 
     def _quota(self, task: TaskOptions, share: int) -> int:
         enough = share > task.minimum if self.strict_published else share >= task.minimum
-        return _offered(task, min(share, task.maximum)) if enough else 0
+        return _largest_count(task, min(share, task.maximum)) if enough else 0
 
 
-def _offered(task: TaskOptions, nodes: int) -> int:
-    """Largest count on offer of at most `nodes` nodes; 0 below the task's minimum."""
+def _largest_count(task: TaskOptions, nodes: int) -> int:
+    """Largest possible count of at most `nodes` nodes; 0 below the task's minimum."""
     count = int(task.counts[task.counts.searchsorted(nodes, "right") - 1])
     return count if count >= task.minimum else 0
 
@@ -211,7 +211,7 @@ TIE_TOLERANCE = 1e-9
 
 
 class Exhaustive:
-    """All allocations compared; among equal optima the fewest rescaled tasks, then the last options in task order."""
+    """Compare all allocations; among equal optima the fewest rescaled tasks, then the last options in task order."""
 
     name = "exhaustive"
     exact = True
@@ -231,14 +231,14 @@ class Exhaustive:
         SolverError
             If no allocation satisfies the extra rows.
         """
-        offered = unpruned(problem).choices
-        sizes = tuple([choices.size for choices in offered])
+        remaining = unpruned(problem).choices
+        sizes = tuple([choices.size for choices in remaining])
         combinations = math.prod(sizes)
         if combinations > MOST_COMBINATIONS:
             raise UnsupportedProblemError(
                 f"{self.name}: Expected at most {MOST_COMBINATIONS:,} allocations to compare, got {combinations:,}."
             )
-        values, rescaled, feasible = _allocations(problem, offered)
+        values, rescaled, feasible = _allocations(problem, remaining)
         if not feasible.any():
             raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
         best = float(values[feasible].max())
@@ -246,19 +246,19 @@ class Exhaustive:
         # Allocations are listed in lexicographic order, so the last of the equal ones is the largest.
         chosen = equal[rescaled[equal] == rescaled[equal].min()][-1]
         places = np.unravel_index(chosen, sizes)
-        choices = tuple([left.item(place) for left, place in zip(offered, places, strict=True)])
+        choices = tuple([left.item(place) for left, place in zip(remaining, places, strict=True)])
         counts, value = counts_of(problem, choices), objective(problem, choices=choices)
         bound = max(value, best)
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name, choices=choices)
 
 
 def _allocations(
-    problem: AllocationProblem, offered: Sequence[NDArray[np.int64]]
+    problem: AllocationProblem, remaining: Sequence[NDArray[np.int64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Values, numbers of rescaled tasks, and feasibility of all allocations, in lexicographic order."""
     limits = _limits(problem)
     totals = np.zeros((2 + len(limits) + (0 if problem.floor is None else len(problem.floor.groups)), 1))
-    for number, (task, left) in enumerate(zip(problem.tasks, offered, strict=True)):
+    for number, (task, left) in enumerate(zip(problem.tasks, remaining, strict=True)):
         counts = task.counts[left]
         parts = [task.values[left], counts != task.current, counts]
         parts += [np.zeros(left.size)] * len(problem.capacities) if task.uses is None else list(task.uses[:, left])
@@ -275,7 +275,7 @@ def _allocations(
 
 
 def _limits(problem: AllocationProblem) -> list[tuple[float, float]]:
-    """Bounds, with what `check` tolerates, on the nodes, each further resource and each row."""
+    """Bounds on nodes, further resources and rows, widened by what `check` tolerates."""
     capacities = [(0.0, capacity * (1.0 + CAPACITY_TOLERANCE)) for capacity in problem.capacities]
     rows = [(row.lower - FEASIBILITY_TOLERANCE, row.upper + FEASIBILITY_TOLERANCE) for row in problem.rows]
     return [(0.0, float(problem.nodes)), *capacities, *rows]

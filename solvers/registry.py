@@ -39,7 +39,7 @@ class SolverInfo:
     ----------
     name : str
     installed : bool
-        Whether all that it requires can be imported.
+        Whether everything that it requires can be imported.
     licensed : str
         What its licence covers or lacks; empty if it needs none, or is not installed.
     exact, extra_rows, capacities, floor : bool
@@ -65,7 +65,7 @@ def _entries() -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def names() -> tuple[str, ...]:
-    """Names of the registered solvers, installed or not."""
+    """Names of the registered solvers, whether installed or not."""
     return tuple(_entries())
 
 
@@ -76,7 +76,7 @@ def solver_class(name: str) -> type[Solver]:
     Raises
     ------
     UnknownSolverError
-        If nobody registered it, or several packages register different ones.
+        If it is not registered, or several packages register different ones.
     SolverUnavailableError
         If its module cannot be imported.
     """
@@ -89,18 +89,18 @@ def solver_class(name: str) -> type[Solver]:
     entry = entries[name][0]
     with _loading(f"{name}: {entry.value} cannot be loaded"):
         registered: type[Solver] = entry.load()
-        # Each is read once here, so that one that is missing or breaks is found out.
+        # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
     return registered
 
 
 def get_solver(name: str) -> Solver:
-    """A new solver of that name.
+    """Make a solver by name.
 
     Raises
     ------
     UnknownSolverError
-        If nobody registered it.
+        If no solver of this name is registered.
     SolverUnavailableError
         If something it requires is not installed, or it cannot be made.
     """
@@ -113,7 +113,7 @@ def get_solver(name: str) -> Solver:
 
 
 def heeded(name: str) -> frozenset[str]:
-    """Which of `time`, `gap`, `threads` and `prune` of the `Limits` the solver heeds; all, if it does not say.
+    """Which of `time`, `gap`, `threads` and `prune` of the `Limits` affect the solver; all, if it does not say.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def heeded(name: str) -> frozenset[str]:
 
 
 def licence(name: str) -> str:
-    """What the licence of an installed solver covers, or why there is none; empty if it needs none."""
+    """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
     solver = get_solver(name)
     with _loading(name):
         probe = getattr(solver, "licence", None)
@@ -173,7 +173,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     UnsupportedProblemError
         If the problem has extra rows, capacities or a floor and the solver takes none.
     bftrainer.errors.SolverError
-        If the solver fails, or answers with what cannot be.
+        If the solver fails, or its answer is invalid.
     """
     name = type(solver).__name__
     try:
@@ -183,7 +183,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
             )
         if problem.capacities and not _takes(solver, "capacities"):
-            raise UnsupportedProblemError(f"{name}: takes no capacities beside nodes; try --solver dp or cbc.")
+            raise UnsupportedProblemError(f"{name}: takes no capacities besides nodes; try --solver dp or cbc.")
         if problem.floor is not None and not _takes(solver, "floor"):
             raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()
@@ -191,23 +191,23 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         return verified(name, problem, result, perf_counter() - began)
     except (BftrainerError, MemoryError):
         raise
-    except Exception as error:  # A solver is anybody's code, and a fallback must catch whatever it raises.
+    except Exception as error:  # A solver may be third-party code, and a fallback must catch whatever it raises.
         raise SolverError(_one_line(name, error)) from error
 
 
 def _takes(solver: Solver | type[Solver], capability: str) -> bool:
-    """Whether it says so; who has never heard of a capability has it not."""
+    """Whether the solver declares a capability; one that does not mention it lacks it."""
     return bool(getattr(solver, capability, False))
 
 
 @contextmanager
 def _loading(where: str) -> Iterator[None]:
-    """Turn whatever a third party's code raises into a solver that is not available."""
+    """Turn whatever third-party code raises into `SolverUnavailableError`."""
     try:
         yield
     except (BftrainerError, MemoryError):
         raise
-    except Exception as error:  # A solver is anybody's code: its import and its constructor may raise anything.
+    except Exception as error:  # A solver may be third-party code: its import and its constructor may raise anything.
         raise SolverUnavailableError(_one_line(where, error)) from error
 
 
@@ -216,7 +216,7 @@ def _one_line(where: str, error: Exception) -> str:
 
 
 def _brought(module: str) -> str:
-    """What brings a module, as the end of a message: an extra of ours, or else the package of that name."""
+    """End of a message that says how to install a module: an extra of ours, or else the package of that name."""
     found = next((name for name, modules in EXTRAS.items() if module in modules), None)
     return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"
 
@@ -225,7 +225,7 @@ def _brought(module: str) -> str:
 def _importable(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # The package that a dotted name belongs to is not there.
+    except ImportError:  # The parent package of a dotted name is missing.
         return False
 
 
@@ -233,7 +233,7 @@ def _importable(module: str) -> bool:
 def _version(module: str) -> str:
     with suppress(PackageNotFoundError):
         return f"{module} {version(module)}"
-    # One of another name brings it: to find that takes a look at all files of all that is installed.
+    # A distribution of another name provides it; finding that reads the file lists of all installed ones.
     for distribution in packages_distributions().get(module, ()):
         with suppress(PackageNotFoundError):
             return f"{distribution} {version(distribution)}"

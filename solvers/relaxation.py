@@ -1,8 +1,8 @@
-"""Lagrangian relaxation: limits that tasks share become prices, which leaves one independent choice a task.
+"""Lagrangian relaxation: shared limits become prices, which leaves one independent choice per task.
 
 For any prices lambda >= 0 of what is limited (nodes, and each further resource) every allocation is bounded:
-``sum_j v_j(k_j) <= L(lambda) = sum_r lambda_r C_r + sum_j max_k (v_j(k) - sum_r lambda_r a_rj(k))``. What an option
-falls short of its task's best, its *loss*, any allocation that uses it loses against that bound.
+``sum_j v_j(k_j) <= L(lambda) = sum_r lambda_r C_r + sum_j max_k (v_j(k) - sum_r lambda_r a_rj(k))``. An option's *loss*
+is its shortfall from its task's best; any allocation that uses it loses that against the bound.
 
 L is convex and piecewise linear. Along one price it is minimised by cutting planes: two lines, one of choices that
 exceed the limit and one of choices that do not, meet where the next price is tried. With several prices, each line of
@@ -27,28 +27,28 @@ from solvers.evaluation import CAPACITY_TOLERANCE
 from solvers.problem import AllocationProblem, TaskOptions
 
 CUTTING_PLANES = 60
-# What is used at a price, what it is worth at no price, and what was chosen.
+# Use of the limit at a price, value without prices, and the choices.
 Point = tuple[float, float, Any]
-# Shares that add up to 1, and choices of all tasks.
+# Shares that add up to 1, each with choices of all tasks.
 Mix = list[tuple[float, NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """Limits relaxed with the best prices found.
+    """Result of relaxing limits at the best prices found.
 
     Parameters
     ----------
     multipliers : tuple of float
-        Worth of one more node, then of one more unit of each further resource; >= 0.
+        Price of a node, then of a unit of each further resource; >= 0.
     bound : float
         No allocation is worth more.
     losses : ndarray of float64, shape (J, W)
-        What each option falls short of its task's best at these prices; infinite where there is none.
+        Shortfall of each option from its task's best at these prices; infinite where there is no option.
     choices : ndarray of int64, shape (J,)
-        An allocation met on the way that keeps all limits.
+        An allocation found on the way that keeps all limits.
     value : float
-        What it is worth: no more than `bound`, but for rounding.
+        Its value: at most `bound`, up to rounding.
     """
 
     multipliers: tuple[float, ...]
@@ -60,16 +60,16 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionTable:
-    """All options of a problem that fit by themselves, and what they take of what is limited.
+    """All options of a problem that fit on their own, and their use of each limit.
 
     Parameters
     ----------
     values : ndarray of float64, shape (J, W)
-        One row a task, in the order of its options; -inf where there is none, or it exceeds a limit alone.
+        One row per task, in the order of its options; -inf where there is none, or it exceeds a limit on its own.
     amounts : tuple of ndarray of float64, shape (J, W)
         Nodes, then each further resource of finite capacity.
     limits : tuple of float
-        Of each of these, with half of what rounding may add, so that what keeps them is feasible however it is summed.
+        Limits of these, plus half of what rounding may add, so that keeping them is feasible in any summation order.
     """
 
     values: NDArray[np.float64]
@@ -78,7 +78,7 @@ class OptionTable:
 
 
 def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
-    """Values at 0, 1, 2, ... nodes, one row a task; -inf where a count is not on offer or exceeds the pool."""
+    """Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool."""
     last = [task.counts.item(-1) for task in tasks]
     width = min(nodes, max(last, default=0)) + 1
     table = np.empty((len(last), width))
@@ -101,7 +101,7 @@ def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]
 
 
 def option_table(problem: AllocationProblem) -> OptionTable:
-    """Options of a problem whose tasks may have several of one count; J >= 1."""
+    """Tabulate the options of a problem whose tasks may have several of one count; J >= 1."""
     limited = [resource for resource, capacity in enumerate(problem.capacities) if capacity < math.inf]
     shape = len(problem.tasks), max(task.counts.size for task in problem.tasks)
     values = np.full(shape, -np.inf)
@@ -163,7 +163,7 @@ def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
 def _meet(
     at: Callable[[float], Point], over: Point, fit: Point, price: float, limit: float, tolerance: float
 ) -> tuple[float, Point, Point, Point]:
-    """Cutting planes along one price, from `price` on: where they end, what is chosen there, and the two lines."""
+    """Run cutting planes along one price, from `price` on; return the final price, its choices, and both lines."""
     target = -math.inf
     for _ in range(CUTTING_PLANES):
         tried = price
@@ -182,7 +182,7 @@ def _meet(
 
 
 def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
-    """Multiplier if tasks of constant gain per node were served best first: near, as curves are nearly linear."""
+    """Guess the node price: serve tasks of constant gain per node, best first, as curves are nearly linear."""
     gains = zip(most, values, idle, strict=True)
     slopes = [((value - nothing) / count, count) for count, value, nothing in gains if count]
     slopes.sort(reverse=True)
@@ -194,7 +194,7 @@ def _first_guess(most: list[int], values: list[float], idle: list[float], nodes:
 
 
 def relax_all(table: OptionTable) -> Relaxation:
-    """Minimise the bound over the prices of all that is limited."""
+    """Minimise the bound over the prices of all limits."""
     rows = np.arange(len(table.values))
     seen = [np.zeros(rows.size, dtype=np.int64)]
     prices, _, _ = _lowest(table, table.values, len(table.limits), [0.0] * len(table.limits), seen)
@@ -215,9 +215,9 @@ def relax_all(table: OptionTable) -> Relaxation:
 def _lowest(
     table: OptionTable, reduced: NDArray[np.float64], level: int, guesses: list[float], seen: list[NDArray[np.int64]]
 ) -> tuple[tuple[float, ...], float, Mix]:
-    """Minimise over the first `level` prices, the others being in `reduced`: prices, bound, and what is chosen there.
+    """Minimise over the first `level` prices, the others being in `reduced`; return prices, bound, and choices.
 
-    What is chosen uses each limit exactly that has a price, so it is in general a mix of choices with shares.
+    The choices use each limit with a price exactly, so they are in general a mix with shares.
     """
     rows = np.arange(len(reduced))
     if not level:
@@ -228,7 +228,7 @@ def _lowest(
     amount, limit = table.amounts[level], table.limits[level]
 
     def at(price: float) -> Point:
-        """What tasks choose, at the best prices below, if this limit's unit costs that much."""
+        """What tasks choose at this price of the limit, with the best prices of the limits before it."""
         there = _lowest(table, reduced - price * amount, level, guesses, seen)
         used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in there[2]])
         return used, there[1] + price * used, there

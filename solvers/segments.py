@@ -1,12 +1,12 @@
 """The count-level model, written once for all backends: concave runs of options become linear segments.
 
-A task's options are cut into *runs* (see `solvers.concave_runs`). One binary a run chooses it, one bounded integer a
-segment counts the nodes taken along it: ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most one
-run a task. As a run is concave, its steeper segments fill first by themselves. A task of a single run that includes 0
-needs no binary at all. The linear relaxation of this is as tight as can be: the concave hull of every task's options.
-Each further resource is one row. What the worst-off group earns is one continuous column t, which earns the floor's
-weight, and one row a group: the group's credits are at least t.
-For backends that do not detect symmetry, tasks of equal options take their nodes in order, the first the most.
+A task's options are cut into *runs* (see `solvers.concave_runs`). One binary per run chooses it, one bounded integer
+per segment counts the nodes taken along it: ``n = start * z + sum d_i`` with ``0 <= d_i <= length_i * z``, and at most
+one run per task. As a run is concave, its steeper segments fill first by themselves. A task of a single run that
+includes 0 needs no binary at all. The linear relaxation is the tightest possible: the concave hull of every task's
+options. Each further resource is one row. The worst-off group's credit is one continuous column t, whose gain is the
+floor's weight, with one row per group: the group's credits are at least t. For backends that do not detect symmetry,
+tasks with equal options are ordered by count, the first having the most nodes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from solvers.evaluation import CAPACITY_TOLERANCE
 from solvers.problem import AllocationProblem, Floor, LinearRow, OutOfTime
 
 # The largest objective coefficient lies in [2**23, 2**24): the backends' absolute tolerances are then relative ones.
-# CBC cuts off what gains less than 1e-5 on its incumbent; at 2**12 that lost optima by more than 1e-9.
+# CBC cuts off gains of less than 1e-5 over its incumbent; at 2**12 that lost optima by more than 1e-9.
 COEFFICIENT_EXPONENT = 24
-# Gains count as no smaller than this share of what every allocation is worth anyway, far below a proof's 1e-9.
+# Gains are scaled as no smaller than this share of the value common to all allocations, far below a proof's 1e-9.
 OFFSET_EXPONENT = -20
-# What a group earns is at most 2**20, so that an absolute tolerance of 1e-6 is a relative one of 1e-12.
+# A group's credit is at most 2**20, so that an absolute tolerance of 1e-6 is a relative one of 1e-12.
 CREDIT_EXPONENT = 20
 
 
@@ -56,9 +56,9 @@ class CountModel:
     weights : ndarray of int64, shape (n,)
         Nodes per unit of each column.
     places : ndarray of int64, shape (n,)
-        By how many places each unit of a column moves its task along its `order`.
+        How many places each unit of a column moves its task along its `order`.
     order : tuple of ndarray of int64, length J
-        Options of each task, by their places among its own, as the model counts them from x = 0 on.
+        Indices of each task's options, in the order in which the model counts them from x = 0 on.
     """
 
     objective: NDArray[np.float64]
@@ -80,12 +80,12 @@ class CountModel:
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
         """Choices of a solution, whose entries are integer up to the backend's tolerance.
 
-        Entries beyond the model's columns (of a model that extends it) are not looked at.
+        Entries beyond the model's columns (of a model that extends it) are ignored.
 
         Raises
         ------
         ValueError
-            If the solution is none, as a task's entries lead to no option.
+            If a task's entries lead to no option.
         """
         reached = np.zeros(len(self.order), dtype=np.int64)
         np.add.at(reached, self.owners, self.places * np.rint(x[: self.places.size]).astype(np.int64))
@@ -97,13 +97,13 @@ class CountModel:
         return tuple(choices)
 
     def worth(self, value: float) -> float:
-        """What an allocation is worth whose scaled objective is `value`."""
+        """Value of an allocation whose scaled objective is `value`."""
         return math.ldexp(value, -self.exponent)
 
 
 @dataclass(slots=True)
 class _Builder:
-    """Columns and rows as they are written down; what a column gains is its value, then whatever else is added up."""
+    """Columns and rows under construction; a column's gains are its value, then whatever else is summed over tasks."""
 
     deadline: float = math.inf
     gains: list[tuple[float, ...]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class _Builder:
     row_upper: list[float] = field(default_factory=list)
 
     def column(self, task: int, weight: int, place: int, gains: tuple[float, ...], upper: float) -> int:
-        """Write a column of `task`, `weight` nodes a unit; return its number."""
+        """Write a column of `task` with `weight` nodes per unit; return its number."""
         self.gains.append(gains)
         self.upper.append(upper)
         self.owners.append(task)
@@ -134,7 +134,7 @@ class _Builder:
         Raises
         ------
         OutOfTime
-            If it is too late.
+            If the deadline has passed.
         """
         if perf_counter() > self.deadline:
             raise OutOfTime
@@ -171,7 +171,7 @@ class _Builder:
         return 0, first.gains
 
     def model(self, offset: float, base: list[int], order: list[NDArray[np.int64]]) -> CountModel:
-        """What was written, and a column fixed at 1 for the `offset` that tasks are worth at x = 0."""
+        """Finish the model; a column fixed at 1 stands for `offset`, the value of tasks at x = 0."""
         smallest = math.ldexp(abs(offset), OFFSET_EXPONENT)
         largest = float(np.abs([gains[0] for gains in self.gains]).max(initial=smallest))
         # A power of two, applied by `ldexp`, is exact and may itself lie beyond the range of floats.
@@ -203,27 +203,28 @@ class _Builder:
 
 
 def formulate(
-    offered: Sequence[NDArray[np.int64]],
+    kept: Sequence[NDArray[np.int64]],
     problem: AllocationProblem,
     *,
     order_equals: bool = False,
     deadline: float = math.inf,
 ) -> CountModel:
-    """Write the model of the options of `problem` that are still `offered`, for each task by their places.
+    """Write the model of the options of `problem` that are left: `kept` gives their indices for each task.
 
-    What tasks are worth at x = 0 enters as a column fixed at 1: backends then measure relative gaps against what an
-    allocation is worth, and CBC takes no constant through python-mip.
+    The value of tasks at x = 0 enters as a column fixed at 1: backends then measure relative gaps against the whole
+    value, and CBC takes no constant through python-mip.
 
-    With `order_equals`, tasks of equal options are ordered by their counts; not if rows or a floor may tell them apart.
+    With `order_equals`, tasks of equal options are ordered by their counts, unless rows or a floor may distinguish
+    them.
 
     Raises
     ------
     OutOfTime
-        If the model is not written at the `deadline`, as `time.perf_counter` tells time.
+        If the model is not written by the `deadline`, a time of `time.perf_counter`.
     """
     builder = _Builder(deadline)
     base, idle, order = [], [], []
-    for number, left in enumerate(offered):
+    for number, left in enumerate(kept):
         places, pieces = _pieces(problem, number, left)
         start, gains = builder.task(number, pieces)
         base.append(start)
@@ -232,7 +233,7 @@ def formulate(
     for row in (LinearRow(np.ones(len(base)), upper=problem.nodes), *problem.rows):
         _add_linear(builder, row, base)
     if order_equals and not problem.rows and problem.floor is None:
-        for row in _ordered(offered, problem):
+        for row in _ordered(kept, problem):
             _add_linear(builder, row, base)
     for resource, capacity in enumerate(problem.capacities, 1):
         _add_capacity(builder, resource, capacity, idle)
@@ -244,7 +245,7 @@ def formulate(
 def _pieces(
     problem: AllocationProblem, number: int, left: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[ConcaveRun]]:
-    """The options that are left of a task in the model's order, and the runs they form in it."""
+    """A task's remaining options in the model's order, and the runs they form."""
     task, floor = problem.tasks[number], problem.floor
     counts, values = task.counts[left], task.values[left]
     if not problem.capacities and floor is None:
@@ -256,10 +257,10 @@ def _pieces(
     return left[np.concatenate(divided)], pieces
 
 
-def _ordered(offered: Sequence[NDArray[np.int64]], problem: AllocationProblem) -> Iterator[LinearRow]:
-    """``n_i >= n_k`` for every two neighbours among tasks of equal options."""
+def _ordered(kept: Sequence[NDArray[np.int64]], problem: AllocationProblem) -> Iterator[LinearRow]:
+    """Write ``n_i >= n_k`` for all neighbours among tasks of equal options."""
     last: dict[tuple[bytes, ...], int] = {}
-    for number, (task, left) in enumerate(zip(problem.tasks, offered, strict=True)):
+    for number, (task, left) in enumerate(zip(problem.tasks, kept, strict=True)):
         if left.size == 1:
             continue
         parts = (task.counts[left], task.values[left], *(() if task.uses is None else task.uses[:, left]))
@@ -281,10 +282,9 @@ def _add_linear(builder: _Builder, row: LinearRow, base: list[int]) -> None:
 
 
 def _add_capacity(builder: _Builder, resource: int, capacity: float, idle: list[tuple[float, ...]]) -> None:
-    """Write that what a resource's columns use, besides what tasks use at x = 0, is at most its capacity.
+    """Write the row that limits the use of a resource, less the use at x = 0, to its capacity.
 
-    An allocation that exceeds it by no more than a backend tolerates is taken for a fit; whoever asked the backend
-    excludes it and asks again.
+    A backend may accept an allocation that exceeds it within its tolerance; the caller excludes that and solves again.
     """
     if math.isinf(capacity):
         return
@@ -296,7 +296,7 @@ def _add_capacity(builder: _Builder, resource: int, capacity: float, idle: list[
 
 
 def _add_floor(builder: _Builder, floor: Floor, idle: list[tuple[float, ...]]) -> None:
-    """Write the column t, scaled by a power of two, and for each group that it earns at least t."""
+    """Write the column t, scaled by a power of two, and for each group the row that its credits are at least t."""
     least = [float(credit.min()) for credit in floor.credits]
     most = [float(credit.max()) for credit in floor.credits]
     lower, upper = (min(math.fsum(ends[task] for task in group) for group in floor.groups) for ends in (least, most))

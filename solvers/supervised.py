@@ -1,9 +1,8 @@
-"""Runs of backends in processes that can be ended at any time: C code that blocks cannot be stopped in one's own.
+"""Run backends in processes that can be killed at any time: C code that blocks cannot be stopped in this process.
 
-A process is started when a backend is first asked, and then kept: a run costs one message there and one back. It starts
-afresh, without this one's threads, locks and main module, so it does not matter whether this process has threads, is a
-daemon, or is some cluster's worker. It ends with the process that started it, however that ends. Threads that ask at
-the same time have one each.
+A process is started for the first run, and then kept: a run costs one message each way. It is spawned without the
+parent's threads, locks and main module, so it does not matter whether the parent has threads, is a daemon, or is some
+cluster's worker. It ends with its parent, however that ends. Each thread that has a run at the same time gets its own.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from solvers.problem import OutOfTime
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from solvers.supervised import serve; serve(sys.argv[1])"
 )
-# Nothing there gains by threads for linear algebra, which take time to start.
+# Nothing in the process gains from threads for linear algebra, which take time to start.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LENGTH = 8
 # Sockets wait no longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
-# To wake another core takes longer than many a decision; what takes this long may well run on one of its own.
+# Waking another core takes longer than many decisions; a run that takes this long may have its own core.
 _NEAR_S = 0.05
 
 
@@ -46,18 +45,18 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
     Parameters
     ----------
     name : str
-        Of the solver, for messages.
+        Name of the solver, for messages.
     run : callable
-        Of a module, or a method of what can be pickled, as must be its arguments, its result and what it raises.
+        A module's function or a method; it, its arguments, its result and its exceptions must be picklable.
     deadline : float
-        As `time.perf_counter` tells time, which on Linux is the same in all processes.
+        A time of `time.perf_counter`, which on Linux is the same in all processes.
 
     Raises
     ------
     OutOfTime
         If the deadline passes.
     SolverError
-        If the process ends by itself. Whatever `run` raises is raised too.
+        If the process dies. Whatever `run` raises is raised too.
     """
     child = _idle_child()
     try:
@@ -65,13 +64,13 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
     except TimeoutError:
         if child.is_ready:
             child.end()
-            # The next one starts while this process goes on; one that only just starts may go on to do so.
+            # Start the next process in the background; one that is still starting may continue.
             child = _Child()
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, ConnectionError):
         raise SolverError(f"{name}: {child.why_it_ended()}.") from None
-    except BaseException:  # who is interrupted reads no answer, and the next one to ask must not get it
+    except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
         raise
     _idle.append(child)
@@ -81,7 +80,7 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
 
 
 class _Child:
-    """A process that does what it is sent, one request after the other."""
+    """A process that handles requests one after the other."""
 
     def __init__(self) -> None:
         from multiprocessing.spawn import get_executable
@@ -89,8 +88,8 @@ class _Child:
         self.is_ready = False
         self.cpus: set[int] | None = None
         self.socket, theirs = socket.socketpair()
-        # What it says is of interest only if it ends by itself; a pipe that nobody reads would fill.
-        self.said = os.memfd_create("stderr")
+        # Its output matters only if it dies; a pipe that nobody reads would fill.
+        self.output = os.memfd_create("stderr")
         places = json.dumps([str(place) for place in sys.path])
         with theirs, ExitStack() as unstarted:
             unstarted.callback(self.forget)
@@ -98,9 +97,9 @@ class _Child:
                 [get_executable(), "-P", "-c", _BOOT, str(theirs.fileno()), places],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self.said,
+                stderr=self.output,
                 pass_fds=(theirs.fileno(),),
-                # Interrupts from the keyboard are for this process to hear.
+                # Keyboard interrupts are for this process to handle.
                 start_new_session=True,
                 env={**os.environ, **_ONE_THREAD},
             )
@@ -108,12 +107,12 @@ class _Child:
         _children.add(self)
 
     def ask(self, request: Any, deadline: float) -> Any:
-        """What comes of a request.
+        """Send a request and return its result.
 
         Raises
         ------
         TimeoutError
-            If the deadline passes first. Unless it `is_ready`, nothing was asked then.
+            If the deadline passes first. Unless it `is_ready`, the request was not sent.
         EOFError, ConnectionError
             If the process ends.
         """
@@ -131,23 +130,23 @@ class _Child:
         return pickle.loads(_message(self.socket, deadline))
 
     def _run_on(self, cpus: set[int]) -> None:
-        """Keep the process, with the threads that it has and will start, on these cores; none are known by -1."""
+        """Pin the process, with all its present and future threads, to these cores; -1 stands for an unknown core."""
         if cpus == self.cpus or -1 in cpus:
             return
         self.cpus = cpus
-        with suppress(FileNotFoundError):  # whether it has ended is seen when its answer is read
+        with suppress(FileNotFoundError):  # if it has ended, reading its answer will show that
             for thread in os.listdir(f"/proc/{self.process.pid}/task"):
                 with suppress(ProcessLookupError):
                     os.sched_setaffinity(int(thread), cpus)
 
     def why_it_ended(self) -> str:
-        """Why a process ended that nobody told to; the last line that it said is part of that."""
+        """Why the process died, with the last line of its output."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_TO_END_S)
         status = self.process.returncode
         how = f"with status {status}" if status is None or status >= 0 else f"by {signal.Signals(-status).name}"
-        said = os.pread(self.said, os.fstat(self.said).st_size, 0).decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        lines = os.pread(self.output, os.fstat(self.output).st_size, 0).decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         self.end()
         return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
 
@@ -158,10 +157,10 @@ class _Child:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of what leads to the process."""
+        """Close the connection to the process."""
         _children.discard(self)
         self.socket.close()
-        os.close(self.said)
+        os.close(self.output)
 
 
 _children: set[_Child] = set()
@@ -169,7 +168,7 @@ _idle: list[_Child] = []
 
 
 def _idle_child() -> _Child:
-    """One that waits to be asked, or is started for it; none that has ended meanwhile."""
+    """Take a waiting process that is still alive, or start one."""
     while True:
         try:
             child = _idle.pop()
@@ -187,10 +186,10 @@ def _end_all() -> None:
 
 
 def _forget_all() -> None:
-    """After a fork: processes of the parent are none of this one's, and must not outlive the parent through it."""
+    """After a fork: drop the parent's processes, which must not outlive the parent because of this one."""
     _idle.clear()
     for child in list(_children):
-        # Else it would be waited for.
+        # Otherwise Python would wait for it.
         child.process.returncode = 0
         child.forget()
 
@@ -200,7 +199,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def serve(number: str) -> None:
-    """Do what is asked for through the socket of that file descriptor, until nobody is there to ask."""
+    """Handle requests from the socket of that file descriptor until its other end is closed."""
     peer = socket.socket(fileno=int(number))
     end_with_peer(peer)
     peer.sendall(b"\0")
@@ -214,19 +213,18 @@ def _outcome(message: bytes) -> tuple[bool, Any]:
     try:
         run, args = pickle.loads(message)
         return True, run(*args)
-    except Exception as error:  # Whatever it is, it is raised where it was asked for.
+    except Exception as error:  # Whatever it is, it is raised in the process that sent the request.
         return False, error
 
 
 def end_with_peer(peer: socket.socket) -> None:
-    """Have this process end when no other holds the other end of `peer`, whatever C code it is in.
+    """Make this process end when the other end of `peer` is closed, whatever C code is running.
 
-    The kernel closes that end whichever way its process ends. The C code must let go of Python's lock, as cffi and
-    HiGHS do. (To be signalled by the kernel instead, by ``PR_SET_PDEATHSIG``, is to end with the *thread* that started
-    this process.)
+    The kernel closes that end however its process ends. The C code must release Python's lock, as cffi and HiGHS do. (A
+    signal from the kernel, by ``PR_SET_PDEATHSIG``, would end this process with the *thread* that started it.)
     """
     hung_up = select.poll()
-    # Without events to wait for, only that the other end is closed is reported.
+    # With no events to wait for, only the closing of the other end is reported.
     hung_up.register(peer, 0)
 
     def follow() -> None:
@@ -245,7 +243,7 @@ def _c_library() -> Any:
 
 
 def _current_cpu() -> int:
-    """The number of the core that this thread runs on."""
+    """Number of the core that this thread runs on."""
     number: int = _c_library().sched_getcpu()
     return number
 
@@ -262,14 +260,14 @@ def _message(peer: socket.socket, deadline: float = float("inf")) -> bytes:
 
 
 def _received(peer: socket.socket, size: int, deadline: float) -> bytes:
-    """So many bytes.
+    """Receive this many bytes.
 
     Raises
     ------
     TimeoutError
-        If they have not come at the deadline.
+        If they have not come by the deadline.
     EOFError
-        If they never will.
+        If the other end is closed first.
     """
     found = bytearray()
     while len(found) < size:
