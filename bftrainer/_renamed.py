@@ -1,4 +1,4 @@
-"""Former names of packages: what imported them goes on to work, and is told where they are now."""
+"""Former names of packages, which can still be imported, with a warning that gives the new name."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 
 
 class _Renamed:
-    """Finds modules of a package under its former name: the same objects, not copies of them."""
+    """Finder of modules under their package's former name: the same objects, not copies."""
 
     def __init__(self, former: str, current: str) -> None:
         self._former, self._current = former, current
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        """The module below the former name, if it is one."""
+        """Spec of a module under the former name, if it is one."""
         if not name.startswith(f"{self._former}."):
             return None
         current = find_spec(self._current + name.removeprefix(self._former))
         return None if current is None else ModuleSpec(name, self, origin=current.origin)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself, under the name that it has now."""
+        """The module itself, imported under its present name."""
         module = import_module(self._current + spec.name.removeprefix(self._former))
         spec.loader_state = module.__spec__
         return module
 
     def get_code(self, name: str) -> Any:
-        """What ``python -m`` runs, as job files and journals of before may say."""
+        """Code for ``python -m``, which older job files and journals may use."""
         spec = find_spec(self._current + name.removeprefix(self._former))
         assert spec is not None
         assert isinstance(spec.loader, InspectLoader)
         return spec.loader.get_code(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it has run; but its own description comes back."""
+        """Restore the module's own spec; its code has run already."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
@@ -51,9 +51,9 @@ def stand_for(former: str, current: str) -> None:
     Parameters
     ----------
     former : str
-        The package that calls this.
+        Former name: the package that calls this.
     current : str
-        The package that it is now.
+        Present name.
     """
     warnings.warn(f"{former} is now {current}.", DeprecationWarning, stacklevel=3)
     sys.meta_path.insert(0, _Renamed(former, current))

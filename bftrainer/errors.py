@@ -46,7 +46,7 @@
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
-so it is made `legible` when it is read: whoever raises an error may quote what came as it came.
+so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SettingsError(InputError):
 
 
 class UnusedOptionsError(SettingsError):
-    """Options were given that change nothing here: whoever gave them expected something else.
+    """Options were given that have no effect here.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ class UnusedOptionsError(SettingsError):
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
-        said = ", ".join(f"{option} ({reason})" for option, reason in self.reasons.items())
-        super().__init__(f"Options that have no effect: {said}.")
+        listed = ", ".join(f"{option} ({reason})" for option, reason in self.reasons.items())
+        super().__init__(f"Options that have no effect: {listed}.")
 
     def __reduce__(self) -> tuple[type[UnusedOptionsError], tuple[dict[str, str]]]:
         return type(self), (self.reasons,)

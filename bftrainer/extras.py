@@ -1,4 +1,4 @@
-"""Packages that only some commands need: what brings them, and the one way in which messages say so."""
+"""Optional packages: the extras that install them, and the message when one is missing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ EXTRAS = {
     "server": ("aiosqlite", "fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
     "zeus": ("zeus", "zeus.monitor"),
 }
-"""Of each extra the modules that it brings and that are looked for."""
+"""Modules of each extra that are checked for."""
 
 
 def pip_install(what: str) -> str:
-    """The command that installs something where this is installed, whichever environment is active."""
+    """The command that installs something into this Python, whichever environment is active."""
     return f"{shlex.quote(sys.executable or 'python')} -m pip install {what}"
 
 
@@ -38,7 +38,7 @@ def installing(extra: str) -> str:
 
 
 def absent(*modules: str) -> list[str]:
-    """Those of the modules that are not installed; none is imported."""
+    """Modules that are not installed; none is imported."""
     return [name for name in modules if not _is_installed(name)]
 
 
@@ -48,7 +48,7 @@ def missing_extra(what: str, extra: str, modules: list[str]) -> str:
 
 
 def require_extra(what: str, extra: str, *modules: str, error: type[InputError] = SettingsError) -> None:
-    """Refuse to go on without an extra.
+    """Raise an error if an extra is missing.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def require_extra(what: str, extra: str, *modules: str, error: type[InputError] 
 
 @contextmanager
 def requiring(what: str, extra: str, *modules: str) -> Iterator[None]:
-    """Have imports in the block, of a module that is nothing without them, fail by the line that names the extra.
+    """Make imports in the block fail with a message that names the extra.
 
     Raises
     ------
@@ -87,5 +87,5 @@ def requiring(what: str, extra: str, *modules: str) -> Iterator[None]:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # the package that a dotted name belongs to is not there
+    except ImportError:  # the parent package of a dotted name is missing
         return False

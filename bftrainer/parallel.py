@@ -1,4 +1,4 @@
-"""Work on processes of this machine: each computes with one thread, and none outlives the process that started it."""
+"""Parallel work on processes of this machine: each has one thread, and ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bftrainer.errors import BftrainerError
 
 Work = Callable[[Any], Any]
 MOST_TRIES = 3
-"""Times that an item is computed whose worker ends abruptly."""
-# Workers share the processors among themselves: each computes with one thread.
+"""Times that an item is tried when its worker ends abruptly."""
+# Workers share the processors, so each computes with one thread.
 _ONE_THREAD_EACH = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
@@ -28,26 +28,26 @@ _ONE_THREAD_EACH = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What stands for the result of an item that could not be computed."""
+    """Result of an item that could not be computed."""
 
     reason: str
 
 
 def usable_processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[int, Any], None, None]:
-    """Yield the index of each item and its result as they come; when a process ends abruptly, others take its place.
+    """Yield the index of each item and its result as they are ready; a process that ends abruptly is replaced.
 
     Parameters
     ----------
     work : callable
-        A function of a module, or an object that can be pickled; what it raises ends the iteration.
+        A module's function, or a picklable callable; its exceptions end the iteration.
     items : sequence
     workers : int
-        Processes. One worker, or one item, is computed in this process.
+        Number of processes. With one worker, or one item, this process computes.
 
     Yields
     ------
@@ -64,27 +64,27 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
         try:
             yield from _together(work, items, workers, left, at_work)
         except BrokenProcessPool:
-            # One of them ended its process: alone, each answers for itself.
+            # One of them ended its process: computed one by one, they show which.
             for index in sorted(at_work):
                 yield index, _alone(work, items[index])
 
 
 def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> Generator[Any, None, None]:
-    """Results in the order of the items, whatever the number of processes.
+    """Yield results in the order of the items, whatever the number of processes.
 
     Parameters
     ----------
     work, items, workers
         As for `as_ready`.
     chunk : int
-        Items that a process is handed at once: handing over takes time.
+        Number of items sent to a process at once, as sending takes time.
 
     Raises
     ------
     BftrainerError
-        If a process ends abruptly over the same items each time.
+        If a process ends abruptly on the same items each time.
     Exception
-        What `work` raises, of the first item for which it does.
+        Whatever `work` raises, for the first item that fails.
     """
     chunk = 1 if workers == 1 else chunk
     pieces = [items[at : at + chunk] for at in range(0, len(items), chunk)]
@@ -99,9 +99,9 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
 
 
 def _opened(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]:
-    """Results of a piece, and then the error that ended it."""
+    """Yield the results of a piece, then raise the error that ended it."""
     if isinstance(outcome, Lost):
-        raise BftrainerError(f"Expected every worker process to live, but of one {outcome.reason}.")
+        raise BftrainerError(f"A worker failed: {outcome.reason}.")
     results, error = outcome
     yield from results
     if error is not None:
@@ -110,16 +110,16 @@ def _opened(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What processes are sent: computes several items, until one fails."""
+    """Work of a process: compute several items, until one fails."""
 
     work: Work
 
     def __call__(self, items: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-        """Results until the first error, and that."""
+        """Return the results until the first error, and the error."""
         results: list[Any] = []
         try:
             results.extend(map(self.work, items))
-        except Exception as error:  # whatever it is, it is raised when its turn comes
+        except Exception as error:  # whatever it is, it is raised in the order of the items
             return results, error
         return results, None
 
@@ -127,11 +127,11 @@ class _Piece:
 def _together(
     work: Work, items: Sequence[Any], workers: int, left: deque[int], at_work: dict[int, Future[Any]]
 ) -> Iterator[tuple[int, Any]]:
-    """Results of what is `left`; what is begun moves to `at_work` until it is done."""
+    """Yield results of the items in `left`; each is in `at_work` while it is computed."""
     with _pool(min(workers, len(left))) as pool:
         while left or at_work:
             while left and len(at_work) < 2 * workers:
-                # Refused where a process has just ended; what is still `left` then is not forgotten.
+                # Fails if a process has just ended; the item is then still in `left`.
                 at_work[left[0]] = _submit(pool, work, items[left[0]])
                 left.popleft()
             wait(at_work.values(), return_when=FIRST_COMPLETED)
@@ -142,7 +142,7 @@ def _together(
 
 
 def _alone(work: Work, item: Any) -> Any:
-    """The result of an item in a process of its own, tried again if that ends abruptly."""
+    """Compute an item in a process of its own, and try again if that ends abruptly."""
     for _ in range(MOST_TRIES - 1):
         with _pool(1) as pool:
             try:
@@ -154,9 +154,9 @@ def _alone(work: Work, item: Any) -> Any:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that start afresh: a fork of one that has threads, as Arrow's, may hang.
+    """Open a pool of spawned processes, as a fork of a process with threads, such as Arrow's, may hang.
 
-    None is left afterwards, however it comes to that: what is given up is not computed to its end.
+    No process is left afterwards: unfinished work is aborted.
     """
     _track()
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin)
@@ -166,7 +166,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         given_up = False
     finally:
-        # Without the pool's shutdown Python would wait at its own end, for ever: a second Ctrl-C comes after it.
+        # Without the shutdown Python would wait forever at exit; this holds off a second Ctrl-C until then.
         with interrupts_held():
             if given_up:
                 _kill(pool)
@@ -174,40 +174,40 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _track() -> None:
-    """Start what releases a pool's semaphores when this process is killed, and have it do so without a word.
+    """Start the resource tracker, which releases semaphores when this process is killed, without its warnings.
 
-    It would warn that they leaked, on the terminal of whoever killed the command, when that has its prompt again.
+    It would warn of leaked semaphores on the terminal, after the prompt is back.
     """
-    told = os.environ.get("PYTHONWARNINGS")
+    present = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore:resource_tracker:UserWarning"
-    with _environment({"PYTHONWARNINGS": quiet if told is None else f"{told},{quiet}"}):
+    with _environment({"PYTHONWARNINGS": quiet if present is None else f"{present},{quiet}"}):
         resource_tracker.ensure_running()
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
-    """End the processes whatever they are at: nothing that they write is ever there in part."""
+    """Kill the processes at any point, as they never leave a partly written file."""
     for process in list(pool._processes.values()):
         process.kill()
-    # One may have been sending its result: who reads that learns that no more comes only when nobody could send it.
+    # One may have been sending a result: its reader sees the end only when no process holds the other end.
     pool._result_queue._writer.close()  # type: ignore[attr-defined]
 
 
 def _submit(pool: ProcessPoolExecutor, work: Work, item: Any) -> Future[Any]:
-    """Hand out an item; a process that starts for it is known to the pool before an interrupt is heard."""
+    """Submit an item; a process that starts for it is registered in the pool before an interrupt is handled."""
     with interrupts_held():
         return pool.submit(work, item)
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Have a Ctrl-C heard afterwards; processes that start meanwhile hear none, until they say otherwise."""
+    """Defer Ctrl-C to the end of the block; processes that start meanwhile ignore it until they change that."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is None:
-        yield  # only the main thread hears of interrupts, and what was not set by Python cannot be set again
+        yield  # only the main thread gets interrupts, and a handler not set by Python cannot be restored
         return
     held: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by processes
     try:
         yield
     finally:
@@ -218,10 +218,10 @@ def interrupts_held() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """An interrupt is the parent's to hear; its processes end when it says so, or is no more.
+    """Start a worker: the parent handles interrupts; the worker ends when the parent says so or has ended.
 
-    Without that, the processes of a parent that was killed would go on with what was handed out, beside those of the
-    next one that resumes, and then wait for ever: each holds the other end of what the others wait at.
+    Otherwise workers of a killed parent would finish their items, beside the workers of a resumed run, and then wait
+    forever, as each holds the other end of the pipe that the others read.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -229,9 +229,9 @@ def _begin() -> None:
 
 
 def end_with_parent(signum: int) -> None:
-    """Have this process sent a signal when the one that started it is gone, however that ended.
+    """Have this process get a signal when its parent ends, in whatever way.
 
-    Processes that nobody started by `multiprocessing` go on as they are.
+    Processes that were not started by `multiprocessing` are unchanged.
     """
     parent = parent_process()
     if parent is not None:
@@ -245,7 +245,7 @@ def _signal_after(sentinel: int, signum: int) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Have processes that start meanwhile find these variables."""
+    """Set environment variables for processes that start in the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

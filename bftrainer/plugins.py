@@ -1,4 +1,4 @@
-"""Callables by name: those that entry points register, and any ``module:callable``."""
+"""Look up callables by name: registered entry points, and any ``module:callable``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Plugins:
     group : str
         Entry-point group that they are registered in.
     noun : str
-        What one is called in messages.
+        Name of the kind in messages.
     error : type
-        Raised about those that cannot be had.
+        Error class for unusable ones.
     """
 
     group: str
@@ -34,26 +34,26 @@ class Plugins:
     error: type[InputError]
 
     def names(self) -> list[str]:
-        """Names of the registered ones, sorted; reading them imports none."""
+        """Names of the registered callables, sorted; nothing is imported."""
         return sorted(_entries(self.group))
 
     def name_of(self, found: object) -> str:
-        """What records call one: the name under which it is registered, or its `full_name`."""
+        """Name of a callable in records: its registered name, or its `full_name`."""
         name = full_name(found)
         entries = _entries(self.group)
         return next((known for known, points in entries.items() if {point.value for point in points} == {name}), name)
 
     def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
-        """Find the one called `name`: an entry point of the group, or ``module:callable``.
+        """Find the callable `name`: an entry point of the group, or ``module:callable``.
 
-        Modules are looked for as Python does, and in the current directory. `others` are names known elsewhere, which
-        may have been meant as well.
+        Modules are imported from Python's path and the current directory. `others` are further names for suggestions in
+        messages.
 
         Raises
         ------
         InputError
-            Of the class given, if there is none of that name, packages register different ones under it, or what is
-            there cannot be called.
+            Of the given class, if there is none of that name, packages register different ones under it, or it cannot
+            be called.
         """
         entries = _entries(self.group)
         if name in entries:
@@ -69,7 +69,7 @@ class Plugins:
         return found  # type: ignore[no-any-return]
 
     def _only(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
-        """The entry point of a name; none may take the place of another one unnoticed."""
+        """The only entry point of a name; several different ones are refused."""
         fault = clash(points)
         if fault:
             raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
@@ -101,20 +101,20 @@ class Plugins:
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[None]:
-        """Turn whatever a module does wrong while it is imported, a syntax error included, into one line."""
+        """Turn any exception while a module is imported, including a syntax error, into one line."""
         try:
             yield
-        except Exception as error:  # a module of the user's may raise anything while it is imported
+        except Exception as error:  # a user's module may raise anything while it is imported
             raise self.error(
-                f"{self.noun} {name}: Expected an importable module, got {type(error).__name__}: {error}."
+                f"{self.noun} {name}: Cannot import the module: {type(error).__name__}: {error}."
             ) from error
 
 
 def full_name(found: object) -> str:
-    """What records call a callable or an object that was handed over: ``module:qualname``, an object by its class.
+    """Name of a callable or object in records: ``module:qualname``, for an object that of its class.
 
-    What a dataclass or a `functools.partial` was made with is told, too; no name is that of two different functions of
-    one module.
+    The arguments of a dataclass or a `functools.partial` are included; two different functions of a module never share
+    a name.
 
     Examples
     --------
@@ -130,24 +130,24 @@ def full_name(found: object) -> str:
     made = f"{type(found).__module__}:{type(found).__qualname__}"
     if isinstance(found, partial):
         given = [
-            *map(_told, (found.func, *found.args)),
-            *(f"{key}={_told(each)}" for key, each in found.keywords.items()),
+            *map(_written, (found.func, *found.args)),
+            *(f"{key}={_written(each)}" for key, each in found.keywords.items()),
         ]
         return f"{made}({', '.join(given)})"
     if is_dataclass(found):
-        given = [f"{each.name}={_told(getattr(found, each.name))}" for each in fields(found) if each.repr]
+        given = [f"{each.name}={_written(getattr(found, each.name))}" for each in fields(found) if each.repr]
         return f"{made}({', '.join(given)})"
     return made
 
 
-def _told(value: object) -> str:
-    """A value as it is written, without the addresses that Python gives to what it cannot write."""
+def _written(value: object) -> str:
+    """Text of a value, without the memory addresses in Python's default representation."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(_written, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_told(key)}: {_told(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{_written(key)}: {_written(each)}' for key, each in value.items())}}}"
     return full_name(value)
 
 
@@ -166,11 +166,11 @@ def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def clash(points: Sequence[EntryPoint]) -> str:
-    """What is wrong with entry points of one name, as the beginning of a message; nothing if all mean the same."""
+    """Beginning of a message about different entry points of one name; empty if all are the same."""
     if len({point.value for point in points}) <= 1:
         return ""
     places = " and ".join(f"{point.value} of {_distribution(point)}" for point in points)
-    return f"Expected one package to register that name, got {places}"
+    return f"Registered by several packages: {places}"
 
 
 def _distribution(point: EntryPoint) -> str:

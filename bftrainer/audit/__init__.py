@@ -1,4 +1,4 @@
-"""Finished runs checked by other means: read, solved and booked again, by code that shares none with the package.
+"""Independent audit of finished runs: read, solve and book them again, by code that shares none with the package.
 
 Nothing here imports another part of `bftrainer`, and nothing imports it but its command.
 """

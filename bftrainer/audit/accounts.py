@@ -1,4 +1,4 @@
-"""One task's books: how it runs, what it has done and paid, what its nodes drew; and what held between two instants."""
+"""Accounts of tasks (modes, work, costs, power), and intervals between instants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """A way in which a task may run: as it is, or for a tuned one a run at one of its power limits.
+    """Mode of a task: its only one, or for a tuned task a run at one of its power limits.
 
     `rate`, `credit`, `train_w` and `profiling_w` are by node count; `profiled_work` is the work at the run's beginning
     that draws `profiling_w`.
@@ -36,7 +36,7 @@ class Mode:
 
     @classmethod
     def plain(cls, task: Task) -> Mode:
-        """A task as its file describes it."""
+        """The mode of a task that is not tuned."""
         nothing = np.zeros(task.most + 1)
         return cls(task.work, task.rate, task.credit, nothing, nothing)
 
@@ -47,13 +47,13 @@ def modes_of(task: Task, run: StartedRun) -> list[Mode]:
     profiling_w = run.profiling[0] / run.profiling[1] if run.profiling else 0.0
 
     def at(point: Point) -> Mode:
-        """The run at one limit; traces measure one node, the curve says what more make of it."""
+        """The mode at one limit; traces measure one node, the curve scales that to more."""
         rate = task.rate / task.rate[1] / point.time_s
         credit = task.credit if task.own_credit else rate
         drawn = gpus * point.power_w
         return Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run)
 
-    return [at(point) for point in run.offered]
+    return [at(point) for point in run.points]
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ class Draw:
     idle_w: float
 
     def at(self, after_s: float) -> float:
-        """Watts so long after the instant."""
+        """Watts at a time after the instant."""
         begun = [watts for begin, watts, _ in self.steps if begin <= after_s]
         return begun[-1] if begun else self.steps[0][1]
 
     def until(self, done_s: float) -> Draw:
-        """The same, if its work is done so long after the instant: its nodes idle from then on."""
+        """The same draw, if the work is done at a time after the instant: its nodes idle from then on."""
         begun = [step for step in self.steps if step[0] < done_s]
         return Draw([*begun, (done_s, self.idle_w, False)], self.idle_w)
 
 
 @dataclass
 class Account:
-    """What one task has done and paid so far; `pending` is booked at the next event."""
+    """Work and costs of one task so far; `pending` is booked at the next event."""
 
     task: Task
     modes: list[Mode] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Account:
         return self.earlier_total + (0.0 if self.stopped else self.mode.work)
 
     def speed(self, count: int, mode: Mode | None = None) -> float:
-        """Work per second on so many nodes: none on fewer than the least, no more than on the most."""
+        """Work per second on this many nodes: 0 below the minimum, constant above the maximum."""
         mode = self.mode if mode is None else mode
         return float(mode.rate[min(count, self.task.most)]) if count >= self.task.least else 0.0
 
@@ -147,7 +147,7 @@ class Account:
             self.work_at[self.mode.limit_w] += net
 
     def preempt(self, lost: int) -> None:
-        """Lose nodes to the main scheduler: one cost, however many."""
+        """Lose nodes to the main scheduler; the cost does not depend on their number."""
         cost = self.task.shrink_s * self.rate
         self._book(-cost)
         self.preemption_cost += cost
@@ -184,7 +184,7 @@ class Account:
         self.hold(count, time_ns)
 
     def hold(self, count: int, time_ns: int) -> None:
-        """Have so many nodes from now on; the first time that gives any work is the start."""
+        """Set the number of nodes; the first time that gives any work is the start."""
         self.count = count
         if self.started_ns is None and self.speed(count) > 0.0:
             self.started_ns = time_ns
@@ -194,12 +194,12 @@ class Account:
         self.rate = 0.0 if ends else self.speed(self.count)
 
     def idle_w(self, pool_idle_w: float) -> float:
-        """What its nodes draw while it does not train on them, each."""
+        """Power of each of its nodes while it does not train on it."""
         own = None if self.task.tuned is None else self.task.tuned["idle_power_w"]
         return pool_idle_w if own is None else float(own) * self.task.gpus
 
     def draw(self, pool_idle_w: float) -> Draw:
-        """What its nodes draw from the last instant on: idle while it rescales, then profiling, then training."""
+        """Power of its nodes from the last instant on: idle while it rescales, then profiling, then training."""
         mode, idle_w = self.mode, self.count * self.idle_w(pool_idle_w)
         if not self.rate > 0.0:
             return Draw([(0.0, idle_w, False)], idle_w)
@@ -212,7 +212,7 @@ class Account:
         return Draw(steps, idle_w)
 
     def most_w(self, mode: Mode, count: int) -> float:
-        """The most that so many nodes may draw until the next event, also while it rescales if it says what then."""
+        """Maximum power of this many nodes until the next event, including rescaling if its idle power is given."""
         if mode.run is None or not count:
             return 0.0
         profiles = mode.profiled_work > 0 and self.progress < mode.profiled_work
@@ -229,7 +229,7 @@ class Queue:
     active: dict[str, Account] = field(default_factory=dict)
 
     def admit(self, time_ns: int) -> list[Account]:
-        """Admit what is submitted, up to the limit; tells what was."""
+        """Admit submitted tasks, up to the limit; return them."""
         admitted, later = [], []
         for account in self.waiting:
             if len(self.active) < self.limit and account.task.submit_ns <= time_ns:
@@ -268,7 +268,7 @@ class Interval:
 
     @property
     def length_s(self) -> float:
-        """How long it lasts."""
+        """Its length."""
         return self.end_s - self.begin_s
 
     def tasks_w(self, time_s: float) -> float:
@@ -287,7 +287,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class AuditedStep:
-    """An event: the row that the step log has of it, if any, and the figures that were found."""
+    """An event: its row in the step log, if any, and the recomputed figures."""
 
     time_ns: int
     recorded: dict[str, Any] | None

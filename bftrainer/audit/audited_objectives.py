@@ -1,4 +1,4 @@
-"""What a decision maximises, worked out again from the formulas that the documentation gives of each objective."""
+"""Objectives, recomputed from the formulas in the documentation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODIFIERS = {"priority": "as-given", "quota": "as-given", "fair-share": "scalin
 
 
 class EdgeError(Exception):
-    """A credit that jumps so near that rounding decides: it cannot be worked out again."""
+    """A credit jumps so near that rounding decides, so it cannot be recomputed."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class AuditedObjective:
     name : str
         As the run's settings have it.
     own : callable, optional
-        Code of the user's that stands for an objective that the audit does not know.
+        Code of the user's for an objective that the audit does not know.
 
     Attributes
     ----------
     unknown : str or None
-        The part of the name that the audit cannot work out; None if it can.
+        The part of the name that the audit does not know; None if it knows all.
     """
 
     def __init__(self, name: str, own: Callable[..., Any] | None = None) -> None:
@@ -137,7 +137,7 @@ class AuditedObjective:
             self._own, self.unknown = own, None if own is not None else base
 
     def _parsed(self, name: str) -> str:
-        """Take modifiers off a name; what is left is the objective that they modify."""
+        """Split modifiers from a name; the rest is the objective that they modify."""
         head, _, rest = name.partition(":")
         if head not in _MODIFIERS:
             return name
@@ -172,7 +172,7 @@ class AuditedObjective:
         return float(account.task.weight ** (-2.0 * self._weights_outside)) if self._weights_outside else 1.0
 
     def owners(self, accounts: Sequence[Account]) -> list[list[int]]:
-        """Places of those who share a minimum."""
+        """Indices of the tasks that share a minimum."""
         found: dict[tuple[bool, str], list[int]] = {}
         for place, account in enumerate(accounts):
             owner = None if self.fair in (None, "task") else getattr(account.task, str(self.fair))
@@ -181,7 +181,7 @@ class AuditedObjective:
         return list(found.values())
 
     def quotas(self, accounts: Sequence[Account], pool: int) -> list[tuple[list[bool], int]]:
-        """Who is under each limit, and how many nodes it allows."""
+        """Tasks under each limit, and the nodes it allows."""
         rows = []
         named = {(by, owner) for by, owner, _ in self._limits}
         for by, owner, most in self._limits:
@@ -206,7 +206,7 @@ class AuditedObjective:
 
 @contextmanager
 def _answering(name: str) -> Iterator[None]:
-    """Say whose fault it is if an objective of the user's, which is anybody's code, raises anything."""
+    """Turn whatever a user's objective raises into an error that names it."""
     try:
         yield
     except Exception as fault:  # an objective of the user's may raise anything
@@ -221,7 +221,7 @@ def _limit(text: str) -> tuple[str, str | None, int | Fraction]:
 
 
 def _seen(situation: Situation, mode: Mode) -> SimpleNamespace:
-    """A task as an objective of the user's sees it: what `TaskState` and `TaskSpec` are documented to have."""
+    """A task as a user's objective sees it, with the documented attributes of `TaskState` and `TaskSpec`."""
     account = situation.account
     task, specs = account.task, {id(each): _spec(account, each) for each in (*account.modes, mode)}
     return SimpleNamespace(

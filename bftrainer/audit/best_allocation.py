@@ -1,4 +1,4 @@
-"""How much a decision could have been worth at most: the best allocation, found again by other means.
+"""The greatest value that a decision could have had: the best allocation, computed independently.
 
 Without further limits the best sum of values over counts is that of a max-plus dynamic programme. Where options also
 take watts, or count against quotas, the same programme with prices on these (Lagrangian multipliers) bounds what they
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MOST_LABELS = 200_000
-# Of what a resource may be priced at, relative to the most value per unit: coarse, then around the best.
+# Prices of a resource to try, relative to the most value per unit: coarse, then around the best.
 PRICES = 2.0 ** np.arange(-14.0, 3.0)
 REFINEMENTS = 8
 
@@ -44,7 +44,7 @@ def _joined(best: Floats, table: Floats, size: int) -> Floats:
     some = table[:size]
     before = np.full(size + some.size - 1, -np.inf)
     before[some.size - 1 :][: best.size] = best[:size]
-    # Every way to share so many nodes between the two, at once.
+    # All ways to share the nodes between the two, at once.
     shared: Floats = (sliding_window_view(before, some.size) + some[::-1]).max(axis=1)
     return shared
 
@@ -96,7 +96,7 @@ def better_than(value: float, choices: Sequence[Choice], nodes: int, caps: Float
     Raises
     ------
     OverflowError
-        If there is too much to enumerate to tell.
+        If there is too much to enumerate.
     """
     prices, bound = _priced(choices, nodes, caps, value)
     if bound <= value:

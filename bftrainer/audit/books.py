@@ -1,8 +1,8 @@
-"""The audit's second look at a run: what happens when, who then holds how many nodes, and what work that gives.
+"""Replay of a recorded run by the audit: events, nodes that tasks hold, and work done.
 
 `Books` walks over all instants at which anything can happen, in the order that the specification of an event
-prescribes. Of the record it follows only what cannot be worked out: the counts and power limits that were decided, and
-when tasks completed, which it checks. All else is worked out from the inputs, and compared.
+prescribes. From the record it takes only what cannot be recomputed: the decided counts and power limits, and the
+completion times, which it checks. All else is recomputed from the inputs, and compared.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bftrainer.audit.parts import TOLERANCE, Part
 from bftrainer.audit.pool import Pool
 from bftrainer.audit.recorded_run import RecordedRun
 
-# A time that is worked out is the recorded one if they are as near as this: both are sums of rounded ones.
+# A recomputed time equals the recorded one if they are as near as this: both are sums of rounded times.
 SNAP_NS = 10_000
 
 
 @dataclass(frozen=True)
 class _Due:
-    """What an instant brings: rows of the log, tasks that complete, runs that end short of their target."""
+    """Events of an instant: rows of the log, completing tasks, runs that end short of their target."""
 
     changes: list[tuple[int, int, bool]]
     completing: set[str]
@@ -38,7 +38,7 @@ class _Due:
 
 
 class Books:
-    """Progress of every task, booked again event by event."""
+    """Progress of every task, recomputed event by event."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Books:
 
     @property
     def parts(self) -> list[Part]:
-        """All that the books look at."""
+        """All parts that the books check."""
         drawn = [self.start] if self.settings.initial == "random" else []
         found = [self.events, self.due, self.pool, self.active, self.before, self.nodes.part, self.completion]
         return found + drawn

@@ -1,4 +1,4 @@
-"""Decisions, judged one by one: bounds, values, power, and whether anything better was possible."""
+"""Checks of each decision: bounds, values, power, and whether anything better was possible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _STOPS = {
     "incumbent": ("optimal", "time_limit", "heuristic"),
     "kept": ("time_limit",),
 }
-# Who may have settled a decision.
+# What may have decided an allocation.
 _SETTLERS = ("trivial", "dominance", "search", "backend", "kept")
 LARGE = "there is too much to enumerate to tell"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the run was asked to do, as far as books and decisions depend on it."""
+    """Settings of the run on which books and decisions depend."""
 
     max_tasks: int
     forward_s: float
@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A decision as it was asked for: what each task may get, by power limit, and what else limits it."""
+    """Problem of a decision: options of each task, by power limit, and further limits."""
 
     objective: AuditedObjective
     row: dict[str, Any]
@@ -84,7 +84,7 @@ class _Asked:
 
 
 class Judge:
-    """Looks at each decision as it is made.
+    """Check each decision.
 
     Parameters
     ----------
@@ -104,19 +104,19 @@ class Judge:
         self.shares = Part("equal-share decisions follow the published rule")
         self.kept = Part("decisions without an answer keep what there was")
         self.marks = Part("solvers, stop reasons and what was held agree")
-        self.offered = Part("batch sizes are the run's, and power limits among those that were open to the task")
+        self.tuned = Part("batch sizes are the run's, and power limits among those that were open to the task")
         self.cap = Part("decisions keep the power cap, and drawn_w and cap_w are right")
         self._tuned = tuned
 
     @property
     def parts(self) -> list[Part]:
-        """All that was looked at."""
+        """All parts that were checked."""
         found = [self.bounds, self.value, self.best, self.bound, self.marks]
         found += [part for part in (self.limits, self.shares, self.kept) if part.looked or part.left_out]
-        return found + ([self.offered, self.cap] if self._tuned else [])
+        return found + ([self.tuned, self.cap] if self._tuned else [])
 
     def judge(self, row: dict[str, Any], accounts: list[Account], now_s: float, cap_w: float | None) -> list[Mode]:
-        """Look at a decision before it is adopted; returns how each task runs from then on."""
+        """Check a decision before it is adopted; return the mode of each task from then on."""
         modes = self._modes(row, accounts)
         self._bounds(row, accounts)
         self._marks(row)
@@ -157,9 +157,9 @@ class Judge:
             run = account.mode.run
             mode = next((each for each in account.modes if each.limit_w == limit), None)
             right = size == (None if run is None else run.batch_size) and mode is not None
-            offered = [each.limit_w for each in account.modes]
-            self.offered.expect(
-                right, "event {} {}: {} at {} W, open: {} W", row["event"], account.task.name, size, limit, offered
+            limits_w = [each.limit_w for each in account.modes]
+            self.tuned.expect(
+                right, "event {} {}: {} at {} W, open: {} W", row["event"], account.task.name, size, limit, limits_w
             )
             found.append(account.mode if mode is None else mode)
         return found
@@ -185,7 +185,7 @@ class Judge:
             self._settled(row, where)
 
     def _settled(self, row: dict[str, Any], where: str) -> None:
-        """Who settled a decision, against what was held and whether the backend was asked; older runs do not tell."""
+        """Check what decided against what was held and whether the backend was asked; older runs do not record this."""
         by, held, asked_s = row["decided_by"], row["held"], row.get("backend_s")
         right = by in _SETTLERS and (by == "kept") == (held == "kept")
         self.marks.expect(right, "{}: {} held, decided by {}", where, held, by)
@@ -210,12 +210,12 @@ class Judge:
         self._not_judged("nothing was found, the allocation was kept")
 
     def _not_judged(self, why: str) -> None:
-        """Say why a decision's worth was not looked at."""
+        """Record why a decision's value was not checked."""
         for part in (self.value, self.best, self.bound):
             part.leave_out(why)
 
     def _above_w(self, account: Account, mode: Mode, count: int) -> float:
-        """What so many nodes draw at most beyond the pool's idle power."""
+        """Maximum power of this many nodes beyond the pool's idle power."""
         return max(0.0, account.most_w(mode, count) - count * self.rules.idle_w)
 
     def _power(

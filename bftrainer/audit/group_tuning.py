@@ -1,4 +1,4 @@
-"""The tuning of recurring jobs, done again: which batch size, power limit and path each run of a group gets.
+"""Tuning of recurring jobs, recomputed: the batch size, power limit and path of each run of a group.
 
 Measured runs, pruning and Thompson sampling as published (You et al., "Zeus", NSDI '23, sections 4.2 to 4.4), and
 written from that description and its tables alone.
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of a job: its power limits in file order and its runs' epochs (NaN: never), by batch size."""
+    """Measurements of a job: its power limits in file order and its runs' epochs (NaN: never), by batch size."""
 
     points: dict[int, list[Point]]
     epochs: dict[int, list[float]]
@@ -213,7 +213,7 @@ class StartedRun:
     attempt: int
     batch_size: int
     chosen: Point
-    offered: list[Point]
+    points: list[Point]
     profiling: tuple[float, float] | None
     epochs: float
     reached: bool
@@ -235,7 +235,7 @@ class StartedRun:
         if set(work_at) <= {self.chosen.limit_w}:
             return energy_j + self.chosen.energy_j * rest, time_s + self.chosen.time_s * rest
         total = sum(work_at.values())
-        for point in self.offered:
+        for point in self.points:
             share = rest / total * work_at.get(point.limit_w, 0.0) if total else 0.0
             energy_j += share * point.energy_j
             time_s += share * point.time_s
@@ -295,8 +295,8 @@ class TuningGroup:
             epochs, reached = self._path(size, point)
             if epochs:
                 profiling = self.measured.profiling(size) if profiles else None
-                offered = [point, *(other for other in self._others(size) if other is not point)]
-                run = StartedRun(recurrence, attempt, size, point, offered, profiling, epochs, reached)
+                points = [point, *(other for other in self._others(size) if other is not point)]
+                run = StartedRun(recurrence, attempt, size, point, points, profiling, epochs, reached)
                 self.flying[task] = run
                 return run
             self._policy.observe(size, NEVER_RAN * self._bound, False)

@@ -1,6 +1,6 @@
-"""What a run read, as the audit reads it: on its own, from the files of the specification.
+"""Independent readers of a run's input files.
 
-What a file is, its first bytes say, else its name.
+The form of a file is recognised by its first bytes, else by its name.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Series:
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file, without what it is packed in."""
+    """The decompressed bytes of a file."""
     data = path.read_bytes()
     while unpack := next((each for magic, each in _PACKED.items() if data.startswith(magic)), None):
         data = unpack(data)

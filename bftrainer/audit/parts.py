@@ -1,4 +1,4 @@
-"""What an audit says: parts, each one claim about a run, how often it was looked at and where it does not hold."""
+"""Parts of an audit: each one claim about a run, how often it was checked, and where it does not hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOLERANCE = 1e-6
 """Relative difference of two figures that count as equal: times are recorded in whole nanoseconds."""
 
 ROUNDING = 1e-8
-"""What a sum may lose by rounding, relative to all that was added and taken off."""
+"""Rounding error of a sum, relative to all that was added and subtracted."""
 
 LONGEST = 300
 
@@ -20,7 +20,7 @@ class UnusableError(Exception):
 
 
 class NotCheckableError(Exception):
-    """Something that the audit has no way to work out; its text is the reason that is told."""
+    """Something that the audit cannot recompute; its text is the reason."""
 
 
 class Part:
@@ -47,23 +47,23 @@ class Part:
         self.left_out: Counter[str] = Counter()
 
     def expect(self, holds: object, problem: str, *details: object) -> bool:
-        """Look once; `problem` is filled with `details` if the claim does not hold."""
+        """Check once; if the claim does not hold, `problem` is formatted with `details` and recorded."""
         self.looked += 1
         if not holds:
             self.problems.append(printable(problem.format(*details)))
         return bool(holds)
 
     def same(self, where: str, recorded: object, found: object, slack: float = 0.0) -> None:
-        """Look whether a recorded figure is the one found, up to rounding."""
+        """Check that a recorded figure equals the recomputed one, up to rounding."""
         self.expect(close(recorded, found, slack), "{}: {} recorded, {} found", where, recorded, found)
 
     def leave_out(self, why: str, items: int = 1) -> None:
-        """Say that something was not looked at."""
+        """Record that something was not checked."""
         self.left_out[printable(why)] += items
 
     @property
     def status(self) -> str:
-        """`failed`, `checked`, or `not checkable` if nothing could be looked at."""
+        """`failed`, `checked`, or `not checkable` if nothing could be checked."""
         if self.problems:
             return "failed"
         return "checked" if self.looked else "not checkable"
@@ -96,6 +96,6 @@ def _is_number(value: object) -> bool:
 
 
 def printable(text: str) -> str:
-    """One line of bounded length, without what a terminal would obey."""
+    """One line of bounded length, without control characters."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 4]} ..."

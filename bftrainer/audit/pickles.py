@@ -1,4 +1,4 @@
-"""Published pickles, read by pandas with nothing in reach but what a data frame is made of.
+"""Read published pickles by pandas, allowing only what a data frame is made of.
 
 A pickle is code. Only the constructors of frames, indexes, arrays and times are admitted, and none of them can be
 changed by the data; everything else is refused by name. Python's own unpickler is used, whose memory grows with what
@@ -107,7 +107,7 @@ _OTHERS = {
 
 
 class _Frames(Unpickler):  # type: ignore[misc, no-any-unimported, unused-ignore]
-    """Reads frames and nothing else."""
+    """Unpickler of frames only."""
 
     dispatch = Unpickler.dispatch.copy()
 

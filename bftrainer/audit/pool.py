@@ -1,4 +1,4 @@
-"""Which node is idle, and who holds it: moves follow from the counts that were decided."""
+"""Pool of idle nodes, and the task that holds each: moves follow from the decided counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pool:
         self.part = Part("nodes move as decided: none migrates, and the lowest-numbered go first")
 
     def change(self, rows: Iterable[tuple[int, int, bool]], spared: set[str]) -> tuple[Counter[str], int, int]:
-        """Take in rows of the log; how many nodes each task lost, and how many left and joined.
+        """Apply rows of the log; return how many nodes each task lost, and how many left and joined.
 
         What a task of `spared` loses is not its loss any more: it is through with its work.
         """
@@ -60,7 +60,7 @@ class Pool:
         self._give(np.flatnonzero(self._owner == self._number[task]), None)
 
     def move(self, changes: Iterable[tuple[str, int]]) -> None:
-        """Change how many nodes tasks hold: who shrinks gives up the lowest-numbered, who grows takes these then."""
+        """Change task counts: shrinking tasks give up their lowest-numbered nodes, growing ones then take such ones."""
         changes = list(changes)
         for task, change in changes:
             if change < 0:

@@ -1,4 +1,4 @@
-"""What a run recorded: its directory, read and checked for its form before anything is made of it."""
+"""Read a run's directory, and check its form before anything is recomputed."""
 
 from __future__ import annotations
 

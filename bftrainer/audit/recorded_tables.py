@@ -1,4 +1,4 @@
-"""The run's tables against the books: tasks, step log, attempts, power."""
+"""Compare the run's tables with the books: tasks, step log, attempts, power."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _task(account: Account, *, tuned: bool) -> dict[str, Any]:
 
 
 def check_steps(books: Books) -> Part:
-    """Every row of the step log; those that are missing or too many are told by the books."""
+    """Check every row of the step log; missing and extra rows are reported by the books."""
     part = Part("step-logs.csv holds what the books give, event by event")
     number = 0
     for step, interval in zip(books.time.steps, books.time.intervals, strict=True):
@@ -91,7 +91,7 @@ def check_attempts(record: RecordedRun, books: Books) -> Part:
 
 
 def check_power(record: RecordedRun, books: Books) -> Part:
-    """Every piece of constant power: where it lies, what tasks and idle nodes draw, and the cap that holds."""
+    """Check every piece of constant power: its times, the power of tasks and idle nodes, and the cap."""
     part = Part("power.parquet holds what is drawn at each moment")
     start, end, cap, rows = books.settings.start_ns, books.settings.end_ns, books.settings.cap, record.power or []
     # Before the first event no nodes are idle, and nothing is recorded.
@@ -127,7 +127,7 @@ def check_power(record: RecordedRun, books: Books) -> Part:
 
 
 def check_cap(books: Books) -> Part:
-    """The power that was worked out, against the cap as it was given, at every instant."""
+    """Check the recomputed power against the given cap, at every instant."""
     part, cap = Part("power never exceeds the cap, at any instant"), books.settings.cap
     assert cap is not None
     for interval in books.time.intervals:

@@ -1,4 +1,4 @@
-"""The audit of one run: read what it read and wrote, work it out again, compare."""
+"""Audit one run: read its inputs and results, recompute, compare."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bftrainer.audit.recorded_run import RecordedRun, found_inputs, read_record
 from bftrainer.audit.recorded_tables import check_attempts, check_cap, check_power, check_steps, check_tasks
 from bftrainer.audit.summary_figures import check_figures
 
-# What reading and working out raise on files that no run writes: there are as many ways as there are damages.
+# Errors of reading and recomputing on damaged files, which fail in many ways.
 _DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
     *(pa.ArrowException, csv.Error, lzma.LZMAError, zlib.error, tarfile.TarError, pickle.PickleError),
@@ -34,7 +34,7 @@ NOTHING = "there is none of it in this run"
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found of a run.
+    """Result of auditing a run.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Audit:
 
     @property
     def failed(self) -> list[Part]:
-        """Parts in which something is wrong."""
+        """Parts with problems."""
         return [part for part in self.parts if part.status == "failed"]
 
     @property
@@ -74,12 +74,12 @@ def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
     run : Path
         Its result directory.
     own : callable, optional
-        The user's objective, if it is one that the audit does not know; it is called as decisions call it.
+        The user's objective, if the audit does not know it; it is called as decisions call it.
 
     Raises
     ------
     UnusableError
-        If it is no finished run, or it or what it read is damaged or not there.
+        If it is no finished run, or its files or inputs are damaged or missing.
     """
     try:
         found = _audit(run, own)

@@ -1,4 +1,4 @@
-"""The figures of summary.json, worked out again from the books and the tables."""
+"""Figures of summary.json, recomputed from the books and the tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DEDICATED = "takes replays on constant pools, whose decisions no run records"
 SIZES = "what the solver was given is not recorded, only how large it was"
 UNKNOWN = "not known to this audit"
 _ABSENT = object()
-# Keys that other parts go by.
+# Keys that other parts use.
 _READ = frozenset(("settings", "inputs"))
-# What nothing in the record determines, and why.
+# Keys that nothing in the record determines, and why.
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
     **dict.fromkeys(("command", "versions"), "only says how the run was made"),
@@ -45,7 +45,7 @@ _HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions a
 
 
 def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:
-    """All keys of the summary: those that follow from the books, and what does not."""
+    """Check all keys of the summary: those that follow from the books, and others."""
     part = Part("summary.json adds up")
     if "assumed_scaling" in record.summary:
         law, assumed = record.settings.get("scaling"), [each for each in books.accounts.values() if each.task.assumed]
@@ -132,7 +132,7 @@ def _all(record: RecordedRun, books: Books, carbon: Series | None) -> dict[str, 
 
 
 def _end_reason(record: RecordedRun, books: Books) -> str | None:
-    """Why the run ended, if what it says is borne out; else what else it should say."""
+    """The recorded end reason if it is plausible, else the expected one."""
     said, end, settings = record.summary.get("end_reason"), books.settings.end_ns, record.settings
     stop_s = settings.get("until_s")
     until = math.inf if stop_s is None else books.settings.start_ns + round(stop_s * NS)

@@ -1,1 +1,1 @@
-"""Many runs: sweeps over settings, advice proven on held-out weeks, forecasts."""
+"""Campaigns of many runs: sweeps over settings, advice proven on held-out data, forecasts."""

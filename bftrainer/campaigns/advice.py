@@ -1,4 +1,4 @@
-"""Which settings suit a log? Search on its first part, and the proof on the rest."""
+"""Advice on settings for a log: search on its first part, and prove the best on the rest."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
 
-# What a forward-looking time may be, in seconds, and how many tasks may be active.
+# Ranges of the forward-looking time in seconds, and of the number of active tasks.
 FORWARD_S = (1.0, 3600.0)
 MOST_TASKS = 64
-# Differences below this share are noise of no consequence.
+# Differences below this share count as noise.
 NEGLIGIBLE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedSettings:
-    """What is searched over."""
+    """Settings that the search varies."""
 
     forward_time_s: float
     max_tasks: int
     objective: str | Objective
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The settings, ready for JSON."""
         return asdict(self) | {"objective": name_of_objective(self.objective)}
 
 
 @dataclass(frozen=True, slots=True)
 class AdvicePlan:
-    """What is searched for, and where.
+    """Plan of a search: metric, inputs and search space.
 
     Parameters
     ----------
     config : ReplayConfig
         Inputs, and the settings that advice is compared with.
     metric : str
-        A figure of the summary of which more, or less, is better.
+        Figure of the summary to improve.
     train_share : float
-        Part of the window that is searched on; the rest is held out.
+        Share of the window to search on; the rest is held out.
     trials : int
-        Settings that are tried, the given ones among them.
+        Number of settings to try, including the given ones.
     objectives : tuple of (str or Objective)
-        What the objective may be; only the given one if empty.
+        Objectives to choose from; only the given one if empty.
     seed : int
-        Of the search.
+        Seed of the search.
     """
 
     config: ReplayConfig
@@ -64,7 +64,7 @@ class AdvicePlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        # What a clock has a part in would make other advice of the same inputs.
+        # Figures that depend on the clock would give different advice on the same inputs.
         judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
         if self.metric not in judged:
             raise SettingsError(f"Expected a metric to improve, got {self.metric!r}.{suggestion(self.metric, judged)}")
@@ -82,19 +82,19 @@ class AdvicePlan:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was found.
+    """Result of a search.
 
     Parameters
     ----------
     plan : AdvicePlan
     best : SearchedSettings
-        Those that were best on the training part.
+        The best settings on the training part.
     trained, held_out : tuple of float
         The metric on each part: with the given settings, and with the best ones.
     split_s : float
-        Where the window is split, in seconds after its start.
+        Time at which the window is split, in seconds after its start.
     assumed_scaling : str or None
-        What was assumed of how tasks scale, if the metric rests on it.
+        Assumption about how tasks scale, if the metric rests on it.
     """
 
     plan: AdvicePlan
@@ -106,7 +106,7 @@ class Advice:
 
     @property
     def gains(self) -> tuple[float, float]:
-        """By which share the best settings are better than the given ones: on the training part, and on the rest."""
+        """Relative improvement of the best settings over the given ones: on the training part, and on the rest."""
         sign = GLOSSARY[self.plan.metric].better
         return _gain(*self.trained, sign), _gain(*self.held_out, sign)
 
@@ -122,11 +122,11 @@ class Advice:
 
     @property
     def advised(self) -> SearchedSettings:
-        """The best settings if they proved themselves, else the given ones."""
+        """The best settings if they are better on the rest as well, else the given ones."""
         return self.best if self.verdict == "better" else self.plan.given
 
     def sentence(self) -> str:
-        """What to do, in words."""
+        """The advice in words."""
         trained, held_out = map(_amount, self.gains, (self.trained, self.held_out))
         if self.verdict == "better":
             return f"Use these settings: better by {trained} on the training part, and by {held_out} on the rest."
@@ -149,7 +149,7 @@ class Advice:
             "trials": self.plan.trials,
             "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
-            # Null: beyond all shares, from nothing to something.
+            # Null: infinite, as from nothing to something.
             "gain": {
                 part: gain if math.isfinite(gain) else None
                 for part, gain in zip(("training", "held_out"), self.gains, strict=True)
@@ -163,13 +163,13 @@ def _gain(given: float, best: float, sign: int) -> float:
 
 
 def _amount(gain: float, values: tuple[float, float]) -> str:
-    """How much better or worse, in words."""
+    """Difference in words."""
     if math.isfinite(gain):
         return f"{100 * abs(gain):.2f} %"
     return f"{abs(values[1] - values[0]):.4g} (from {values[0]:.4g} to {values[1]:.4g})"
 
 
-def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) -> Advice:
+def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None) -> Advice:
     """Search on the training part, then replay the given and the best settings on the rest.
 
     Raises
@@ -186,49 +186,45 @@ def advise(plan: AdvicePlan, told: Callable[[object], None] = lambda _: None) ->
     readers = Readers(keep=True)
     inputs = load_inputs(plan.config, readers)
     for name in plan.objectives:
-        # To find out now, not when the search comes to it.
+        # Found out now, not during the search.
         load_inputs(replace(plan.config, objective=name), readers)
     length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     split_s = round(plan.train_share * length_s)
     whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
-    # From the log's own start, of which the window may be a part.
+    # Counted from the log's own start, as the window may begin later.
     offset_s = (inputs.log.start_ns - log_start_ns(plan.config, readers)) / NS_PER_S
     training = replace(whole, since=offset_s, until=split_s)
     rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
     seen: dict[SearchedSettings, float] = {}
 
     def measured(settings: SearchedSettings) -> float:
-        """The metric on the training part; each settings are replayed once."""
+        """The metric on the training part; each choice of settings is replayed once."""
         if settings not in seen:
             seen[settings] = _value(training, settings, plan.metric, readers)
         return seen[settings]
 
     given = measured(plan.given)
     if math.isnan(given):
-        raise SettingsError(
-            f"Expected {plan.metric} to have a value on the training part, got none.{_why(plan.metric, inputs)}"
-        )
+        raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, inputs)}")
     sign = GLOSSARY[plan.metric].better
 
     def objective(trial: Any) -> float:
-        """What the search maximises."""
+        """Value that the search maximises."""
         value = measured(_drawn(trial, plan, len(inputs.tasks)))
-        told(value)
+        on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
     _search(plan, objective)
     best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
     held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
     if any(math.isnan(value) for value in held_out):
-        raise SettingsError(
-            f"Expected {plan.metric} to have a value on the held-out part, got none.{_why(plan.metric, inputs)}"
-        )
+        raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
     return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
-    """Try settings, the given ones first; a search says nothing by itself."""
+    """Try settings, the given ones first; the search library prints nothing."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -242,13 +238,13 @@ def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
 
 
 def _why(metric: str, inputs: Inputs) -> str:
-    """What is known of a figure that is none, as the end of a message."""
+    """Reasons why a figure has no value, as the end of a message."""
     counted = _OF_ALL.get(metric)
     of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
     return of_all + "".join(f" Note: {note}" for note in inputs.notes)
 
 
-# Settings that complete fewer tasks are no better for the time that those few took.
+# Settings that complete fewer tasks are no better because those few took less time.
 _OF_ALL = {
     **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
     "wait_mean_s": "tasks_started",
@@ -264,7 +260,7 @@ def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
     if plan.objectives:
         choices = _choices(plan.given.objective, plan.objectives)
         chosen = choices[trial.suggest_categorical("objective", list(choices))]
-    # Two digits are all that a setting needs.
+    # Two significant digits are enough for a setting.
     return SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, chosen)
 
 

@@ -1,4 +1,4 @@
-"""Where the points of a campaign are computed: on processes of this machine, or on a Dask cluster."""
+"""Engines that compute the points of a campaign: processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CONNECT_S = 10.0
 
 
 class Engine(Protocol):
-    """Computes a function of many items."""
+    """Interface of an engine: compute a function of many items."""
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the index of each item and its result, or a `Lost`, in whatever order they come.
+        """Yield the index of each item and its result, or a `Lost`, in any order.
 
-        `work` is a function of a module, and raises nothing.
+        `work` is a module's function that raises nothing.
         """
         ...
 
@@ -36,7 +36,7 @@ class LocalEngine:
     Parameters
     ----------
     workers : int, optional
-        By default as many as there are processors to be used. One computes in this process.
+        Number of processes, by default one per usable processor. One worker computes in this process.
 
     Raises
     ------
@@ -50,12 +50,12 @@ class LocalEngine:
             raise SettingsError(f"Expected at least one worker, got {self.workers}.")
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Results in the order in which they are ready; when a process ends abruptly, others start in its place."""
+        """Yield results as they are ready; when a process ends abruptly, another one replaces it."""
         return as_ready(work, items, self.workers)
 
 
 class DaskEngine:
-    """A Dask cluster: one that runs already, or one of a batch system's jobs.
+    """A Dask cluster: a running one, or one made of a batch system's jobs.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class DaskEngine:
         Address of a scheduler.
     jobqueue : Path, optional
         TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
-        what that class takes.
+        arguments of that class.
     job_logs : Path, optional
-        Directory for what jobs print, unless the file or Dask's configuration names a `log_directory`.
+        Directory for the output of jobs, unless the file or Dask's configuration names a `log_directory`.
 
     Raises
     ------
@@ -79,13 +79,13 @@ class DaskEngine:
         self, scheduler: str | None = None, jobqueue: Path | None = None, job_logs: Path | None = None
     ) -> None:
         if (scheduler is None) == (jobqueue is None):
-            raise SettingsError("Expected either --scheduler or --dask-jobqueue for the engine dask.")
+            raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
         require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._file = scheduler, jobqueue
         self._jobqueue = None if jobqueue is None else _jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Results in the order in which they are ready; Dask repeats what a lost worker was at.
+        """Yield results as they are ready; Dask repeats the work of a lost worker.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class DaskEngine:
             places = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
                 error = future.exception()
-                lost = None if error is None else Lost(_said(error))
+                lost = None if error is None else Lost(_first_line(error))
                 yield places[future.key], future.result() if lost is None else lost
                 future.release()
 
@@ -110,13 +110,13 @@ class DaskEngine:
         with self._cluster() as address:
             try:
                 if isinstance(address, str):
-                    # A client that reaches nobody takes another 20 s, and a traceback, to be forgotten.
+                    # A client without a server takes another 20 s to close, and prints a traceback.
                     asyncio.run(_reach(address))
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
             except (OSError, ValueError, MemoryError, EOFError) as error:
-                # What some other server says is taken for lengths of messages that no memory holds.
+                # The answer of another kind of server may be taken for the length of a huge message.
                 raise SweepError(
-                    f"{address}: Expected a Dask scheduler within {CONNECT_S:.0f} s, got: {_said(error)}"
+                    f"{address}: No Dask scheduler answered within {CONNECT_S:.0f} s: {_first_line(error)}"
                 ) from None
             try:
                 yield client
@@ -133,7 +133,7 @@ class DaskEngine:
         try:
             cluster = make()
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._file}: {_said(error)}") from None
+            raise SweepError(f"{self._file}: {_first_line(error)}") from None
         try:
             cluster.scale(jobs=jobs)
             yield cluster
@@ -141,8 +141,8 @@ class DaskEngine:
             cluster.close()
 
 
-def _said(error: BaseException) -> str:
-    """The first line of what a library says, which may be nothing."""
+def _first_line(error: BaseException) -> str:
+    """The first line of a library's message, which may be empty."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -154,7 +154,7 @@ async def _reach(address: str) -> None:
 
 
 def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
-    """How many jobs of a batch system a file describes, and what makes the cluster of them."""
+    """Number of jobs in a file, and the class and arguments of their cluster."""
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
@@ -166,7 +166,7 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
         )
     if not isinstance(jobs, int) or jobs < 1:
         raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
-    # What dask-jobqueue puts into a job's script, it puts there without quotes.
+    # dask-jobqueue inserts values into a job's script without quotes.
     if not _says(table, system, "python"):
         table["python"] = shlex.quote(sys.executable)
     if job_logs is not None and not _says(table, system, "log_directory"):
@@ -175,7 +175,7 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
 
 
 def _says(options: dict[str, Any], system: str, option: str) -> bool:
-    """Whether the user gives an option, in the file or for all that uses dask-jobqueue."""
+    """Whether the user gives an option, in the file or in dask-jobqueue's configuration."""
     import dask
 
     place = f"jobqueue.{options.get('config_name', system)}.{option.replace('_', '-')}"
@@ -183,7 +183,7 @@ def _says(options: dict[str, Any], system: str, option: str) -> bool:
 
 
 def _for_job_script(path: Path, directory: Path) -> str:
-    """A directory as a job's script names it; quotes there would not reach every batch system's own options."""
+    """A directory for a job's script; it cannot be quoted, as some batch systems' own options take quotes literally."""
     place = str(directory.resolve())
     if any(each.isspace() for each in place):
         raise SweepError(

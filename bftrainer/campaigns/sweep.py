@@ -1,4 +1,4 @@
-"""Sweeps: many replays, each kept as it is finished, and one table of all."""
+"""Sweeps: many replays, each saved when finished, and one table of all."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from bftrainer.spot.generation import GenerationConfig, generate_trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What the clock says differs between two equal runs, so the table has none of it; summaries have all.
+# Clock times differ between equal runs, so the table leaves them out; summaries have them.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """What came of a point.
+    """Result of a point.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class PointResult:
     figures : mapping
         All figures of the run; empty if it failed.
     assumed : Assumption or None
-        What figures of the run rest on.
+        Assumption that figures of the run rest on.
     error : str or None
         Why it failed.
     was_done : bool
@@ -72,7 +72,7 @@ class SweepResult:
         return [point for point in self.points if point.error is not None]
 
     def table(self) -> pa.Table:
-        """One row a point: its number, key, what is varied, its error, and all figures that no clock has a part in."""
+        """One row per point: number, key, varied options, error, and all figures that do not depend on the clock."""
         import pyarrow as pa
 
         points = self.points
@@ -93,7 +93,7 @@ class SweepResult:
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    """Whole numbers, numbers or texts, whichever holds them all; what else there is becomes text."""
+    """Column of whole numbers, numbers or texts, the first type that fits all values; others become text."""
     import numpy as np
 
     known = [value for value in values if value is not None]
@@ -102,13 +102,13 @@ def _column(values: Sequence[Any]) -> pa.Array:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return reals(values)
     which = [-1 if value is None else place for place, value in enumerate(values)]
-    return texts([str(told_value(value)) for value in values], np.array(which, dtype=np.int32))
+    return texts([str(plain_value(value)) for value in values], np.array(which, dtype=np.int32))
 
 
-def told_value(value: Any) -> Any:
-    """The value of an option as tables and JSON tell it: numbers and texts as they are, windows and times as text."""
+def plain_value(value: Any) -> Any:
+    """Value of an option for tables and JSON: numbers and texts as they are, windows and times as text."""
     if isinstance(value, tuple | list):
-        return " to ".join(str(told_value(part)) for part in value)
+        return " to ".join(str(plain_value(part)) for part in value)
     return value.isoformat() if isinstance(value, date | datetime | time) else value
 
 
@@ -116,7 +116,7 @@ def run_sweep(
     spec: SweepSpec,
     directory: Path,
     engine: Engine,
-    told: Callable[[PointResult], None] = lambda _: None,
+    on_done: Callable[[PointResult], None] = lambda _: None,
     *,
     resume: bool = False,
     force: bool = False,
@@ -127,31 +127,31 @@ def run_sweep(
     ----------
     spec : SweepSpec
     directory : Path
-        Runs are kept in it by their keys, so that none is computed twice.
+        Runs are saved in it under their keys, so that none is computed twice.
     engine : Engine
         A Dask cluster must see the directory and the inputs under the same paths.
-    told : callable
-        Told of each point that is done, in whatever order.
+    on_done : callable
+        Called with each finished point, in any order.
     resume : bool
-        Go on in a sweep's directory: runs that are there are not computed again.
+        Continue in a sweep's directory: finished runs are not computed again.
     force : bool
-        Compute all anew: a run is replaced once the new one is there, and what the sweep has no more goes at the end.
+        Compute all anew: each run is replaced when the new one is finished, and other old runs are deleted at the end.
 
     Raises
     ------
     InputError
-        If the sweep names what is not there, or nothing of it could begin; what is in the directory is as it was then.
+        If a named input is missing, or no point could start; the directory is unchanged then.
     OutputError
-        If there is a sweep already and it is neither to be resumed nor replaced, or other files are.
+        If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     BftrainerError
-        If all points fail that are to replace others.
+        If all points fail that would replace others.
     """
     place = SweepDirectory(directory, resume=resume, force=force)
     points = _checked(spec)
     with place.begun(spec.text):
         if spec.trace_seeds:
             points = spec.resolved(_generated(spec, place), shared_readers())
-        result = _computed(points, place, engine, told, anew=force)
+        result = _computed(points, place, engine, on_done, anew=force)
         if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
             raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
         place.describe(spec.text)
@@ -165,7 +165,7 @@ def run_sweep(
 
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, those of generated traces without them, once it is sure that something can be computed."""
+    """The points, not yet with generated traces, after checking that something can be computed."""
     readers = shared_readers()
     if spec.trace_seeds:
         _origin(spec)
@@ -176,17 +176,17 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
     return points
 
 
-# What a point names, and cannot begin without; a sweep's file has been looked through for everything else.
+# Inputs that a point cannot start without; everything else in a sweep's file has been checked.
 _NAMED = ("node_log", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
 
 
 def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
-    """Refuse points of which each names something that cannot be read, or is not known.
+    """Refuse a sweep in which each point names something unreadable or unknown.
 
     Raises
     ------
     InputError
-        What is wrong with the first of them.
+        With the fault of the first point.
     """
     refusals: dict[tuple[tuple[str, Any], ...], InputError] = {}
     for point in points:
@@ -198,7 +198,7 @@ def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
         except InputError as error:
             refusals[named] = error
             continue
-        except Exception:  # A solver may be licensed where the point is computed; an objective of the user's may raise.
+        except Exception:  # A solver may be licensed on the worker only; a user's objective may raise anything.
             return
         return
     for refusal in refusals.values():
@@ -209,25 +209,25 @@ def _computed(
     points: Sequence[SweepPoint],
     place: SweepDirectory,
     engine: Engine,
-    told: Callable[[PointResult], None],
+    on_done: Callable[[PointResult], None],
     *,
     anew: bool,
 ) -> SweepResult:
-    """Results of all points; those that are there already are not computed, unless `anew`."""
+    """Results of all points; finished ones are not computed again, unless `anew`."""
     results: dict[int, PointResult] = {}
     for point in points:
         finished = None if anew else _finished(point, place.path)
         if finished is not None:
             results[point.number] = finished
-            told(finished)
-    # Points that are the same replay are computed once.
+            on_done(finished)
+    # Points with the same replay are computed once.
     left = list({point.key: point for point in points if point.number not in results}.values())
     with closing(engine.run(_Work(place.path.resolve(), anew), left)) as outcomes:
         for index, outcome in outcomes:
             for point in points:
                 if point.key == left[index].key:
                     results[point.number] = _result(point, outcome)
-                    told(results[point.number])
+                    on_done(results[point.number])
     return SweepResult(tuple(results[point.number] for point in points))
 
 
@@ -239,13 +239,13 @@ def _result(point: SweepPoint, outcome: PointResult | Lost) -> PointResult:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What workers are sent: replays a point, unless it has been, and keeps the run."""
+    """Work of one point: replay it, unless that was done, and save the run."""
 
     directory: Path
     anew: bool
 
     def __call__(self, point: SweepPoint) -> PointResult:
-        """Whatever goes wrong is the point's, and does not end the sweep."""
+        """Compute a point; any error becomes its result and does not end the sweep."""
         try:
             finished = None if self.anew else _finished(point, self.directory)
             if finished is not None:
@@ -254,20 +254,20 @@ class _Work:
                 inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
             )
             if not (self.directory / RUNS).is_dir():
-                # The sweep was given up, and a cluster's worker was not told.
-                raise SweepError(f"{self.directory}: Expected the directory of a sweep, found none any more.")
-            # Replaced is the run of an earlier sweep, or the empty directory of a worker that was killed.
+                # The sweep was given up, and a cluster's worker was not notified.
+                raise SweepError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
+            # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
             with result_directory([self.directory / RUNS / point.key], force=True) as place:
                 write_run(result, place.working)
             return _read(point, result.summary())
         except BftrainerError as error:
             return PointResult(point, {}, error=str(error))
-        except Exception as error:  # an objective or a solver of the user's may raise anything
+        except Exception as error:  # a user's objective or solver may raise anything
             return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
 
 
 def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
-    """The result of a point whose run is there, whole."""
+    """Result of a point whose run is finished, else None."""
     path = directory / RUNS / point.key
     if not (path / "summary.json").is_file():
         return None
@@ -278,7 +278,7 @@ def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
 
 
 def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
-    """What the summary of a point's run says."""
+    """Result of a point from the summary of its run."""
     return PointResult(point, _figures(summary), assumption(summary))
 
 
@@ -288,9 +288,9 @@ def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
-    """Files of the traces that points ask for, by seed; those that are there already stay.
+    """Files of the generated traces of points, by seed; existing ones stay.
 
-    Their names tell what they were generated from: after a change of that others are made.
+    Their names contain a checksum of what they were generated from, so a change of that makes new files.
     """
     generate, origin = _origin(spec)
     found = {}
@@ -302,7 +302,7 @@ def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
 
 
 def _origin(spec: SweepSpec) -> tuple[GenerationConfig, str]:
-    """What traces are generated from, and a checksum of that: options, and the trace that they are to be like."""
+    """Inputs of generated traces (options, and the trace to fit), and their checksum."""
     generate = spec.generate
     if generate is None:
         raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")

@@ -1,4 +1,4 @@
-"""The directory of a sweep: begun and taken back, and what goes once it has been computed anew."""
+"""Directory of a sweep: create it, undo that on errors, and clean up after recomputing."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from bftrainer.parallel import interrupts_held
 TABLE = "sweep.parquet"
 RUNS = "runs"
 JOB_LOGS = "job-logs"
-"""Where a batch system puts what jobs print; kept whatever becomes of the sweep."""
+"""Directory of the output of a batch system's jobs; always kept."""
 _FILE, _TRACES = "sweep.toml", "traces"
 _KEY = re.compile("[0-9a-f]{16}")
 
 
 class SweepDirectory:
-    """Where the runs and the table of a sweep go.
+    """Directory of the runs and the table of a sweep.
 
     Parameters
     ----------
     path : Path
     resume, force : bool
-        Whether one that is there is gone on with, or computed anew.
+        Whether to continue in an existing directory, or to compute it anew.
 
     Raises
     ------
     OutputError
-        If there is one already and it is neither to be resumed nor replaced, or what is there is no sweep.
+        If a sweep exists and neither is given, or the directory is not a sweep's.
     """
 
     def __init__(self, path: Path, *, resume: bool = False, force: bool = False) -> None:
@@ -51,19 +51,17 @@ class SweepDirectory:
                     f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
                 )
             if not resume and not force:
-                raise OutputError(
-                    f"{path}: Expected no such directory yet; --resume goes on in it, --force starts anew."
-                )
+                raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
         self.path = path
 
     @contextmanager
     def begun(self, description: bytes) -> Iterator[None]:
-        """Make the directory; on an error before there is any result, it is as it was.
+        """Make the directory; undo that on an error before the first result.
 
         Parameters
         ----------
         description : bytes
-            The sweep's file, which is kept beside the table.
+            Content of the sweep's file, which is saved beside the table.
 
         Raises
         ------
@@ -75,10 +73,9 @@ class SweepDirectory:
             try:
                 self._make(description)
             except OSError as error:
-                place = f"{self.path}: Expected a place to write results to"
-                raise OutputError(f"{place}, got: {error.strerror or error}.") from None
+                raise OutputError(f"{self.path}: Cannot write results: {error.strerror or error}.") from None
             yield
-        except BaseException:  # an interrupt too
+        except BaseException:  # including an interrupt
             if not self.has_results:
                 with interrupts_held():
                     self._take_back(made)
@@ -88,7 +85,7 @@ class SweepDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in leftovers(self.path, MANIFEST):
             path.unlink()
-        # Listed before anything is there: a sweep that is killed is one that can be resumed.
+        # The manifest comes first, so that a killed sweep can be resumed.
         list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
         if not (self.path / TABLE).exists():
             self.describe(description)
@@ -96,11 +93,11 @@ class SweepDirectory:
         self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
-        """Delete what is there of runs that were killed."""
+        """Delete what killed runs left."""
         remove_unfinished(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
 
     def describe(self, description: bytes) -> None:
-        """Keep the sweep's file beside the table.
+        """Save the sweep's file beside the table.
 
         Raises
         ------
@@ -112,20 +109,20 @@ class SweepDirectory:
 
     @property
     def has_results(self) -> bool:
-        """Whether there is a table, or a finished run."""
+        """Whether a table or a finished run exists."""
         return (self.path / TABLE).is_file() or any((self.path / RUNS).glob("*/summary.json"))
 
     def _take_back(self, made: Collection[Path]) -> None:
-        """Remove what was made; what else is there, and a directory that was, stays.
+        """Remove what was made; other files, and a directory that existed before, stay.
 
-        The list of what is ours goes last: whatever is left, it can be resumed.
+        The manifest is removed last, so that the sweep can be resumed at any time.
         """
         with suppress(OSError):
             self._remove_unfinished()
             for run in (self.path / RUNS).iterdir():
                 if _KEY.fullmatch(run.name):
                     with suppress(OSError):
-                        run.rmdir()  # reserved by one that was killed
+                        run.rmdir()  # reserved by a killed run
         with suppress(OSError):
             for name in written_files(self.path):
                 (self.path / name).unlink(missing_ok=True)
@@ -139,12 +136,12 @@ class SweepDirectory:
                 place.rmdir()
 
     def trace(self, name: str) -> Path:
-        """Where a generated trace of that name is, or goes.
+        """Path of a generated trace of this name.
 
         Raises
         ------
         OutputError
-            If it cannot be listed among the results.
+            If it cannot be added to the manifest.
         """
         path = self.path.resolve() / _TRACES / name
         if not path.is_file():
@@ -153,7 +150,7 @@ class SweepDirectory:
         return path
 
     def drop_others(self, keys: Collection[str], inputs: Collection[Path]) -> None:
-        """Delete runs of other keys, and generated traces that are no inputs any more; other files stay."""
+        """Delete runs of other keys, and generated traces that are no longer inputs; other files stay."""
         for run in sorted((self.path / RUNS).iterdir()):
             if run.name not in keys and not run.is_symlink() and "summary.json" in written_files(run):
                 remove_written(run)

@@ -1,4 +1,4 @@
-"""SWEEP.toml: which replays a sweep is made of."""
+"""Read SWEEP.toml, which describes the replays of a sweep."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from bftrainer.tasksets import TaskSet
 SCHEMA = 1
 MOST_POINTS = 100_000
 _SECTIONS = ("schema", "base", "grid", "point", "generate")
-# As the replay's command calls them, beside the names of the fields.
+# Names of options on the command line, which are allowed besides the field names.
 _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in option.flags if not flag.startswith("--")}
 WINDOW, TRACE_SEED = "window", "trace_seed"
-# Options of a sweep alone, and what says the same in another way: a part of the log, the seed of a generated one.
+# Options that only sweeps have (part of the log, seed of a generated one), and the options they stand for.
 _INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",)}
 _MOST = 2**63
 
 
 def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a point over those of the base, and over those that say the same in another way."""
+    """Merge options of a point into those of the base, replacing also those that they stand for."""
     over = {name for one, others in _INSTEAD.items() if one in point for name in others}
     over |= {one for one, others in _INSTEAD.items() if any(name in point for name in others)}
     return {name: value for name, value in base.items() if name not in over} | dict(point)
@@ -51,13 +51,13 @@ class SweepPoint:
     Parameters
     ----------
     number : int
-        From 0, in the order of the file.
+        Index from 0, in the order of the file.
     options : tuple of (str, object)
-        Fields of `ReplayConfig`, values as TOML has them.
+        Fields of `ReplayConfig`, with values as in TOML.
     varied : tuple of (str, object)
-        Of what is varied, as the file calls it.
+        Varied options, with their names in the file.
     key : str
-        The same for the same replay: options, and contents of the files that it reads.
+        Checksum of the replay: its options, and the contents of its input files.
     """
 
     number: int
@@ -66,7 +66,7 @@ class SweepPoint:
     key: str
 
     def config(self) -> ReplayConfig:
-        """What is replayed."""
+        """Configuration of the replay."""
         return ReplayConfig(**dict(self.options))
 
 
@@ -78,13 +78,13 @@ class SweepSpec:
     ----------
     path : Path
     text : bytes
-        What it holds.
+        Its content.
     base : mapping
         Options of all points.
     points : tuple of mapping
-        Options of each, as the file calls them.
+        Options of each point, with their names in the file.
     generate : GenerationConfig or None
-        What traces are generated from, for points with a `trace_seed`.
+        Inputs of generated traces, for points with a `trace_seed`.
     """
 
     path: Path
@@ -105,24 +105,24 @@ class SweepSpec:
         return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
 
     def resolved(self, traces: Mapping[int, Path], readers: Readers | None = None) -> list[SweepPoint]:
-        """The points, with paths as they are and keys.
+        """The points, with resolved paths and keys.
 
         Parameters
         ----------
         traces : mapping
-            Files of generated logs by their seeds; points whose log is not among them have none yet.
+            Files of generated logs by their seeds; points with other seeds have no log yet.
         readers : Readers, optional
 
         Raises
         ------
         SweepError
-            If a file that is named is not there.
+            If a named file is missing.
         """
         readers = Readers(keep=True) if readers is None else readers
         return [self._resolved(number, point, traces, readers) for number, point in enumerate(self.points)]
 
     def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
-        """Refuse options that change none of the points that have them.
+        """Refuse options that have no effect on any point.
 
         Raises
         ------
@@ -133,14 +133,14 @@ class SweepSpec:
         useful: set[str] = set()
         for point in points:
             given, reasons = dict(point.options), {}
-            with suppress(UnknownSolverError, SolverUnavailableError):  # which is told when its turn comes
+            with suppress(UnknownSolverError, SolverUnavailableError):  # reported when the point is replayed
                 reasons = point.config().without_effect(tuned=_has_tuned_tasks(given, readers))
             useful |= given.keys() - reasons.keys()
             vain |= {name: why for name, why in reasons.items() if name in given}
-        told = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
-        if told:
-            first = _Reader(self.path, self.text.decode()).at(told[0].partition(" ")[0])
-            raise SweepError(f"{first}: Options that have no effect: {', '.join(told)}.")
+        unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
+        if unused:
+            first = _Reader(self.path, self.text.decode()).at(unused[0].partition(" ")[0])
+            raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
     def _resolved(
         self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: Readers
@@ -156,14 +156,14 @@ class SweepSpec:
         contents = {}
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
-                # Whoever computes the point may be at work in another directory.
+                # The point may be computed in another working directory.
                 path = (self.path.parent / options[name]).absolute()
                 options[name] = str(path)
                 try:
                     contents[name] = readers.source(path)["sha256"]
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
-        text = json.dumps([{**options, **contents}, _read_beside(options, readers)], sort_keys=True, default=_told)
+        text = json.dumps([{**options, **contents}, _read_beside(options, readers)], sort_keys=True, default=_as_json)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key)
@@ -180,7 +180,7 @@ def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
 
 
 def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | None:
-    """Whether a point's tasks are tuned; None if they cannot be read, which is told when its turn comes."""
+    """Whether a point's tasks are tuned; None if they cannot be read, reported when the point is replayed."""
     try:
         return any(task.tuning is not None for task in _task_set(options, readers).tasks)
     except (BftrainerError, OSError):
@@ -188,7 +188,7 @@ def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | Non
 
 
 def _read_beside(options: Mapping[str, Any], readers: Readers) -> list[str]:
-    """Checksums of what a task set brings with it: the scalability beside it, and the traces that it is tuned by."""
+    """Checksums of the files that a task set refers to: its scalability and training traces."""
     if "tasks" not in options:
         return []
     try:
@@ -197,11 +197,11 @@ def _read_beside(options: Mapping[str, Any], readers: Readers) -> list[str]:
         traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
         return [readers.source(path)["sha256"] for path in (*found.sources, *traces)]
     except (BftrainerError, OSError) as error:
-        # A point whose tasks cannot be read fails when its turn comes, with this reason, and is not the end of others.
+        # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
         return [str(error)]
 
 
-def _told(value: object) -> str:
+def _as_json(value: object) -> str:
     if isinstance(value, date | datetime | time):
         return value.isoformat()
     raise TypeError(f"Expected a value of TOML, got {value!r}.")
@@ -213,7 +213,7 @@ def read_sweep(path: Path) -> SweepSpec:
     Raises
     ------
     SweepError
-        If it cannot be read, or an option is unknown or has a value it cannot have; the message names the line.
+        If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
     """
     tables, text = toml_file(path, SweepError)
     reader = _Reader(path, text)
@@ -248,13 +248,13 @@ def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 class _Reader:
-    """Checks options, and knows the lines that they stand in."""
+    """Checker of options that knows their lines in the file."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._lines = path, text.splitlines()
 
     def at(self, name: str) -> str:
-        """The file, and the line in which `name` is given, if it is one, as it is or by its alias."""
+        """The file, and the line that gives `name` or its alias, if any."""
         for each in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
             key = re.escape(each)
             pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
@@ -264,7 +264,7 @@ class _Reader:
         return str(self._path)
 
     def options(self, table: Any, section: str, read: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
-        """Options of a section, each as `read` gives it; by default its value."""
+        """Options of a section, each converted by `read`, by default `value`."""
         if not isinstance(table, dict):
             raise SweepError(f"{self.at(section)}: Expected a table [{section}], got {table!r}.")
         found: dict[str, Any] = {}
@@ -275,24 +275,24 @@ class _Reader:
         for one, others in _INSTEAD.items():
             both = next((name for name in others if one in found and name in found), None)
             if both is not None:
-                raise SweepError(f"{self.at(both)}: Expected {one} or {both}, got both.")
+                raise SweepError(f"{self.at(both)}: Give {one} or {both}, not both.")
         return found
 
     def name(self, key: str) -> str:
-        """The option that a key means."""
+        """Name of the option that a key stands for."""
         known = {WINDOW, TRACE_SEED, *_ALIASES, *_adapters()}
         if key not in known:
             raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
 
     def values(self, key: str, value: Any) -> list[Any]:
-        """Values that an option takes in turn."""
+        """List of values of an option."""
         if not isinstance(value, list) or not value:
             raise SweepError(f"{self.at(key)}: Expected a list of values of {key}, got {value!r}.")
         return [self.value(key, each) for each in value]
 
     def value(self, key: str, value: Any) -> Any:
-        """A value, if it is one that the option can have."""
+        """Check a value of an option."""
         name = self.name(key)
         if name == WINDOW:
             return self._window(key, value)
@@ -330,7 +330,7 @@ class _Reader:
         """Refuse values out of range."""
         options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
         try:
-            # What is named, objective and solver, is looked for when the point is replayed.
+            # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if name in str(error)), "")
@@ -367,7 +367,7 @@ def _is_moment(value: object) -> bool:
 
 @cache
 def _adapters() -> dict[str, Any]:
-    """What checks the type of each option that a file can give."""
+    """Type checkers of the options that a file can give."""
     from pydantic import TypeAdapter
 
     return {name: TypeAdapter(option.type) for name, option in OPTIONS.items()}
@@ -375,7 +375,7 @@ def _adapters() -> dict[str, Any]:
 
 @cache
 def _generation_adapters() -> dict[str, Any]:
-    """Likewise of the section `generate`."""
+    """Type checkers of the section `generate`."""
     from pydantic import TypeAdapter
 
     hints: dict[str, Any] = {"days": float, "model": ModelName, "like": str}

@@ -1,4 +1,4 @@
-"""Commands: parse, call, print. Each is imported when it is called, so that help answers at once."""
+"""Commands: parse, call, print. Each is imported when it is called, so that help is fast."""
 
 from bftrainer.cli._shared.group import main, replay_main
 

@@ -90,7 +90,7 @@ def sweep(
 
 
 def _check_sizes(spec: SweepSpec) -> None:
-    """Have sizes in the file confirmed as those that are typed."""
+    """Require confirmation of large sizes in the file, as for options."""
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
@@ -110,15 +110,15 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
 
 
 def _as_json(result: PointResult) -> dict[str, object]:
-    from bftrainer.campaigns.sweep import told_value
+    from bftrainer.campaigns.sweep import plain_value
 
-    varied = {name: told_value(value) for name, value in result.point.varied}
-    told = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
-    return told if result.assumed is None else told | {"assumed_scaling": result.assumed.note}
+    varied = {name: plain_value(value) for name, value in result.point.varied}
+    entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    return entry if result.assumed is None else entry | {"assumed_scaling": result.assumed.note}
 
 
 def _print_points(results: Sequence[PointResult]) -> None:
-    from bftrainer.campaigns.sweep import told_value
+    from bftrainer.campaigns.sweep import plain_value
 
     if not results:
         return
@@ -126,7 +126,7 @@ def _print_points(results: Sequence[PointResult]) -> None:
     keys = [key for key in SHOWN if any(result.figures.get(key) is not None for result in results)]
     rows = []
     for result in results[:MOST_ROWS]:
-        cells = ["-" if value is None else str(told_value(value)) for _, value in result.point.varied]
+        cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
         figures = [_marked(result, key) + shown(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
         rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
@@ -208,8 +208,8 @@ def _instant(when: datetime) -> int:
 def _print_forecast(found: Forecast) -> None:
     from bftrainer.campaigns.forecast import FOR_INTERVAL, quantile
 
-    def told(time_s: float) -> str:
-        """A completion time, if it was within the horizon."""
+    def hours(time_s: float) -> str:
+        """A completion time, or that it is beyond the horizon."""
         beyond = f"more than {shown(found.plan.horizon_s, 's')}"
         return shown(time_s, "s") if math.isfinite(time_s) else beyond
 
@@ -218,7 +218,7 @@ def _print_forecast(found: Forecast) -> None:
         ("deadline", f"{shown(found.plan.deadline_s, 's')} after the start"),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
-        ("all done after", f"{told(low)} to {told(high)} (80 %), median {told(quantile(found.completion_s, 0.5))}"),
+        ("all done after", f"{hours(low)} to {hours(high)} (80 %), median {hours(quantile(found.completion_s, 0.5))}"),
         ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
     )
     for label, text in rows:
@@ -228,7 +228,7 @@ def _print_forecast(found: Forecast) -> None:
     number = len(found.completion_s)
     if number < FOR_INTERVAL:
         click.echo(
-            f"Note: {number} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: told is the "
+            f"Note: {number} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: shown are the "
             "earliest completion and the latest.",
             err=True,
         )

@@ -1,1 +1,1 @@
-"""Files: opened whatever their form, written whole or not at all, read with messages that name the place."""
+"""File tools: open files of any form, write them whole or not at all, read them with errors that name the place."""

@@ -1,6 +1,6 @@
-"""Arrow columns from plain values, and Parquet files that are opened.
+"""Make Arrow columns of plain values, and open Parquet files.
 
-Columns are made of buffers because `pyarrow.array` imports pandas: a third of a second that serves nothing here.
+Columns are made of buffers because `pyarrow.array` imports pandas, which takes a third of a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 TEXT = ("string", "large_string", "string_view")
-"""What Arrow calls its types of text."""
+"""Arrow's names of its text types."""
 
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -52,7 +52,7 @@ def booleans(values: Sequence[bool | None]) -> pa.Array:
 
 
 def reals(values: Sequence[float | None]) -> pa.Array:
-    """Column of float64; None, and what is not finite, becomes null."""
+    """Column of float64; None and non-finite numbers become null."""
     import pyarrow as pa
 
     array = np.asarray(values, dtype=np.float64)
@@ -70,7 +70,7 @@ def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64
 
 
 def texts(values: Iterable[str], which: NDArray[np.int32] | None = None) -> pa.Array:
-    """Column of strings: `values`, or those that the indices `which` name, null where an index is negative."""
+    """Column of strings: `values`, or those at the indices `which`, null where an index is negative."""
     import pyarrow as pa
 
     encoded = np.array([value.encode() for value in values], dtype=object)
@@ -94,30 +94,30 @@ def lists(sizes: Sequence[int], flat: pa.Array) -> pa.Array:
 
 @contextmanager
 def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, whose faults the block need not catch.
+    """Open a Parquet file; its faults, also those raised in the block, become `error`.
 
     Parameters
     ----------
     path : Path
     error : type
     categories : sequence of str
-        Columns of text to read as such, if the file has them.
+        Columns of text to read as categories, if the file has them.
 
     Raises
     ------
     InputError
-        As `error`: if it is none, or it is damaged, which may show only when a column is read.
+        As `error`: if it is no Parquet file or damaged, which may show only when a column is read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with translated(path, error), path.open("rb") as stream:  # pyarrow cannot spell every name that a file may have
+    with translated(path, error), path.open("rb") as stream:  # pyarrow cannot encode every file name
         try:
             file = pq.ParquetFile(stream)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
-            known = [name for name in categories if name in texts]  # of others it does not find the name
+            known = [name for name in categories if name in texts]  # pyarrow does not find other names
             yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=known) if known else file
-        except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # names need not be text, either
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise
             detail = str(fault).split("\n", 1)[0].removesuffix(".")

@@ -1,4 +1,4 @@
-"""JSON, TOML and small CSV files, or parts of them; what is none of it is refused in one line that names the place."""
+"""Read JSON, TOML and small CSV files, or parts of them; errors are one line that names the place."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 MOST_NESTED = 100
-"""Levels of lists and tables in one another: none of ours has more than ten, and Python's own limit is a crash away."""
+"""Maximum nesting of lists and tables: none of ours has more than ten levels, and Python crashes beyond its limit."""
 
 
 def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
-    """What a TOML file says, and its text.
+    """Content of a TOML file, and its text.
 
     Raises
     ------
     InputError
-        As `error`: if the file cannot be read, is no TOML, or is nested too deeply.
+        As `error`: if the file cannot be read, is not TOML, or is nested too deeply.
     """
     with translated(path, error), open_plain(path) as stream:
         text = stream.read()
@@ -38,7 +38,7 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
 
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
-    """What a JSON file says; messages call it `what`.
+    """Content of a JSON file; messages call it `what`.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
 
 
 def parsed_toml(where: object, text: bytes, error: type[BftrainerError]) -> dict[str, Any]:
-    """A table from TOML text.
+    """Parse a TOML text.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def parsed_json(
     number: Callable[[str], float] | None = None,
     whole: Callable[[str], int] | None = None,
 ) -> Any:
-    """A value from JSON text.
+    """Parse a JSON text.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def parsed_json(
     text : str or bytes
     error : type
     what : str
-        What should be there.
+        Name of the value in messages.
     number, whole : callable, optional
-        What makes a number, NaN and infinities too, and a whole number from its text; may raise ValueError.
+        Convert the text of a number (also NaN and infinities), and of a whole number; may raise ValueError.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def parsed_json(
 def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
     try:
         value = parse()
-    except ValueError as fault:  # no such text, no UTF-8, a number of too many digits
+    except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
         raise error(f"{where}: Expected {what}, got something else ({str(fault).partition(';')[0]}).") from None
     except RecursionError:
         pass
@@ -114,7 +114,7 @@ def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[Bftr
 
 
 def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Texts in a value, and where they are."""
+    """Texts in a value, with their places."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):
@@ -126,7 +126,7 @@ def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables are nested more than so many levels; found without recursion, which is what may fail."""
+    """Whether lists and tables are nested deeper than this; computed without recursion, as that could fail."""
     inner = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         parts = (part for each in inner for part in (each.values() if isinstance(each, dict) else each))
@@ -152,12 +152,12 @@ _EXPECTED = {
 
 
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
-    """What a TOML file says, ``schema = 1`` included.
+    """Content of a TOML file, which must have ``schema = 1``.
 
     Raises
     ------
     InputError
-        As `error`: if the file cannot be read or is no TOML, or its schema is another one.
+        As `error`: if the file cannot be read or is not TOML, or its schema is another one.
     """
     content, _ = toml_file(path, error)
     schema = content.get("schema")
@@ -167,7 +167,7 @@ def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
 
 
 def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str, Any]]:
-    """The ``[[key]]`` tables of a TOML file that says ``schema = 1`` and nothing else.
+    """The ``[[key]]`` tables of a TOML file that otherwise has ``schema = 1`` only.
 
     Raises
     ------
@@ -185,17 +185,17 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
 
 
 def telling_fault(fault: ValidationError) -> Any:
-    """The most telling of a table's faults: an unknown key often is why another one is missing."""
+    """Choose which of a table's faults to report: an unknown key often is why another one is missing."""
     return min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
 
 
 def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -> str:
-    """A fault that pydantic found in a table, in one line.
+    """Describe a fault that pydantic found in a table, in one line.
 
     Parameters
     ----------
     error : dict
-        What `telling_fault` gave.
+        From `telling_fault`.
     keys : callable
         Known keys of the table at a path.
     """
@@ -215,11 +215,11 @@ def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -
 
 
 Row = tuple[str, list[str]]
-"""Where a row stands (`file:line`), and its cells."""
+"""Place of a row (`file:line`), and its cells."""
 
 
 def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
-    """Rows of a CSV file, packed or not; blank lines are left out.
+    """Rows of a CSV file, compressed or not; blank lines are left out.
 
     Raises
     ------
@@ -253,13 +253,13 @@ def table_rows(
         Columns that have to be there.
     error : type of InputError
     headless : sequence of str
-        All columns of files that have no header but begin with a row of as many values, those of `columns` numbers.
-        By default a header has to be there.
+        All columns of files without a header, which begin with a row of as many values, those of `columns` being
+        numbers. By default a header is required.
 
     Raises
     ------
     InputError
-        As `error`: if a column of `columns` is missing or comes twice, or a row has another number of values.
+        As `error`: if one of `columns` is missing or occurs twice, or a row has another number of values.
     """
     rows = csv_rows(path, error)
     where, head = next(rows, (f"{path}:1", []))
@@ -287,7 +287,7 @@ def _is_number(text: str) -> bool:
 def whole_cell(
     where: str, name: str, text: str, error: type[InputError], *, least: int = 0, most: int | None = None
 ) -> int:
-    """A whole number from a cell, within bounds."""
+    """Parse a cell as a whole number within bounds."""
     try:
         value = int(text)
     except ValueError:
@@ -300,7 +300,7 @@ def whole_cell(
 
 
 def number_cell(where: str, name: str, text: str, error: type[InputError]) -> float:
-    """A finite number from a cell."""
+    """Parse a cell as a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -311,7 +311,7 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a header and rows; without one, the rows alone."""
+    """Write a header, if given, and rows."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
     text.flush()

@@ -1,4 +1,4 @@
-"""Logs as they lie on disk: many files, whole directories, gzipped or zipped, read in blocks of lines or as tables."""
+"""Read scheduler logs: many files, whole directories, gzipped or zipped, in blocks of lines or as tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CHUNK = 1 << 23
 _LONGEST_LINE = 1 << 28
 _HEAD = 1 << 16
 _LONGEST_FIELD = 1 << 26
-"""Sets of a large machine's nodes take more than the csv module's 128 KiB."""
+"""Node lists of a large machine exceed the csv module's limit of 128 KiB."""
 _ZIP = b"PK\x03\x04"
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some lines of a file, in order.
+    """Consecutive lines of a file.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Block:
     lines : list of str
         Without line ends.
     cut_off : bool
-        Whether the last line is the file's last and lacks its line end, as when writing or copying was interrupted.
+        Whether the last line is the file's last and lacks a line end, as after an interrupted write or copy.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Block:
 
 
 def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """The files that are meant: those of a directory by name, without hidden ones.
+    """Expand paths to files: a directory stands for its files by name, without hidden ones.
 
     Raises
     ------
@@ -68,12 +68,12 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def line_blocks(path: Path) -> Iterator[Block]:
-    """The file in blocks of lines, some megabytes each.
+    """Read a file in blocks of lines, some megabytes each.
 
     Raises
     ------
     LogError
-        If it is empty, binary, or its packing is damaged or ends early.
+        If it is empty or binary, or its compression is damaged or truncated.
     """
     first, rest, lines = 1, b"", []
     for chunk in _chunks(path):
@@ -94,7 +94,7 @@ def line_blocks(path: Path) -> Iterator[Block]:
 
 
 def head(path: Path) -> list[str]:
-    """The whole lines with which a file begins, enough of them to tell its format.
+    """The first whole lines of a file, enough to recognise its format.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def head(path: Path) -> list[str]:
 
 
 def whole_text(path: Path) -> str:
-    """All text of a small file.
+    """Whole text of a small file.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def fingerprints(paths: Sequence[Path]) -> list[dict[str, str | int]]:
 
 
 def _decoded(text: bytes) -> list[str]:
-    # Names of jobs and users may be in any encoding; nothing that is read from a log lies beyond ASCII.
+    # Names of jobs and users may be in any encoding; all that is needed from a log is ASCII.
     return [line.removesuffix("\r") for line in text.decode("utf-8-sig", errors="replace").split("\n")]
 
 
@@ -144,10 +144,10 @@ def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked if it is gzipped or a zip archive of one file."""
+    """Open the bytes of a file, decompressed if it is gzipped or a zip archive of one file."""
     with path.open("rb") as raw:
         zipped = raw.read(len(_ZIP)) == _ZIP
-        raw.seek(0)  # a pipe, which would wait for another writer when opened again, is refused here
+        raw.seek(0)  # refuses a pipe, which would wait for another writer when opened again
     if not zipped:
         with open_plain(path) as stream:
             yield stream
@@ -173,7 +173,7 @@ class LogRow:
     line : int
     fields : list of str
     is_cut_off : bool
-        Whether it is the file's last and lacks its line end.
+        Whether it is the file's last row and lacks a line end.
     """
 
     path: Path
@@ -183,16 +183,16 @@ class LogRow:
 
     @property
     def place(self) -> str:
-        """File and line, as messages name them."""
+        """File and line, for messages."""
         return f"{self.path}:{self.line}"
 
     def columns(self, needed: Sequence[str]) -> Mapping[str, int]:
-        """Where each column stands, if this row is a header.
+        """Index of each column, if this row is a header.
 
         Raises
         ------
         LogError
-            If one that is needed is missing.
+            If a needed one is missing.
         """
         columns = {name.strip(): at for at, name in enumerate(self.fields)}
         missing = next((name for name in needed if name not in columns), None)
@@ -203,12 +203,12 @@ class LogRow:
 
 
 def log_rows(path: Path) -> Iterator[LogRow]:
-    """Rows of a CSV file that are not blank.
+    """Non-blank rows of a CSV file.
 
     Raises
     ------
     LogError
-        If it is no text, or quotes do not match.
+        If it is not text, or quotes do not match.
     """
     is_cut_off = False
 

@@ -1,4 +1,4 @@
-"""Input files: told by their content, opened whatever they are packed in; and where the embedded ones lie."""
+"""Open input files: recognise their form, decompress them; and locate the embedded data."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _SUFFIXES = {
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
-    """Form of a file: by its first bytes, else by its suffix (that before `.gz`, `.xz` or `.bz2`).
+    """Form of a file, by its first bytes or else its suffix (the one before `.gz`, `.xz` or `.bz2`).
 
     Raises
     ------
     InputError
-        As `error`: if there is no such file, it is empty, or its form cannot be told.
+        As `error`: if there is no such file, it is empty, or its form is not recognised.
     """
     with translated(path, error), open_plain(path) as stream:
         head = stream.read(1024)
@@ -79,19 +79,19 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
 
 
 def one_line(text: object) -> str:
-    """Text from a file as it may stand in a message: control characters escaped, cut if long."""
+    """Text from a file, made fit for a message: control characters escaped, cut if long."""
     return escaped(str(text)[:200])
 
 
 def suffix_form(path: Path) -> Form | None:
-    """Form that a file's name promises; None if it promises none."""
+    """Form that a file's suffix stands for; None if unknown."""
     name = Path(path.name.lower())
     return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2") else name.suffix)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if packed by gzip, xz or bzip2."""
+    """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2."""
     with path.open("rb") as raw:
         head = raw.read(6)
         raw.seek(0)
@@ -104,7 +104,7 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_pickle(path: Path, error: type[InputError] = InputError) -> Iterator[BinaryIO]:
-    """The pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
+    """Open the pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
 
     Raises
     ------
@@ -132,21 +132,21 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Pat
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
     name = Path(member.name).name.lower()
-    return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds those
+    return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds these
 
 
 class _Chunked(io.RawIOBase):
-    """Reads a stream in chunks: unpackers and tarfile would hold a large read twice."""
+    """Read a stream in chunks: decompressors and tarfile would hold a large read twice."""
 
     def __init__(self, stream: object) -> None:
         self._stream = cast(BinaryIO, stream)
 
     def readable(self) -> bool:
-        """Always: that is all it is for."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fill the buffer, at most a chunk of it; 0 at the end."""
+        """Fill the buffer, up to a chunk of it; 0 at the end."""
         view = memoryview(cast(bytearray, buffer))
         data = self._stream.read(min(len(view), _CHUNK))
         view[: len(data)] = data
@@ -155,7 +155,7 @@ class _Chunked(io.RawIOBase):
 
 @contextmanager
 def translated(path: Path, error: type[InputError]) -> Iterator[None]:
-    """Turn faults of files and of their packing into one line, as `error`."""
+    """Turn faults of files and of their compression into `error`, in one line."""
     try:
         yield
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
     except io.UnsupportedOperation:
-        raise error(f"{path}: Expected a file, got a stream that can be read but once.") from None
+        raise error(f"{path}: Expected a file, got a stream that can be read only once.") from None
     except OSError as cause:
         raise error(f"{path}: {cause.strerror or cause}.") from None
     except ValueError:
@@ -183,9 +183,9 @@ SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 def sample_path(name: str) -> Path:
     """Path of the embedded data file `name`.
 
-    A wheel carries `datasets/` as `bftrainer/data/`. An editable install leaves it where it is: setuptools'
-    editable finder cannot import a package without `__init__.py` below another one, so
-    `importlib.resources.files("bftrainer.data")` does not answer there.
+    A wheel carries `datasets/` as `bftrainer/data/`. An editable install leaves it in the checkout: setuptools'
+    editable finder cannot import a package without `__init__.py` inside another one, so
+    `importlib.resources.files("bftrainer.data")` fails there.
 
     Raises
     ------
@@ -196,5 +196,5 @@ def sample_path(name: str) -> Path:
     installed = package / "data"
     path = (installed if installed.is_dir() else package.parent / "datasets") / name
     if not path.is_file():
-        raise InputError(f"Expected the embedded data file {name} at {path}, found none; is bftrainer fully installed?")
+        raise InputError(f"Embedded data file {name} not found at {path}; is bftrainer fully installed?")
     return path

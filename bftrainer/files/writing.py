@@ -1,4 +1,4 @@
-"""Write files, and directories of results, whole or not at all; and what such results come from."""
+"""Write files and result directories whole or not at all; record input checksums and versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bftrainer.errors import OutputError
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to replace a file unless `force`, and to write where no directory is, before any work is done.
+    """Refuse to replace a file unless `force`, or to write into a missing directory, before any work is done.
 
     Raises
     ------
@@ -30,9 +30,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         If it exists, or its directory does not.
     """
     if not path.parent.is_dir():
-        raise OutputError(f"{path}: Expected a directory to write into, found no {path.parent}.")
+        raise OutputError(f"{path}: No such directory: {path.parent}.")
     if path.exists() and not force:
-        raise OutputError(f"{path}: Expected no such file yet; choose another name or give --force.")
+        raise OutputError(f"{path}: File exists; choose another name or give --force.")
 
 
 def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
@@ -43,32 +43,32 @@ def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
     outputs : sequence of Path
         Files to write.
     inputs : mapping of Path to str
-        Files that are read, and what each is called.
+        Files that are read, and their names in messages.
 
     Raises
     ------
     OutputError
-        Naming the file: it would be lost, be it by consent or not.
+        Naming the file, which would be lost, even with `--force`.
     """
     for number, output in enumerate(outputs):
         for path, called in inputs.items():
             if _is_same(output, path):
-                raise OutputError(f"{output}: Expected a file of its own to write, got {called}, which is read.")
+                raise OutputError(f"{output}: Would overwrite {called}, which is read.")
         for other in outputs[:number]:
             if _is_same(output, other):
-                raise OutputError(f"{output}: Expected a file of its own to write, got {other}, which is written too.")
+                raise OutputError(f"{output}: Would overwrite {other}, which is written too.")
 
 
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)
-    except (OSError, ValueError):  # one is not there yet, or no name at all
+    except (OSError, ValueError):  # one does not exist yet, or is no valid name
         return os.path.realpath(one) == os.path.realpath(other)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of `path` when all went well; gzipped if the name says so.
+    """Open a stream whose content replaces `path` if the block succeeds; gzipped if the name says so.
 
     Raises
     ------
@@ -98,22 +98,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def leftovers(directory: Path, name: str) -> list[Path]:
-    """Files of `replacing` that whoever was killed has left; `name` is that of what they were to replace, or a pattern.
+    """Temporary files of `replacing` that killed processes have left; `name` is that of their targets, or a pattern.
 
-    Only names as they are made here: others may have hidden files of their own beside it, an editor for one.
+    Only names of this module's form: other programs, such as editors, may have hidden files there too.
     """
     return sorted(path for path in directory.glob(f".{name}.{8 * '[a-z0-9_]'}") if path.is_file())
 
 
 def usual_mode(wanted: int) -> int:
-    """Permissions that a new file or directory gets here; temporary ones are made for their owner alone."""
+    """Usual permissions of a new file or directory; temporary ones are readable by their owner only."""
     mask = os.umask(0)
     os.umask(mask)
     return wanted & ~mask
 
 
 MANIFEST = ".bftrainer"
-# Where results are filled, and where those that they replace are for a moment: beside the place, `.NAME.new-abcdefgh`.
+# Temporary directories of new results, and of the results that they replace, beside the target: `.NAME.new-abcdefgh`.
 _NEW, _OLD = ".new-", ".old-"
 _LEFT = re.compile(rf"\.(?P<name>.+)(?P<kind>{re.escape(_NEW)}|{re.escape(_OLD)})[a-z0-9_]{{8}}")
 _HEADER = "# Files that bftrainer has written here. --force replaces these, and touches nothing else."
@@ -121,7 +121,7 @@ _HEADER = "# Files that bftrainer has written here. --force replaces these, and 
 
 @dataclass(frozen=True, slots=True)
 class ResultDirectory:
-    """Where results will be, and where they are written until they are whole.
+    """Final path of results, and the path where they are written until they are whole.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def numbered(name: str) -> Iterator[Path]:
 
 
 def written_files(directory: Path) -> frozenset[str]:
-    """Files that are results, as the manifest of their directory lists them; none where there is no manifest."""
+    """Files that the manifest of a result directory lists; none without a manifest."""
     try:
         header, *names = (directory / MANIFEST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -147,13 +147,13 @@ def written_files(directory: Path) -> frozenset[str]:
 
 
 def _is_below(name: str) -> bool:
-    """Whether a name is that of something in the directory itself: a manifest may have come from anywhere."""
+    """Whether a name is inside the directory: a manifest may come from an untrusted source."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and name != MANIFEST
 
 
 def list_written(directory: Path, names: Iterable[str]) -> None:
-    """Write the manifest: those files are results.
+    """Write the manifest, which lists these files as results.
 
     Raises
     ------
@@ -188,12 +188,12 @@ def _is_file(path: Path) -> bool:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Refuse an existing result directory unless `force`, and in any case what is none.
+    """Refuse an existing result directory unless `force`, and anything else in any case.
 
     Raises
     ------
     OutputError
-        If it exists, something that is not a result directory does, or it holds the current directory.
+        If it exists, is not a result directory, or contains the current directory.
     """
     place = path.resolve()
     if not place.exists():
@@ -201,8 +201,8 @@ def check_free(path: Path, *, force: bool) -> None:
     if not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
     if not force:
-        raise OutputError(f"{path}: Expected no such directory yet; choose another --output-dir or give --force.")
-    # Whatever --force is given with, nothing but results is ever deleted.
+        raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
+    # Even with --force nothing but results is ever deleted.
     if any(place.iterdir()) and "summary.json" not in written_files(place):
         raise OutputError(
             f"{path}: Expected results to replace (a summary.json that {MANIFEST} lists), found other files, or "
@@ -214,15 +214,15 @@ def check_free(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def result_directory(candidates: Iterable[Path], *, force: bool = False) -> Iterator[ResultDirectory]:
-    """Reserve the first of `candidates` that is free, and give a working directory that takes its name at the end.
+    """Reserve the first free one of `candidates`, and yield a working directory that is renamed to it at the end.
 
-    A sole candidate may be replaced by `force`: files that were written as results go, and others stay. On any error
-    what stood there stands, and nothing else is left.
+    A sole candidate is replaced with `force`: files that were written as results go, and others stay. On any error the
+    earlier state is restored.
 
     Raises
     ------
     OutputError
-        If no place is free or it cannot be written to, before or after the body has run.
+        If no candidate is free or it cannot be written to, before or after the body has run.
     """
     with contextlib.ExitStack() as undo:
         place = _reserved(candidates, force, undo)
@@ -232,22 +232,22 @@ def result_directory(candidates: Iterable[Path], *, force: bool = False) -> Iter
             undo.callback(shutil.rmtree, working, ignore_errors=True)
             working.chmod(usual_mode(0o777))
         except OSError as error:
-            raise OutputError(f"{place}: Expected a place to write results to, got: {error.strerror}.") from error
+            raise OutputError(f"{place}: Cannot write results: {error.strerror}.") from error
         try:
             yield ResultDirectory(place, working)
             (working / MANIFEST).write_bytes(_manifest(path.name for path in working.iterdir()))
             _put_in_place(working, target, force=force)
         except OSError as error:
-            raise OutputError(f"{place}: Expected to write results, got: {error.strerror or error}.") from error
+            raise OutputError(f"{place}: Cannot write results: {error.strerror or error}.") from error
 
 
 def _reserved(candidates: Iterable[Path], force: bool, undo: contextlib.ExitStack) -> Path:
-    """The first candidate that is free, as an empty directory of ours, or the sole one that `force` may replace."""
+    """Reserve the first free candidate as an empty directory of ours, or the sole one that `force` may replace."""
     tried: list[Path] = []
     for path in candidates:
         target = path.resolve()
         made = [parent for parent in (target, *target.parents) if not parent.exists()]
-        # Only empty directories go: those that hold the results, or what others put there meanwhile, stay.
+        # Only an empty directory goes: one with the results, or with files of others, stays.
         for parent in reversed(made):
             undo.callback(_remove_if_empty, parent)
         try:
@@ -256,14 +256,14 @@ def _reserved(candidates: Iterable[Path], force: bool, undo: contextlib.ExitStac
                 target.mkdir()
                 return path
         except OSError as error:
-            raise OutputError(f"{path}: Expected a place to write results to, got: {error.strerror}.") from error
+            raise OutputError(f"{path}: Cannot write results: {error.strerror}.") from error
         if force:
             check_free(path, force=True)
             return path
         tried.append(path)
     for path in tried:
         check_free(path, force=False)
-    raise OutputError("Expected a place to write results to, got none.")
+    raise OutputError("No place to write results to.")
 
 
 def _remove_if_empty(directory: Path) -> None:
@@ -272,7 +272,7 @@ def _remove_if_empty(directory: Path) -> None:
 
 
 def _put_in_place(working: Path, target: Path, *, force: bool) -> None:
-    """Rename `working` to `target`, an empty directory or, by `force`, results that go once the new ones are there."""
+    """Rename `working` to `target`: an empty directory or, with `force`, results that are deleted afterwards."""
     if not force or not any(target.iterdir()):
         working.rename(target)  # replaces an empty directory, and fails on any other
         return
@@ -284,9 +284,9 @@ def _put_in_place(working: Path, target: Path, *, force: bool) -> None:
             others = _others(old)
             clash = next((name for name in others if (working / name).exists()), None)
             if clash is not None:
-                raise OutputError(f"{target / clash}: Expected nothing that results would replace, found another file.")
+                raise OutputError(f"{target / clash}: Results would replace this file, which is not one of them.")
             working.rename(target)
-        except BaseException:  # an interrupt too: what was there is put back
+        except BaseException:  # including an interrupt: the old results are put back
             old.rename(target)
             raise
         for name in others:
@@ -297,7 +297,7 @@ def _put_in_place(working: Path, target: Path, *, force: bool) -> None:
 
 
 def _others(directory: Path) -> list[str]:
-    """What is in a directory of results, and is none."""
+    """Files in a result directory that are no results."""
     ours = {MANIFEST, *(name for name in written_files(directory) if _is_file(directory / name))}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)
 
@@ -306,17 +306,17 @@ def _move_back(path: Path, to: Path) -> None:
     try:
         path.rename(to)
     except OSError as error:
-        raise OutputError(f"{to}: Expected to keep it, got: {error.strerror}; it is {path} now.") from error
+        raise OutputError(f"{to}: Cannot be moved back ({error.strerror}); it is {path} now.") from error
 
 
 def remove_unfinished(directory: Path, is_ours: Callable[[str], bool]) -> None:
-    """Delete what runs that were killed have left beside the results that they would have put into `directory`.
+    """Delete temporary directories in `directory` that killed runs have left.
 
     Parameters
     ----------
     directory : Path
     is_ours : callable
-        Tells whether results of a name are put there.
+        Tells whether a name is that of results of ours.
 
     Raises
     ------
@@ -328,7 +328,7 @@ def remove_unfinished(directory: Path, is_ours: Callable[[str], bool]) -> None:
         if match is None or not is_ours(match["name"]) or path.is_symlink() or not path.is_dir():
             continue
         if match["kind"] == _NEW:
-            shutil.rmtree(path)  # nobody but that run has written there
+            shutil.rmtree(path)  # only that run has written there
         else:
             remove_written(path / match["name"])
             _remove_if_empty(path)
@@ -341,7 +341,7 @@ def file_source(path: Path) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed the result, where installed."""
+    """Versions of the software that computed the result, where installed."""
     found = {"python": platform.python_version()}
     for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
         try:

@@ -1,4 +1,4 @@
-"""What a decision maximises: one metric a file, each a callable ``credit(task_state, counts, now_s)``."""
+"""Objectives, which decisions maximise: callables ``credit(task_state, counts, now_s)``."""
 
 from bftrainer.objectives.credits import as_given, deadline, energy, energy_delay, scaling_efficiency, throughput
 from bftrainer.objectives.modifiers import (

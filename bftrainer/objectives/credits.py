@@ -1,4 +1,4 @@
-"""What a decision maximises: callables ``credit(task_state, counts, now_s)``, and what they measure a task against."""
+"""Objectives on their own: callables ``credit(task_state, counts, now_s)``, and the task's best that they refer to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Part = TypeVar("_Part", TunedRun, TuningSpec)
 
 
 class _Offer(tuple[TaskSpec, ...]):
-    """What a task may run as, the same if each spec is: comparing what stands in them would take longer."""
+    """Specs that a task may run with, compared by identity, as comparing their contents would take longer."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class _Offer(tuple[TaskSpec, ...]):
 
 def best_on_offer(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
     """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get."""
-    # Kept for the task's next decision, and for the next of its power limits in this one.
+    # Cached for the task's next decision, and for its other power limits in this one.
     return _best(_Offer(task.modes), measure, *more)
 
 
@@ -42,7 +42,7 @@ def _best(offer: _Offer, measure: Callable[..., NDArray[np.float64]], *more: flo
 
 
 def node_rate(task: TaskState) -> float:
-    """Most work per second and node, at any power limit and count that `task` may get: what a node of it is worth."""
+    """Most work per second and node, at any power limit and count that `task` may get."""
     return best_on_offer(task, _work_per_node)
 
 
@@ -63,7 +63,7 @@ def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArra
 
 
 def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
-    """The run that a tuned task is in, or how it is tuned; tasks that are not tuned are refused."""
+    """The current run or the tuning of a tuned task; tasks that are not tuned are refused."""
     if part is None:
         raise ObjectiveError(
             f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
@@ -73,7 +73,7 @@ def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
 
 
 def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
-    """Declare that credit is known of tuned tasks alone: a task set with others is refused before it is replayed."""
+    """Limit an objective to tuned tasks: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
         for task in tasks:
@@ -88,7 +88,7 @@ def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
 
 @static
 def as_given(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit as the task set states it, the throughput where it states none: ``O_j(n)``.
+    """Credit as given in the task set, the throughput where none is given: ``O_j(n)``.
 
     References
     ----------
@@ -131,20 +131,20 @@ def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float)
 
 
 LATE = 0.1
-"""What work counts that no deadline needs, relative to work that one does."""
+"""Weight of work that no deadline needs, relative to work that one does."""
 
 # Progress is booked in floats: a task that runs just fast enough must not fall behind by rounding.
 TOLERANCE = 1e-9
 
 
 def deadline(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-    """Credit of `counts` nodes: work at a tenth of its worth, and what the deadline needs in full where it is met.
+    """Credit of `counts` nodes: a tenth of the work rate, plus all of the rate that the deadline needs if it is met.
 
     ``O_j(n) = (a P_j(n) + (1 - a) q_j [P_j(n) L_j >= R_j + c_j(n)]) / p_j`` with ``a = 0.1``; ``R_j`` is the work that
-    is left, ``L_j`` the time until the deadline, ``q_j = R_j / L_j`` the rate that it takes, ``c_j(n)`` the work that
-    rescaling to n nodes loses, and ``p_j`` the most work per second and node. Bracketed is whether the task, kept on n
+    is left, ``L_j`` the time until the deadline, ``q_j = R_j / L_j`` the rate needed, ``c_j(n)`` the work that
+    rescaling to n nodes loses, and ``p_j`` the most work per second and node. The bracket is 1 if the task, kept on n
     nodes from now on, finishes in time. A task that cannot do so on any count, or has no deadline, has the first term
-    alone: it gets nodes that no deadline needs.
+    only: it gets nodes that no deadline needs.
     """
     spec, per_node = task.spec, node_rate(task)
     if not per_node > 0.0:
@@ -160,7 +160,7 @@ def deadline(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArra
 
 
 def _rescale_cost(spec: TaskSpec, held: int, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Work that going from `held` nodes to `counts` loses; a start from nothing is free."""
+    """Work lost by going from `held` nodes to `counts`; a start from nothing is free."""
     if held < spec.min_nodes:
         return np.zeros(counts.shape)
     grown, shrunk = spec.grow_cost_s * (counts > held), spec.shrink_cost_s * (counts < held)
@@ -178,9 +178,9 @@ def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[
 
     ``O_j(n) = P_j(n) / p_j * e_j(n) / e_j``, where ``e_j(n) = P_j(n) / W_j(n)`` is the work that a joule does while the
     task trains, ``e_j`` the most at any count and power limit on offer, and ``p_j`` the most work per second and node.
-    So work is counted in the nodes that would do it at best, and each unit of it as the share of its energy that was
-    needed. The share is relative, as the work has to be done some time anyway: what a decision can save is what
-    another setting of the same task would waste.
+    So the work rate is counted in nodes at their best, times the share of the energy that was needed. The share is
+    relative to the task's own best, as the work has to be done some time anyway: a decision can only save what another
+    setting of the same task would waste.
 
     Raises
     ------
@@ -209,8 +209,8 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
 
     ``O_j(n) = k_j / k_j(n)`` with ``k_j(n) = (eta_j W_j(n) + (1 - eta_j) W_max_j) / P_j(n)``, Zeus's cost of a unit of
-    work, and ``k_j`` the least at any count and power limit on offer. ``W_max_j``, which turns time into energy, is
-    what all nodes that the task may get would draw at the highest limit on offer: Zeus's maximum power, for a job
+    work, and ``k_j`` the least at any count and power limit that it may get. ``W_max_j``, which turns time into energy,
+    is what all nodes that the task may get would draw at the highest limit on offer: Zeus's maximum power, for a job
     whose size is not fixed. It is the same for all counts, so that a run that takes less time costs less. With eta = 0
     the credit is the share of the task's full speed, with eta = 1 the share of its most work per joule.
 

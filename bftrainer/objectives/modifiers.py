@@ -1,4 +1,4 @@
-"""Objectives made of another one - by weights, for whoever gets the least, within quotas - and all of them by name."""
+"""Modifiers of objectives (priority, fair share, quota), and the look-up of objectives by name."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Constraint = LinearRow | Floor
 
 
 class ModifierKind(Protocol):
-    """What entry points of the group ``bftrainer.objective_modifiers`` lead to; a class of modifiers is one."""
+    """Interface of entry points of the group ``bftrainer.objective_modifiers``: a class of modifiers."""
 
     def parsed(self, text: str) -> tuple[Callable[[Objective], Objective], str]:
-        """Read what follows a modifier's name and colon in the name of an objective; ``""`` if nothing does.
+        """Parse the text after a modifier's name and colon in the name of an objective; may be ``""``.
 
         Returns
         -------
         modify : callable
-            Makes an objective of another one.
+            Makes an objective from another one.
         name : str
             The name of that other one.
 
         Raises
         ------
         ObjectiveError
-            If the text says nothing sensible.
+            If the text cannot be parsed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Modifier:
-    """The credit of another objective, whose constraints and check stay in force.
+    """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Modifier:
 
     @property
     def __name__(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         inner = self.objective
         return f"{self.kind}:{getattr(inner, '__name__', type(inner).__name__)}"
 
@@ -114,13 +114,13 @@ class Priority(Modifier):
     def constraints(self) -> Callable[..., list[Constraint]] | None:
         """The other objective's; None if it has none, so that decisions stay sums over tasks.
 
-        In a floor a task of weight w is owed w times as much: it counts with 1/w of its credit there.
+        In a floor a task of weight w should get w times as much, so it counts with 1/w of its credit.
         """
         return None if getattr(self.objective, "constraints", None) is None else self._constraints
 
     def _constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
         weights = [task.spec.weight for task in tasks]
-        # The other objective sees the problem that it would have without weights.
+        # The other objective gets the problem without weights.
         plain = tuple(
             replace(options, values=options.values / weight)
             for options, weight in zip(problem.tasks, weights, strict=True)
@@ -142,17 +142,17 @@ def _owed(floor: Floor, weights: Sequence[float]) -> Floor:
 KINDS = ("task", "user", "group")
 
 SUM_WEIGHT = 1e-4
-"""What the sum of all values counts beside the least one: among equally fair decisions, the best."""
+"""Weight of the sum of all values besides the least one, which picks the best among equally fair decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FairShare(Modifier):
-    """Another objective for whoever gets the least: ``min_g sum_{j in g} v_j(n_j) + 1e-4 sum_j v_j(n_j)``.
+    """Max-min fairness of another objective: ``min_g sum_{j in g} v_j(n_j) + 1e-4 sum_j v_j(n_j)``.
 
     Parameters
     ----------
     objective : Objective
-        The other one, whose credit must compare between tasks; by default the speed-up over one node.
+        The other one, whose credit must be comparable between tasks; by default the speed-up over one node.
     by : {"task", "user", "group"}
         Whose minimum is maximised. A task without a user or group stands for itself.
 
@@ -171,15 +171,15 @@ class FairShare(Modifier):
             raise ObjectiveError(f"objective fair-share: Expected one of {', '.join(KINDS)}, got {self.by!r}.")
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        """The other objective's credit, as far as the sum counts."""
+        """The other objective's credit, times the weight of the sum."""
         return SUM_WEIGHT * np.asarray(self.objective(task, counts, now_s))
 
     def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
-        """The floor under what each owner gets."""
+        """The floor under each owner's total."""
         owners: dict[tuple[bool, str], list[int]] = {}
         for place, task in enumerate(tasks):
             owner = None if self.by == "task" else getattr(task.spec, self.by)
-            # A task that stands for itself must not meet a user of its name.
+            # A task without an owner must not be taken for a user of the same name.
             key = (False, task.spec.name) if owner is None else (True, owner)
             owners.setdefault(key, []).append(place)
         values = tuple(options.values for options in problem.tasks)
@@ -201,7 +201,7 @@ _FORM = "user or group, alone or with /NAME, = nodes (16) or a share of the pool
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What one owner, or each that has no limit of its own, may hold: nodes, or a share of the pool."""
+    """Limit of one owner, or of each without a limit of its own: nodes, or a share of the pool."""
 
     by: str
     owner: str | None
@@ -223,7 +223,7 @@ class _Limit:
         return cls(by, owner or None, 0, share)
 
     def most(self, pool: int) -> int:
-        """Nodes that it allows of a pool of so many."""
+        """Number of nodes that it allows in a pool of `nodes`."""
         return self.nodes if self.share is None else math.floor(self.share * pool)
 
 
@@ -231,7 +231,7 @@ class _Limit:
 class Quota(Modifier):
     """Another objective, with limits on what users or groups hold: ``sum n_j <= limit`` over the tasks of each.
 
-    Tasks without a user are under no limit of users, and alike with groups.
+    Limits of users do not apply to tasks without a user; the same holds for groups.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ class Quota(Modifier):
         """``quota:LIMITS[:OBJECTIVE]``, limits as ``KEY=LIMIT`` with commas between them; by default ``as-given``."""
         written, _, inner = text.partition(":")
         limits = dict(_pair(limit) for limit in written.split(",") if limit)
-        cls(as_given, limits)  # so that a limit that is wrong is told before an objective that is
+        cls(as_given, limits)  # so that a wrong limit is reported before a wrong objective
         return partial(cls, limits=limits), inner or "as-given"
 
 
@@ -315,12 +315,12 @@ _MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveErro
 
 
 def objective_names() -> list[str]:
-    """Names of the registered objectives, and of those that modify another one, sorted."""
+    """Names of the registered objectives and modifiers, sorted."""
     return sorted({*_OBJECTIVES.names(), *_MODIFIERS.names()})
 
 
 def name_of_objective(objective: object) -> str:
-    """What the records of a run call an objective: by its name, or ``module:qualname`` if it was handed over."""
+    """Name of an objective in a run's records: its registered name, or ``module:qualname``."""
     return _OBJECTIVES.name_of(objective)
 
 
@@ -330,14 +330,14 @@ def get_objective(name: str) -> Callable[..., Any]:
     Parameters
     ----------
     name : str
-        An entry point of `bftrainer.objectives`; one of `bftrainer.objective_modifiers` with what it takes and the name
-        of the objective that it modifies, all with colons between them; or ``module:callable``. Modules are looked for
-        as Python does, and in the current directory.
+        An entry point of `bftrainer.objectives`; one of `bftrainer.objective_modifiers`, its parameters and the name of
+        the objective that it modifies, separated by colons; or ``module:callable``. Modules are imported from Python's
+        path and the current directory.
 
     Raises
     ------
     ObjectiveError
-        If there is none of that name, or what is there cannot be called.
+        If there is none of that name, or it cannot be called.
 
     Examples
     --------
@@ -353,5 +353,5 @@ def get_objective(name: str) -> Callable[..., Any]:
         return modify(get_objective(inner))  # type: ignore[no-any-return]
     except BftrainerError:
         raise
-    except Exception as error:  # a modifier may be anybody's code
-        raise ObjectiveError(f"objective {head}: Expected an answer, got {type(error).__name__}: {error}.") from error
+    except Exception as error:  # a modifier may be third-party code
+        raise ObjectiveError(f"objective {head}: raised {type(error).__name__}: {error}.") from error

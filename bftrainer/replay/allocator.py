@@ -1,4 +1,4 @@
-"""The decision maker: one object for live use and for the replay, which drives it event by event."""
+"""The allocator, which makes the decisions: one object for live use and for the replay."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]
 
 
 class Allocator:
-    """Decides, each time nodes or tasks come or go, which task runs on which nodes.
+    """Decide, each time nodes or tasks come or go, which task runs on which nodes.
 
     Parameters
     ----------
     tasks : sequence of TaskSpec
-        The roster; each is queued from its submission time on. More may come by events.
+        All tasks known at first, each queued from its submission time on. More may come by events.
     settings : Settings
     nodes : sequence of str
-        Node names known ahead; others are learnt when they join.
+        Node names known in advance; others are added when they join.
     start_ns : int
         The instant that times count from, for tasks with absolute submission times.
     tuner : Tuner, optional
-        Chooses batch size and power limit of tasks that ask for it; it is changed.
+        Chooses batch size and power limit of tasks that ask for it; its state changes.
 
     Raises
     ------
     SettingsError
         If an argument is of another type, or a task or node is named twice.
     UnknownSolverError
-        If nobody registered the solver or the fallback.
+        If the solver or the fallback is not registered.
     SolverUnavailableError
         If the fallback is not installed, or the solver is not and there is none.
 
@@ -98,7 +98,7 @@ class Allocator:
             return self._fallback
 
     def on_event(self, *events: Event) -> Decision:
-        """Take in events of one instant and decide; if that fails, nothing has happened, and it may be tried again.
+        """Apply events of one instant and decide; after a failure the state is as before, and a retry is possible.
 
         Parameters
         ----------
@@ -124,13 +124,13 @@ class Allocator:
         try:
             self._taken_in(instances("events", events, Event, InputError))
             return self.decide()[0]
-        except BaseException:  # also an interrupt in the middle of a solve
+        except BaseException:  # including an interrupt during a solve
             self.state, self.power_cap_w, self._is_first = state, cap_w, is_first
             del self.node_names[state.owner.size :]
             self._number(state.specs)
             if untune is not None:
                 untune()
-            self._tables.clear()  # what was worked out may be about tasks, or runs of them, that are no more
+            self._tables.clear()  # cached options may be of tasks, or runs of tasks, that no longer exist
             raise
 
     def _number(self, tasks: Sequence[TaskSpec]) -> None:
@@ -138,7 +138,7 @@ class Allocator:
         self._task_number = {task.name: number for number, task in enumerate(tasks)}
 
     def _taken_in(self, events: Sequence[Event]) -> Effects:
-        """Take in events of one instant without deciding: checked, and with numbers for names."""
+        """Apply events of one instant without deciding, after checking them and replacing names by numbers."""
         times = {event.time_s for event in events}
         if len(times) != 1:
             raise InputError(f"Expected events of one time, got {sorted(times)}.")
@@ -156,7 +156,7 @@ class Allocator:
         for cap_w in caps_w:
             if cap_w is not None and not cap_w >= 0:
                 raise InputError(f"Expected a power cap of 0 W or more, got {cap_w}.")
-        # All is well: from here on things change.
+        # All checks passed: from here on the state changes.
         self._enrol(submitted)
         self._learn(joining)
         joined, left = (
@@ -173,10 +173,10 @@ class Allocator:
     def apply(
         self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Sequence[int] = ()
     ) -> Effects:
-        """Take in what happens at an instant, without deciding: `ReplayState.apply`, and tuned tasks with it.
+        """Apply what happens at an instant, without deciding: `ReplayState.apply`, then tuned tasks.
 
-        Nodes are numbered as in `node_names`, and as a node log has checked them: those that join are not idle, those
-        that leave are.
+        Nodes are numbered as in `node_names`. They are not checked, as a node log has done that: nodes that join must
+        not be idle, nodes that leave must be.
         """
         self._check_time(time_s)
         before = self.state
@@ -194,7 +194,7 @@ class Allocator:
         return number
 
     def _check_nodes(self, leaving: Sequence[str], joining: Sequence[str]) -> None:
-        """Refuse nodes that leave without being idle, or join while they are; one may leave and join again."""
+        """Refuse nodes that leave without being idle, or join while idle; a node may leave and join again."""
         for names in (leaving, joining):
             if len(set(names)) != len(names):
                 raise InputError(f"Expected each node once, got {sorted(names)}.")
@@ -207,7 +207,7 @@ class Allocator:
                 raise InputError(f"Expected a node that is not idle to join, got {name!r}.")
 
     def _learn(self, names: Sequence[str]) -> None:
-        """Number nodes that were never seen before."""
+        """Number new nodes."""
         fresh = [name for name in names if name not in self._node_number]
         if fresh:
             self._node_number |= {name: len(self.node_names) + place for place, name in enumerate(fresh)}
@@ -216,14 +216,14 @@ class Allocator:
             self.state = replace(self.state, owner=owner)
 
     def _check_names(self, specs: Sequence[TaskSpec]) -> None:
-        """Refuse new tasks of which one has the name of another."""
+        """Refuse new tasks with a name that is taken."""
         names = [spec.name for spec in specs]
         for name in names:
             if name in self._task_number or names.count(name) > 1:
                 raise InputError(f"Expected a new task name, got {name!r} again.")
 
     def _enrol(self, specs: Sequence[TaskSpec]) -> None:
-        """Append new tasks to the roster."""
+        """Append new tasks to the list of tasks."""
         for spec in specs:
             self._task_number[spec.name] = len(self._task_number)
             state = self.state
@@ -235,7 +235,7 @@ class Allocator:
             )
 
     def decide(self) -> tuple[Decision, Moves | None]:
-        """Allocate the pool to the active tasks; without either, nothing moves and the moves are None."""
+        """Allocate the pool to the active tasks; without nodes or tasks, nothing moves and the moves are None."""
         state = self.state
         if not state.needs_decision:
             return self._decision(state, None, None), None
@@ -243,7 +243,7 @@ class Allocator:
         if is_first and self.settings.initial == INITIAL_EMPTY:
             return self._decision(state, None, None), None
         if is_first and self.settings.initial == INITIAL_RANDOM:
-            rng = np.random.default_rng(self.settings.seed)  # here, so that a second try draws the same
+            rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
             self.state, moves = state.adopt_random(rng, partial(self._within_cap, state))
             return self._decision(state, moves, None), moves
         problem, limits = self._problem(state)
@@ -260,7 +260,7 @@ class Allocator:
             return solve(self._fallback, problem, self.settings.limits)
 
     def _problem(self, state: ReplayState) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
-        """The pool, what each active task may get, and for tasks of several power limits which one an option means."""
+        """Build the problem: pool and options of each active task; also the power limit that each option stands for."""
         limits: dict[int, NDArray[np.int64]] = {}
         tasks = []
         capped = math.isfinite(self.power_cap_w)
@@ -283,12 +283,12 @@ class Allocator:
         return problem, limits
 
     def _spare_w(self, state: ReplayState) -> float:
-        """What training may draw beyond the pool's idle power under the present cap."""
+        """Power that training may draw beyond the pool's idle power under the present cap."""
         settings = self.settings
         return self.power_cap_w / settings.pue - state.pool * settings.idle_node_w
 
     def _within_cap(self, state: ReplayState, counts: list[int]) -> list[int]:
-        """Counts of which those admitted last are given up, as far as the present cap asks for."""
+        """Reduce counts to meet the present cap: tasks that were admitted last give up theirs."""
         if math.isinf(self.power_cap_w):
             return counts
         idle_w, spare_w = self.settings.idle_node_w, self._spare_w(state)
@@ -303,12 +303,12 @@ class Allocator:
     def _adopt(
         self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
     ) -> tuple[ReplayState, Moves]:
-        """The allocation of an answer, or the present one if there is none, and the power limits that it means."""
+        """Adopt the allocation of a result (the present one if it has none) and its power limits."""
         if result.counts is None:
             return state.adopt(self._within_cap(state, _kept(state)))
         changed = self._changed(state, result, limits)
         if changed and self.settings.startup_cost == "full":
-            # What starts pays at the limit that it starts at; what rescales, at the one that it leaves.
+            # A task that starts pays at the limit that it starts with; one that rescales, at the limit that it leaves.
             held = dict(zip(state.active.tolist(), state.counts.tolist(), strict=True))
             starting = [number for number, mode in changed.items() if held[number] < mode.min_nodes]
             state = state.respecified({number: changed.pop(number) for number in starting})
@@ -318,7 +318,7 @@ class Allocator:
     def _changed(
         self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
     ) -> dict[int, TaskSpec]:
-        """Active tasks that an answer gives another power limit, as they run there."""
+        """Active tasks that a result gives another power limit, with their specs at that limit."""
         changed: dict[int, TaskSpec] = {}
         if self._tuned is None or result.choices is None:
             return changed
@@ -351,7 +351,7 @@ class Allocator:
         )
 
     def _power(self, state: ReplayState) -> dict[str, Any]:
-        """What the pool draws under an allocation, where tasks are tuned, and the limits that hold."""
+        """Power that the pool draws under an allocation, where tasks are tuned, and the limits in force."""
         settings = self.settings
         cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
         if self._tuned is None:
@@ -367,7 +367,7 @@ class Allocator:
         return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}
 
     def _settings_held(self, specs: Sequence[TaskSpec], active: list[int]) -> _Held:
-        """Batch sizes and power limits of active tasks; between most decisions they are what they were."""
+        """Batch sizes and power limits of active tasks; they rarely change between decisions."""
         if self._held[0] is not specs or self._held[1] != active:
             runs = [specs[number].run for number in active]
             sizes = tuple(None if run is None else run.batch_size for run in runs)
@@ -377,7 +377,7 @@ class Allocator:
 
 
 def _kept(state: ReplayState) -> list[int]:
-    """The current allocation; a task below its minimum cannot run on what it holds and gives it back."""
+    """The current allocation, without the nodes of tasks that hold fewer than their minimum."""
     return [
         count if count >= state.specs[task].min_nodes else 0
         for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""How an allocator decides; what goes into the state machine beside events, and what comes out of it."""
+"""Settings of an allocator, and the effects and moves that the state machine returns."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an allocator decides.
+    """Settings of an allocator.
 
     Parameters
     ----------
     objective : Objective
-        A callable ``credit(task_state, counts, now_s)``; one with a method ``constraints(problem, tasks)`` adds to the
-        decision what that answers.
+        A callable ``credit(task_state, counts, now_s)``; its method ``constraints(problem, tasks)``, if any, returns
+        constraints to add to the decision.
     solver : str or solvers.Solver
         A registered solver's name, or a solver.
     forward_time_s : float
-        The forward-looking time: how long a decision is expected to hold.
+        The forward-looking time: how long a decision is expected to stand.
     max_tasks : int
-        Tasks that are active at once.
+        Maximum number of active tasks.
     limits : solvers.Limits
         Time limit, gap, threads and pruning of one solve.
     startup_cost : {"none", "full"}
@@ -44,11 +44,11 @@ class Settings:
     fallback : str or solvers.Solver, optional
         Solver to ask when the first one fails or cannot run.
     seed : int
-        For the random initial allocation.
+        Seed of the random initial allocation.
     power_cap_w : float
-        What harvested nodes may draw at first, in watts; later caps come as events.
+        Cap on the draw of harvested nodes at the start, in watts; later caps come as events.
     idle_node_w : float
-        What a node draws that does not train.
+        Power of a node that does not train.
     pue : float
         Watts that the site draws for each watt of its nodes.
 
@@ -133,7 +133,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """What one instant did. Arrays follow `tasks`, the tasks that were active before it.
+    """Effects of one instant. Arrays are parallel to `tasks`, the tasks that were active before it.
 
     Parameters
     ----------
@@ -149,15 +149,15 @@ class Effects:
     completed, admitted : tuple of int
         Task numbers.
     retrying : tuple of int
-        Tasks whose run ended short of its target: they stay active, without nodes, and start anew.
+        Tasks whose run ended without reaching its target: they stay active, without nodes, and start again.
     failed : tuple of int
         Tasks that were given up.
     joined, left : int
         Nodes that entered and left the pool.
     released : tuple of (int, ndarray of int32)
-        Task number and the nodes that it no longer holds: departed, or freed by its completion.
+        Task number and the nodes that it lost: they left, or its completion freed them.
     overruns : tuple of Overrun
-        Tasks that had done their work before the instant, where completions are noticed.
+        Tasks that had done their work before the instant, if completions are `"noticed"`.
     """
 
     time_s: float
@@ -179,13 +179,13 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """What adopting an allocation moves: per task number the nodes it gains and gives up.
+    """Moves of adopting an allocation: per task number the nodes it gains and gives up.
 
     Parameters
     ----------
     added, removed : tuple of (int, ndarray of int32)
     rescale_cost : ndarray of float64, shape (A,)
-        Work pending against each active task until the next event.
+        Work that the next event deducts from each active task.
     """
 
     added: tuple[tuple[int, Indices], ...]

@@ -22,7 +22,7 @@ Row = tuple[float, Indices, Indices]
 
 @dataclass(slots=True)
 class _Timeline:
-    """Merges node rows, submissions, caps and predicted completions into instants, and knows what ends the replay."""
+    """Merge node rows, submissions, caps and predicted completions into instants, and tell what ends the replay."""
 
     rows: Iterator[Row]
     submissions: list[float]
@@ -53,13 +53,13 @@ class _Timeline:
         if self.submitted < len(self.submissions):
             upcoming = min(upcoming, self.submissions[self.submitted])
         completion_s, reaching = state.next_completion()
-        # A completion is computed, all else is given: where only rounding parts them they are one instant.
+        # Completion times are computed, all others given: times that differ by rounding only are one instant.
         same_s = rounding_s(upcoming)
         self.completing = state.active[reaching].tolist() if completion_s <= upcoming + same_s else ()
         return completion_s if completion_s < upcoming - same_s else upcoming
 
     def apply(self, time_s: float, allocator: Allocator) -> tuple[Effects, bool]:
-        """Let all happen that does at `time_s`, which `peek` gave; and whether anything does."""
+        """Apply everything that happens at `time_s`, which `peek` returned; return whether anything did."""
         submitted, capped, joined, left = self.submitted, self.capped, NO_NODES, NO_NODES
         while self.submitted < len(self.submissions) and self.submissions[self.submitted] <= time_s:
             self.submitted += 1
@@ -75,7 +75,7 @@ class _Timeline:
         return allocator.apply(time_s, joined, left, self.completing), is_event
 
     def stops(self, time_s: float) -> EndReason | None:
-        """Why what is due at `time_s` is not replayed as one more event; None if it is."""
+        """Reason to stop before the event at `time_s`; None to go on."""
         if self.interrupted():
             return "interrupted"
         if self.max_events is not None and self.events >= self.max_events:
@@ -99,7 +99,7 @@ def replay(
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
-    The end of the window is no decision point: nothing that is decided there could still happen.
+    The end of the window is no decision point: a decision there would have no effect.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ def replay(
     allocator : Allocator
         Its settings' `completions` must be "reported" for "all" and "noticed" for "nodes".
     decide_on : {"all", "nodes"}
-        Whether submissions and completions are events at their exact times, or noticed at the next row.
+        Whether submissions and completions are events at their exact times, or are noticed at the next row.
     until_s : float
         Stop there instead, if it comes earlier.
     max_events : int, optional
-        Stop where the next one is due after that many events; tasks whose work is done by then are complete.
+        Stop when the next event after this many is due; tasks whose work is done by then are complete.
     power_caps_w : sequence of (float, float)
-        When the power cap changes, ascending, and to how many watts; each is an event.
+        Times at which the power cap changes, ascending, and the new caps in watts; each is an event.
     observers : sequence of Observer
     interrupted : callable
-        Asked before each event; True ends the replay when that event is due.
+        Called before each event; True ends the replay when that event is due.
     """
     stops = end_s, until_s, max_events, interrupted
     submissions = allocator.state.submit_s.tolist()
@@ -128,7 +128,7 @@ def replay(
     while reason is None:
         time_s = timeline.peek(allocator.state)
         reason = timeline.stops(time_s)
-        # At the end time is booked and what happens is recorded, yet nothing is decided any more.
+        # At the end, time is booked and events are recorded, but nothing is decided any more.
         if reason in (None, "until", "window_end"):
             effects, is_event = timeline.apply(time_s, allocator)
         else:

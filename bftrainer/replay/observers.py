@@ -1,4 +1,4 @@
-"""What watches a replay: base class with no-ops, the recorder, and the meter of power and energy."""
+"""Observers of a replay: the base class, the recorder, and the meter of power and energy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bftrainer.replay.allocator_settings import Effects, Moves
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import held_idle_w
 
-# The window counts from its start, whatever happens first in it.
+# The record begins at the window's start, even if the first event is later.
 WINDOW_START = EventRecord(-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0)
 
 
 class Observer:
-    """Base of observers: every method may be left out."""
+    """Base of observers; each method does nothing by default."""
 
     def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
         """An instant has been applied; `is_event` is False for the mere end of the replay."""
@@ -54,13 +54,13 @@ class Recorder(Observer):
 
     @property
     def recording(self) -> Recording:
-        """The finished record; asking before the replay has ended is an error."""
+        """The finished record; an error before the replay has ended."""
         if self._recording is None:
             raise RuntimeError("The replay has not ended yet.")
         return self._recording
 
     def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
-        """Book what the instant did."""
+        """Book the effects of the instant."""
         self._close_event()
         self._tasks.applied(state, effects, self._after)
         for _, nodes in effects.released:
@@ -92,7 +92,7 @@ class Recorder(Observer):
         )
 
     def _close_event(self) -> None:
-        """Write down the open event with the state it ended in."""
+        """Record the open event with the state it ended in."""
         if self._open is None or self._after is None:
             return
         effects, is_event = self._open
@@ -123,7 +123,7 @@ class Recorder(Observer):
 
 
 class _TaskBooks:
-    """Sums per task of the roster; grows with it."""
+    """Sums per task."""
 
     def __init__(self, size: int) -> None:
         self.started_s = np.full(size, np.nan)
@@ -131,7 +131,7 @@ class _TaskBooks:
         self.work = np.zeros(size)
         # Work of a tuned task's tries that ended short of its target.
         self.earlier = np.zeros(size)
-        # Tuned tasks that were given up at the end of a try, which is among the earlier ones.
+        # Tuned tasks that were given up at the end of a try, whose work is already in the sum of earlier tries.
         self.stopped = np.zeros(size, dtype=np.bool_)
         self.node_s = np.zeros(size)
         self.rescales = np.zeros(size, dtype=np.int64)
@@ -140,7 +140,7 @@ class _TaskBooks:
         self.preemption_cost = np.zeros(size)
 
     def _reach(self, size: int) -> None:
-        """Make room for tasks submitted on the way."""
+        """Make room for tasks that were submitted during the replay."""
         missing = size - self.work.size
         if missing > 0:
             for name, array in vars(self).items():
@@ -159,7 +159,7 @@ class _TaskBooks:
         self.preemptions[tasks] += effects.lost > 0
         for task in effects.completed:
             self.completed_s[task] = effects.time_s
-            # Exactly: sums of increments carry rounding.
+            # Set exactly: sums of increments would carry rounding.
             self.work[task] = self.earlier[task] + state.specs[task].work
         for task in effects.retrying:
             if before is not None:
@@ -177,7 +177,7 @@ class _TaskBooks:
         self.rescales[tasks] += (after.counts != before.counts) & (before.counts >= minimum)
 
     def records(self, state: ReplayState) -> tuple[TaskRecord, ...]:
-        """What the books say of every task, in file order."""
+        """Records of all tasks, in file order."""
         self._reach(len(state.specs))
         self.work[state.active] = self.earlier[state.active] + state.progress
         return tuple(
@@ -203,12 +203,12 @@ def _known(value: float) -> float | None:
 
 
 class PowerMeter(Observer):
-    """Keeps what the pool draws at each moment, and books it to tasks.
+    """Record the power that the pool draws over time, and book it to tasks.
 
-    A tuned task draws its run's power while it trains; while it rescales, by a decision or because it lost nodes, and
-    on nodes that it holds without training, be it that its work is done and no event has noticed yet, the nodes' idle
-    power. Free nodes of the pool, and all nodes of tasks that
-    are not tuned, draw idle power as well: what training takes there is not known.
+    A tuned task draws its run's power while it trains. It draws its nodes' idle power while it rescales (by a decision
+    or because it lost nodes) and while it holds nodes without training, as after its work is done and no event has
+    noticed that yet. Free nodes of the pool, and all nodes of tasks that are not tuned, count with idle power, as their
+    training power is unknown.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class PowerMeter(Observer):
             self._rescaling_s = _rescaling(before, state, moves, self._preempted_s)
 
     def record(self) -> PowerRecord:
-        """All that was metered."""
+        """The finished record."""
         return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self._energy_j), dict(self._train_s))
 
     def _book(self, held: ReplayState, begin_s: float, end_s: float, idle_from_s: Mapping[int, float]) -> None:
@@ -267,21 +267,21 @@ class PowerMeter(Observer):
     def _steady(
         self, held: ReplayState, elapsed_s: float, idle_from_s: Mapping[int, float]
     ) -> tuple[list[_Draw], float, int]:
-        """Book tuned tasks that draw the same all the time.
+        """Book tuned tasks that draw constant power.
 
         Returns
         -------
         changing : list of _Draw
             The other ones.
         steady_w : float
-            Power of those booked.
+            Power of the tasks that were booked.
         nodes : int
-            Held by all of them.
+            Nodes that all tuned tasks hold.
         """
         changing, steady_w, nodes = [], 0.0, 0
         rescaling, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
         slots = zip(held.active.tolist(), held.counts.tolist(), held.progress.tolist(), held.rate.tolist(), strict=True)
-        # Between most events nearly all tasks train on: this loop is what metering costs.
+        # Between most events nearly all tasks keep training: this loop is the cost of metering.
         for slot, (number, count, progress, rate) in enumerate(slots):
             run = held.specs[number].run
             if run is None or not count:
@@ -300,7 +300,7 @@ class PowerMeter(Observer):
 
 
 class _Draw:
-    """What one tuned task draws until the next instant: idle while it rescales, then profiling, training, then idle."""
+    """Power of one tuned task until the next instant: idle while it rescales, then profiling, training, then idle."""
 
     __slots__ = ("edges", "nodes", "number", "powers")
 
@@ -326,7 +326,7 @@ class _Draw:
 
 
 def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
-    """Seconds that tasks which lost nodes rescale for, by task number: the work that it costs over their rate."""
+    """Seconds that tasks which lost nodes rescale, by task number: the cost in work over their rate."""
     slots = effects.preemption_cost.nonzero()[0].tolist()
     return {int(before.active[slot]): float(effects.preemption_cost[slot] / before.rate[slot]) for slot in slots}
 
@@ -334,7 +334,7 @@ def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
 def _rescaling(
     before: ReplayState, after: ReplayState, moves: Moves, preempted_s: Mapping[int, float]
 ) -> dict[int, float]:
-    """Seconds that active tasks rescale for, by slot: the work that it costs over the rate that it was taken at."""
+    """Seconds that active tasks rescale, by slot: the cost in work over the rate that it was charged at."""
     found = {}
     for slot in moves.rescale_cost.nonzero()[0].tolist():
         spec = before.specs[before.active[slot]]

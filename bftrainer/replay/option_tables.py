@@ -1,4 +1,4 @@
-"""What each active task may get, what that is worth to the objective, and what else it asks of a decision."""
+"""Options of each active task: their values under the objective, and the objective's constraints."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bftrainer.replay.tuned import training_power_w
 from solvers import AllocationProblem, Floor, LinearRow
 
 Modes = NDArray[np.int64]
-# Options, and which of the task's modes each means.
+# Options, and the task's mode that each stands for.
 Offer = tuple[solvers.TaskOptions, Modes]
-# What the options of a static objective depend on: the count held, which mode runs, and which modes would be profiled.
+# Key of the options under a static objective: the count held, the running mode, and the modes yet to be profiled.
 Situation = tuple[int, int, tuple[bool, ...]]
 NO_MODES = np.zeros(0, dtype=np.int64)
 
@@ -37,7 +37,7 @@ class OptionTables:
     start_ns : int
         The instant that times count from.
     modes : mapping of int to tuple of TaskSpec
-        What each active tuned task may run as, the present state of it at any time.
+        Modes of each active tuned task, always up to date.
     """
 
     def __init__(self, settings: Settings, start_ns: int, modes: Mapping[int, tuple[TaskSpec, ...]]) -> None:
@@ -46,15 +46,15 @@ class OptionTables:
         self._known: dict[int, dict[Situation, Offer]] = {}
 
     def forget(self, task: int) -> None:
-        """Drop what is known of a task that ended."""
+        """Drop the cached options of a task that ended."""
         self._known.pop(task, None)
 
     def clear(self) -> None:
-        """Drop all that is known."""
+        """Drop all cached options."""
         self._known.clear()
 
     def state_of(self, state: ReplayState, slot: int, spec: TaskSpec | None = None) -> TaskState:
-        """The active task in `slot`, as its objective sees it; running as `spec`, or as it does."""
+        """The active task in `slot`, as its objective sees it; running as `spec` if given."""
         number = int(state.active[slot])
         return TaskState(
             spec=state.specs[number] if spec is None else spec,
@@ -70,21 +70,21 @@ class OptionTables:
         return self._modes.get(number) or (state.specs[number],)
 
     def offer(self, state: ReplayState, slot: int, *, metered: bool) -> Offer:
-        """Options of an active task; if the objective is static, made once per situation.
+        """Options of an active task; cached if the objective is static.
 
         Parameters
         ----------
         state : ReplayState
         slot : int
         metered : bool
-            Whether power matters: nothing, then each limit at each count, with what that draws beyond the idle power
-            of its nodes, in watts. If not, each count at the limit it is worth most at, the earlier of equal ones.
+            Whether power matters: if so, options are 0 nodes, then each limit at each count, with the power above idle
+            in watts; if not, each count at its most valuable limit (the earlier of equals).
 
         Returns
         -------
         options : TaskOptions
         modes : ndarray of int64, shape (K,)
-            Which of the task's modes each option means; empty if it has one power limit, or none, and is not metered.
+            The task's mode that each option stands for; empty if it has one power limit or none and is not metered.
         """
         held, modes = int(state.counts[slot]), self._modes_of(state, slot)
         if metered:
@@ -104,7 +104,7 @@ class OptionTables:
         return offer
 
     def _running(self, state: ReplayState, slot: int) -> int:
-        """Which mode the task runs in, or would."""
+        """Index of the mode that the task runs in, or would run in."""
         current = state.specs[int(state.active[slot])]
         return next((place for place, spec in enumerate(self._modes_of(state, slot)) if spec is current), -1)
 
@@ -143,7 +143,7 @@ class OptionTables:
         return options, limits
 
     def _values(self, state: ReplayState, slot: int, modes: Sequence[TaskSpec]) -> NDArray[np.float64]:
-        """Values at the counts on offer, one row for each of `modes` that the task may run as from now on."""
+        """Values at the task's counts, one row for each of its `modes`."""
         settings = self.settings
         number, held = int(state.active[slot]), int(state.counts[slot])
         current = state.specs[number]
@@ -187,7 +187,7 @@ class OptionTables:
 
 @contextmanager
 def answering(where: str) -> Iterator[None]:
-    """Say whose fault it is if an objective, which anybody may write, raises anything.
+    """Turn whatever an objective raises, which may be third-party code, into an error that names it.
 
     Raises
     ------
@@ -197,23 +197,23 @@ def answering(where: str) -> Iterator[None]:
         yield
     except BftrainerError:
         raise
-    except Exception as error:  # an objective is anybody's code
-        said = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
-        raise ObjectiveError(f"{where}: Expected an answer, got {type(error).__name__}: {said}.") from error
+    except Exception as error:  # an objective may be third-party code
+        text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
+        raise ObjectiveError(f"{where}: raised {type(error).__name__}: {text}.") from error
 
 
 def objective_name(objective: Objective) -> str:
-    """What an objective is called in messages."""
+    """Name of an objective in messages."""
     return getattr(objective, "__name__", type(objective).__name__)
 
 
 def constrained(problem: AllocationProblem, added: Iterable[object], where: str) -> AllocationProblem:
-    """The problem with what an objective's ``constraints(problem, tasks)`` answered; `where` begins a message.
+    """Add what an objective's ``constraints(problem, tasks)`` returns to the problem; `where` begins a message.
 
     Raises
     ------
     ObjectiveError
-        If there is anything but `solvers.LinearRow`s and at most one `solvers.Floor` among it, or a row has NaN.
+        If it returns anything but `solvers.LinearRow`s and at most one `solvers.Floor`, or a row has NaN.
     ValueError
         If a row or the floor does not fit the tasks.
     """

@@ -1,7 +1,7 @@
 """The replay's state machine: events in, effects out; no files, no clock, no solver.
 
-Task numbers index the roster (file order); node numbers index the node names. Arrays that describe active
-tasks share one order, that of admission.
+Task numbers index the list of all tasks (file order); node numbers index the node names. Arrays of active tasks share
+one order, that of admission.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_NODES: Indices = np.empty(0, dtype=np.int32)
 
 
 class Status(IntEnum):
-    """Where a task of the roster stands."""
+    """Status of a task."""
 
     WAITING = 0
     ACTIVE = 1
@@ -33,15 +33,15 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayState:
-    """Pool, active tasks and what each holds, at an instant.
+    """Pool, active tasks and the nodes each holds, at an instant.
 
     Parameters
     ----------
     settings : Settings
     specs : tuple of TaskSpec, length T
-        The roster.
+        All tasks.
     submit_s : ndarray of float64, shape (T,)
-        Submissions, seconds since the window's start.
+        Submission times in seconds since the window's start.
     owner : ndarray of int32, shape (M,)
         Task number that holds each node, or FREE or BUSY.
     status : ndarray of int8, shape (T,)
@@ -52,7 +52,7 @@ class ReplayState:
         Task numbers in order of admission.
     counts : ndarray of int64, shape (A,)
     work, progress, rate, pending : ndarray of float64, shape (A,)
-        Work to do, work done, work/s now, and work that the next event books off.
+        Work to do, work done, work/s now, and work that the next event deducts.
     """
 
     settings: Settings
@@ -71,13 +71,13 @@ class ReplayState:
 
     @classmethod
     def initial(cls, settings: Settings, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
-        """All nodes busy, no task submitted yet."""
+        """The state with all nodes busy and no task submitted yet."""
         owner = np.full(nodes, BUSY, dtype=np.int32)
         return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
 
     @property
     def needs_decision(self) -> bool:
-        """Whether there are nodes to hand out and tasks to take them."""
+        """Whether there are nodes to allocate and tasks to run."""
         return self.pool > 0 and self.active.size > 0
 
     @property
@@ -86,7 +86,7 @@ class ReplayState:
         return self.active.size == 0 and bool((self.status >= Status.DONE).all())
 
     def next_completion(self) -> tuple[float, NDArray[np.bool_]]:
-        """When the next active task reaches its work at the present rates, and which ones do then.
+        """Time at which the next active task completes its work at the present rates, and which ones do then.
 
         Returns
         -------
@@ -102,10 +102,10 @@ class ReplayState:
         return first, times <= first + rounding_s(first)
 
     def _reached_s(self, running: NDArray[np.bool_]) -> Floats:
-        """When each of the running active tasks reaches its work at the present rates; infinity for the others."""
+        """Time at which each running active task completes its work at the present rates; infinity for the others."""
         times: Floats = np.full(self.active.size, np.inf)
         np.divide(self.work - self.progress + self.pending, self.rate, out=times, where=running)
-        # Rounding may leave a task a hair above its work: it completes now, not in the past.
+        # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
         return self.time_s + np.maximum(times, 0.0)
 
     def apply(
@@ -120,7 +120,7 @@ class ReplayState:
         joined, left : ndarray of int32
             Numbers of busy nodes that become idle, and of idle nodes that become busy.
         completed : sequence of int
-            Active tasks that are complete by the event itself.
+            Active tasks that the event reports as complete.
         """
         elapsed = time_s - self.time_s
         progress, lost, preemption, ended = self._booked(time_s, left, completed)
@@ -135,7 +135,7 @@ class ReplayState:
         counts, begun = self.counts - lost, progress
         if again is not None:
             counts, begun = np.where(again, 0, counts), np.where(again, 0.0, progress)
-        # The constructor, here and in `adopt`: `replace` alone would take a tenth of an event's time.
+        # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
         state, admitted = ReplayState(
             settings=self.settings,
             specs=self.specs,
@@ -171,7 +171,7 @@ class ReplayState:
     def _booked(
         self, time_s: float, left: Indices, completed: Sequence[int]
     ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
-        """Progress at `time_s`, nodes lost, the work that costs, and which active tasks ended."""
+        """Compute progress at `time_s`, nodes lost, the work that costs, and which active tasks ended."""
         done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
         progress = self.progress + (time_s - self.time_s) * self.rate - self.pending
         if done is not None:
@@ -182,12 +182,12 @@ class ReplayState:
             reached = progress >= self.work - rounding_s(time_s) * self.rate
             progress[reached] = self.work[reached]
             done = reached if done is None else done | reached
-        # Rounding at the end of a replay, and late reports, make nobody do more than there is to do.
+        # Rounding at the end of a replay, and late reports, must not give more progress than work.
         np.minimum(progress, self.work, out=progress)
         return progress, lost, preemption, done
 
     def _overruns(self, time_s: float, gross: Floats) -> tuple[Overrun, ...]:
-        """Running tasks that did their work before `time_s`, given the work done until then."""
+        """Running tasks that completed their work before `time_s`, given the work done until then."""
         reached_s = self._reached_s(self.rate > 0)
         return tuple(
             Overrun(
@@ -200,7 +200,7 @@ class ReplayState:
         )
 
     def _parted(self, ended: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-        """Which active tasks are done, and which only ended a run that stops short of its target."""
+        """Which active tasks are done, and which ended a run without reaching its target."""
         if ended is None:
             return None, None
         runs = [self.specs[task].run for task in self.active.tolist()]
@@ -224,7 +224,7 @@ class ReplayState:
     def _vacated(
         self, left: Indices, done: NDArray[np.bool_] | None
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...]]:
-        """Owners after departures and completions, and who gave up what."""
+        """Owners after departures and completions, and the nodes that tasks lost."""
         if done is None and not left.size:
             return self.owner, ()
         owner = self.owner.copy()
@@ -272,7 +272,7 @@ class ReplayState:
         return state, tuple(due.tolist())
 
     def respecified(self, specs: Mapping[int, TaskSpec]) -> ReplayState:
-        """The same instant with other specs for some tasks: other work to do, and other rates for those that run."""
+        """The same instant with new specs for some tasks: new work to do, and new rates for those that run."""
         roster = list(self.specs)
         for task, spec in specs.items():
             roster[task] = spec
@@ -281,7 +281,7 @@ class ReplayState:
         return replace(state, rate=np.where(self.rate > 0, state._rates(self.counts), 0.0))
 
     def given_up(self, tasks: Collection[int]) -> tuple[ReplayState, tuple[int, ...], tuple[tuple[int, Indices], ...]]:
-        """The same instant without some waiting or active tasks; what is admitted instead, and the nodes freed."""
+        """The same instant without some waiting or active tasks, with those admitted instead and the nodes freed."""
         status = self.status.copy()
         status[list(tasks)] = Status.FAILED
         lost = np.isin(self.active, list(tasks))
@@ -305,7 +305,7 @@ class ReplayState:
     def _moved(
         self, after: NDArray[np.int64]
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
-        """Owners once everybody has `after` nodes, and the nodes that tasks gain and give up for it."""
+        """Owners when tasks have `after` nodes, and the nodes that tasks gain and give up."""
         change = after - self.counts
         if not change.any():
             return self.owner, (), ()
@@ -347,9 +347,9 @@ class ReplayState:
     def adopt_random(
         self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
     ) -> tuple[ReplayState, Moves]:
-        """Draw every idle node to an active task; clear tasks below their minimum, trim those above their maximum.
+        """Give every idle node to a random active task; clear tasks below their minimum, trim those above maximum.
 
-        `within` may clear more of them. The start-up cost `grow_cost_s * rate` is booked, as in the published replayer.
+        `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
         pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
         draw = rng.integers(self.active.size, size=pool.size)
@@ -379,7 +379,7 @@ class ReplayState:
         )
 
     def _rescale_costs(self, after: NDArray[np.int64]) -> Floats:
-        """Work that going from the present counts to `after` costs each active task."""
+        """Cost in work, for each active task, of going from the present counts to `after`."""
         costs = np.zeros(self.active.size)
         for slot in np.flatnonzero(after != self.counts).tolist():
             spec = self.specs[self.active[slot]]

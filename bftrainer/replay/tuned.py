@@ -1,4 +1,4 @@
-"""Tuned tasks in the replay: each run that starts gets its settings, each that ends is learned from."""
+"""Tuned tasks in the replay: give each run that starts its settings, learn from each that ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bftrainer.replay.state import ReplayState, Status
 
 
 def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
-    """What a node draws that the task holds without training: its own idle power, else that of the pool's nodes."""
+    """Power of a node that the task holds without training: its own idle power, else that of the pool's nodes."""
     tuning = spec.tuning
     if tuning is None or tuning.idle_power_w is None:
         return idle_node_w
@@ -23,12 +23,12 @@ def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
 
 
 def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
-    """The most that a running task draws from now on, at each count, in watts; also while it rescales, if it says so.
+    """Maximum power of a running task from now on, at each count, in watts; including while it rescales, if known.
 
     Raises
     ------
     InvalidTaskError
-        If it is not tuned: nobody knows what it draws.
+        If it is not tuned: its power is unknown.
     """
     run = spec.run
     if run is None:
@@ -53,7 +53,7 @@ def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
 
 
 class TunedTasks:
-    """Keeps a tuner and a replay's state in step.
+    """Keep a tuner and a replay's state in step.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class TunedTasks:
     Attributes
     ----------
     modes : dict of int to tuple of TaskSpec
-        What each active tuned task may run as: one spec a power limit, the one chosen for its batch size first.
+        Modes of each active tuned task: one spec per power limit, the one chosen for its batch size first.
     """
 
     def __init__(self, tuner: Tuner) -> None:
@@ -78,13 +78,13 @@ class TunedTasks:
         self._undo: dict[str, Callable[[], None]] | None = None
 
     def checkpoint(self) -> Callable[[], None]:
-        """What brings all back to where it is now: of the tuner, the groups that have changed since."""
+        """Snapshot to return to: of the tuner, only the groups that change from now on."""
         modes, described, has_choices = dict(self.modes), dict(self._described), self._has_choices
         work_at = {task: dict(at) for task, at in self._work_at.items()}
         undo = self._undo = {}
 
         def bring_back() -> None:
-            """Into the very dictionaries: others hold on to the modes."""
+            """Restore a snapshot into the same dictionaries, which others refer to."""
             self.modes.clear()
             self.modes.update(modes)
             self._described, self._work_at, self._has_choices = described, work_at, has_choices
@@ -94,14 +94,14 @@ class TunedTasks:
         return bring_back
 
     def _changes(self, spec: TaskSpec) -> None:
-        """Remember what a task's group is like before it changes, if it may have to be brought back."""
+        """Save the state of a task's group before it changes, if a snapshot was taken."""
         if self._undo is not None and spec.tuning_group not in self._undo:
             self._undo[spec.tuning_group] = self.tuner.checkpoint(spec.tuning_group)
 
     def after(self, before: ReplayState, state: ReplayState, effects: Effects) -> tuple[ReplayState, Effects]:
-        """Learn from runs that ended, and start those of tasks that were admitted or are tried again.
+        """Learn from runs that ended, and start runs of tasks that were admitted or are tried again.
 
-        Tasks of groups that cannot go on are given up, which may let others in.
+        Tasks of groups that cannot go on are given up, so that others may be admitted.
         """
         self._book(before, effects)
         ended = {*effects.completed, *effects.retrying}
@@ -126,7 +126,7 @@ class TunedTasks:
         return state, effects
 
     def _book(self, before: ReplayState, effects: Effects) -> None:
-        """Credit the net work since the last instant to the power limits it was done at, where there are several."""
+        """Credit the net work since the last instant to the power limits that it was done at, if there are several."""
         if not self._has_choices:
             return
         net = (effects.gross - effects.rescale_cost - effects.preemption_cost).tolist()

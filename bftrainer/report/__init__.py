@@ -1,1 +1,1 @@
-"""What a run says: numbers (`metrics`, `intervals`), and figures by subject (matplotlib, imported to draw)."""
+"""Reports of runs: figures as numbers (`metrics`, `intervals`), charts, pages, and figures for print."""

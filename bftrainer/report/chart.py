@@ -1,4 +1,4 @@
-"""What all charts of a page are made of, and fewer points for the same picture."""
+"""Parts of the charts of a page, and thinning of points without a visible difference."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from bftrainer.model.records import FinishedRun
 
 WIDTH = 2000
-"""Points across a chart, beyond which a screen shows no more."""
-# Colours that stay apart for people who see no red or green (Okabe and Ito, 2008).
+"""Points across a chart; a screen shows no more."""
+# Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008).
 SERIES = ("@blue", "@orange", "@green", "@purple", "@sky", "@red")
-# Beyond as many runs as there are colours, lines differ in their dashes.
+# With more runs than colours, lines differ in their dashes.
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -26,14 +26,14 @@ class PageChart:
     Parameters
     ----------
     key : str
-        Its place in the page.
+        Its element's id in the page.
     title : str
     reading : str
-        What one sees, in a sentence.
+        What the chart shows, in a sentence.
     traces : list of dict
     layout : dict
     note : str
-        What was left out; empty if nothing was.
+        Points or rows that were left out; empty if none.
     """
 
     key: str
@@ -45,13 +45,13 @@ class PageChart:
 
 
 def short(name: str, most: int = 20) -> str:
-    """A name that fits beside an axis, and is no markup to the library that draws it."""
+    """Shorten a name to fit beside an axis, and escape markup of the plotting library."""
     text = name if len(name) <= most else f"{name[: most - 1]}…"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def mark_of(runs: Sequence[FinishedRun], run: FinishedRun) -> str:
-    """What precedes a name that is about one of several runs."""
+    """Prefix of a name that is about one of several runs."""
     if len(runs) == 1:
         return ""
     labels = [short(each.name) for each in runs]
@@ -61,14 +61,14 @@ def mark_of(runs: Sequence[FinishedRun], run: FinishedRun) -> str:
 
 
 def extended(values: NDArray[Any]) -> NDArray[Any]:
-    """Values of steps, the last of which lasts to the end."""
+    """Repeat the last value of steps, which lasts to the end."""
     return np.append(values, values[-1:])
 
 
 def step_trace(
     name: str, x: NDArray[Any], y: NDArray[Any], color: str, *, dash: str = "solid", width: float = 1.2
 ) -> dict[str, Any]:
-    """A step function."""
+    """Trace of a step function."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -80,7 +80,7 @@ def step_trace(
 
 
 def json_numbers(values: NDArray[Any], digits: int) -> list[float | None]:
-    """Numbers for JSON, in few characters; what is not finite becomes null."""
+    """Numbers for JSON, in few characters; non-finite ones become null."""
     finite = np.isfinite(values.astype(np.float64))
     rounded = np.round(np.where(finite, values, 0.0), digits).tolist()
     whole = [int(value) if value == int(value) else value for value in rounded]
@@ -88,13 +88,13 @@ def json_numbers(values: NDArray[Any], digits: int) -> list[float | None]:
 
 
 def saying(text: str) -> dict[str, Any]:
-    """What a chart without data says instead."""
+    """Text of a chart without data."""
     place = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
     return {"annotations": [{"text": text, **place}]}
 
 
 def axes(x: str, y: str) -> dict[str, Any]:
-    """Layout of two axes with those titles."""
+    """Layout of two axes with these titles."""
     return {
         "xaxis": {"title": {"text": x}, "automargin": True},
         "yaxis": {"title": {"text": y}, "rangemode": "tozero", "automargin": True},
@@ -102,8 +102,8 @@ def axes(x: str, y: str) -> dict[str, Any]:
     }
 
 
-def told(lead: str, notes: Sequence[str]) -> str:
-    """What was left out, as a sentence; empty if nothing was."""
+def left_out_note(lead: str, notes: Sequence[str]) -> str:
+    """Sentence about what was left out; empty if nothing was."""
     if not notes:
         return ""
     text = f"{lead} {', '.join(notes)}".strip()
@@ -115,10 +115,10 @@ Integers = NDArray[np.int64]
 
 
 def thinned_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float, width: int) -> Integers:
-    """Rows of a step function that a chart `width` points wide can tell apart.
+    """Rows of a step function that a chart `width` points wide can show.
 
-    Of each of `width` equal pieces of the time the first and the last row stay, and those with the smallest and the
-    largest value of each column: the outline of the curve is the same.
+    Of each of `width` equal pieces of the time, the first and last row are kept, and those with the least and the
+    greatest value of each column, so the outline of the curve is the same.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ def thinned_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskSpans:
-    """Times in which a task holds nodes; arrays of shape (S,), ordered by task and time.
+    """Spans of time in which a task holds nodes; arrays of shape (S,), ordered by task and time.
 
     Parameters
     ----------
     begin_s, end_s : ndarray of float64
     task : ndarray of int64
     nodes : ndarray of float64
-        Held on average.
+        Average number of nodes held.
     """
 
     begin_s: Floats
@@ -164,9 +164,9 @@ class TaskSpans:
 
 
 def joined(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
-    """At most about `most` spans: those of a task that lie closer together than a screen shows become one.
+    """Join spans of a task that are too close for a screen to show, until about `most` are left.
 
-    The shortest distance that is kept grows until they are few enough; node-time stays the same.
+    The shortest gap that is kept grows until they are few enough; node-time stays the same.
     """
     resolution = end_s / 4000.0
     while spans.begin_s.size > most:
@@ -179,7 +179,7 @@ def joined(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
 
 
 def _joined_within(spans: TaskSpans, resolution: float) -> TaskSpans:
-    """TaskSpans of a task, both short or with a short gap between them, become one."""
+    """Join spans of a task that are both short or have a short gap between them."""
     piece = (spans.begin_s / resolution).astype(np.int64)
     new = np.append(True, (spans.task[1:] != spans.task[:-1]) | (piece[1:] != piece[:-1]))
     starts = np.flatnonzero(new)

@@ -1,6 +1,6 @@
 """Charts of a finished run as plain data: traces and layout in plotly's terms, colours by name.
 
-A colour is ``@name``; the page puts in what its light or dark theme says.
+A colour is ``@name``; the page replaces it by that of its light or dark theme.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bftrainer.report.chart import (
     extended,
     joined,
     json_numbers,
+    left_out_note,
     mark_of,
     saying,
     short,
     step_trace,
     thinned_steps,
-    told,
 )
 
 MOST_SPANS = 20_000
@@ -38,7 +38,7 @@ HOUR_S = 3600.0
 
 
 def pool_chart(runs: Sequence[FinishedRun]) -> PageChart:
-    """Idle nodes, and those that tasks hold, over time."""
+    """Chart of idle nodes, and of nodes that tasks hold, over time."""
     traces: list[dict[str, Any]] = []
     left_out: list[str] = []
     one_log = all(_same_log(run, runs[0]) for run in runs)
@@ -62,12 +62,12 @@ def pool_chart(runs: Sequence[FinishedRun]) -> PageChart:
         "The gray area is what the machine left idle; the line is how many of those nodes tasks held.",
         traces,
         axes("hours since the window's start", "nodes"),
-        told("outlines are drawn from", left_out),
+        left_out_note("outlines are drawn from", left_out),
     )
 
 
 def gantt_chart(run: FinishedRun, number: int) -> PageChart:
-    """Which task held nodes when; the thicker, the more."""
+    """Gantt chart of the nodes that tasks hold; stronger colours mean more nodes."""
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     all_names, started_s = run.tasks["name"], run.tasks["started_s"]
     shown = _busiest(run, MOST_TASKS)
@@ -111,12 +111,12 @@ def gantt_chart(run: FinishedRun, number: int) -> PageChart:
         "by dragging.",
         traces,
         layout,
-        told("", notes),
+        left_out_note("", notes),
     )
 
 
 def node_classes(nodes: NDArray[np.float64]) -> list[tuple[NDArray[np.bool_], str, str]]:
-    """TaskSpans by how many nodes they hold: quarters of the most."""
+    """Classes of spans by the number of nodes they hold: quarters of the largest."""
     most = float(nodes.max()) if nodes.size else 1.0
     edges = np.unique(np.ceil(np.array([0.25, 0.5, 0.75, 1.0]) * most))
     found, low = [], 0.0
@@ -131,7 +131,7 @@ def node_classes(nodes: NDArray[np.float64]) -> list[tuple[NDArray[np.bool_], st
 def _bars(
     spans: TaskSpans, mask: NDArray[np.bool_], rank: NDArray[np.int64], names: NDArray[Any], label: str, color: str
 ) -> dict[str, Any]:
-    """TaskSpans as pieces of one line, which is drawn faster than as many rectangles."""
+    """Spans as pieces of one line, which is drawn faster than as many rectangles."""
     begin, end, task, nodes = spans.begin_s[mask], spans.end_s[mask], spans.task[mask], spans.nodes[mask]
     gap = np.full(begin.size, np.nan)
     x = np.column_stack((begin, end, gap)).ravel() / HOUR_S
@@ -153,14 +153,14 @@ def _bars(
 
 
 def _busiest(run: FinishedRun, most: int) -> NDArray[np.int64]:
-    """Tasks that held nodes at all, at most so many: those with the most node-time."""
+    """Tasks that held nodes, at most this many: those with the most node-time."""
     held = np.flatnonzero(run.tasks["node_s"] > 0)
     order = held[np.argsort(-run.tasks["node_s"][held], kind="stable")]
     return np.sort(order[:most])
 
 
 def completion_chart(runs: Sequence[FinishedRun]) -> PageChart:
-    """Tasks submitted, started and completed over time."""
+    """Chart of tasks submitted, started and completed over time."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
     for place, run in enumerate(runs):
@@ -170,7 +170,7 @@ def completion_chart(runs: Sequence[FinishedRun]) -> PageChart:
         if len(runs) == 1:
             kinds = [("submitted", tasks["submitted_s"], "dot"), ("started", tasks["started_s"], "dash"), *kinds]
         for name, times, dash in kinds:
-            # Of tasks that are to come after the window there is nothing to tell.
+            # Tasks that are submitted after the window are not shown.
             known = np.sort(times[times <= run.window_s])
             rows = thinned_steps(known, [], run.window_s, WIDTH)
             if rows.size < known.size:
@@ -186,12 +186,12 @@ def completion_chart(runs: Sequence[FinishedRun]) -> PageChart:
         + ("; the distance to the dotted line is work that waits or runs." if len(runs) == 1 else ", run by run."),
         traces,
         axes("hours since the window's start", "tasks"),
-        told("outlines are drawn from", notes),
+        left_out_note("outlines are drawn from", notes),
     )
 
 
 def power_chart(runs: Sequence[FinishedRun]) -> PageChart | None:
-    """What the pool drew, and the cap; None if no run knows."""
+    """Chart of the pool's power and the cap; None if no run has power figures."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
     for place, run in enumerate(runs):
@@ -216,12 +216,12 @@ def power_chart(runs: Sequence[FinishedRun]) -> PageChart | None:
         "What the pool's nodes drew, idle ones included.",
         traces,
         axes("hours since the window's start", "kW"),
-        told("outlines are drawn from", notes),
+        left_out_note("outlines are drawn from", notes),
     )
 
 
 def _same_log(run: FinishedRun, other: FinishedRun) -> bool:
-    """Whether two runs replayed the same nodes from the same time on; the one that had less to do may end earlier."""
+    """Whether two runs replayed the same nodes from the same start; their ends may differ."""
     one, two = ((each.summary.get("inputs") or {}).get("node_log") or {} for each in (run, other))
     keys = ("window_start", "nodes_total")
     alike = all(run.summary[key] == other.summary[key] for key in keys)
@@ -229,7 +229,7 @@ def _same_log(run: FinishedRun, other: FinishedRun) -> bool:
 
 
 def loss_chart(runs: Sequence[FinishedRun]) -> PageChart:
-    """Where the idle node-time and the work went."""
+    """Chart of where the idle node-time and the work went."""
     traces = [
         {
             "type": "bar",
@@ -268,7 +268,7 @@ _PARTS = (
 
 
 def loss_shares(run: FinishedRun) -> dict[str, float | None]:
-    """What became of the idle node-time and of the work, by the names of `_PARTS`; None where there was none."""
+    """Shares of the idle node-time and of the work, by the names of `_PARTS`; None if there was none."""
     used, rescale, preemption = (
         run.summary.get(key) for key in ("occupancy", "rescale_loss_share", "preemption_loss_share")
     )
@@ -283,7 +283,7 @@ def loss_shares(run: FinishedRun) -> dict[str, float | None]:
 
 
 def decision_chart(runs: Sequence[FinishedRun]) -> PageChart:
-    """How long decisions took, by what came of them."""
+    """Chart of decision times, by outcome."""
     traces: list[dict[str, Any]] = []
     longest_s = max((float(run.decisions["solve_s"].max(initial=0.0)) for run in runs), default=0.0)
     decades = 8 + max(0, math.ceil(math.log10(max(longest_s, 1.0) / 100.0)))
@@ -319,7 +319,7 @@ def decision_chart(runs: Sequence[FinishedRun]) -> PageChart:
 
 
 def fragment_chart(curves: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]]) -> PageChart:
-    """Share of idle intervals that are no longer than a time; one curve a log, of (name, time_s, share that stays)."""
+    """Chart of the share of idle intervals up to a length; one curve per log, of (name, time_s, share that stays)."""
     traces: list[dict[str, Any]] = []
     notes: list[str] = []
     for place, (name, time_s, stays) in enumerate(curves):
@@ -337,5 +337,5 @@ def fragment_chart(curves: Sequence[tuple[str, NDArray[np.float64], NDArray[np.f
         "The share of idle intervals that end within a time.",
         traces,
         layout,
-        told("the curve is drawn from", notes),
+        left_out_note("the curve is drawn from", notes),
     )

@@ -1,4 +1,4 @@
-"""Runs beside one another: where their settings differ, and what came of it."""
+"""Comparison of runs: settings that differ, and figures with their differences."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 Summary = Mapping[str, Any]
 
-# Numbers of a summary that stand for something else than an outcome.
+# Numbers of a summary that are no outcomes.
 _NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial"}
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:
-    """All outcomes of a run that are numbers: those of the glossary first, in its order, then the others.
+    """All numeric outcomes of a run: those of the glossary first, in its order, then the others.
 
-    What counts only while few nodes are idle is called ``below_large_idle.occupancy`` and so on.
+    Figures of the time while few nodes are idle are called ``below_large_idle.occupancy`` and so on.
     """
     numbers = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES and _is_number(value)}
     small = summary.get("below_large_idle") or {}
@@ -33,7 +33,7 @@ def _is_number(value: object) -> bool:
 
 
 def relative(value: float | None, base: float | None) -> float | None:
-    """Difference to `base` as a share of it; None where there is nothing to compare, or `base` is 0 and it differs.
+    """Difference to `base` as a share of it; None if a value is missing, or `base` is 0 and the value is not.
 
     Examples
     --------
@@ -57,13 +57,13 @@ class RunComparison:
     partial : tuple of bool
         Whether a run was interrupted.
     settings : dict
-        Settings and inputs in which they differ, one value a run.
+        Settings and inputs in which they differ, one value per run.
     figures : dict
-        One value a run, None where a run has none.
+        One value per run, None where a run has none.
     differences : dict
-        Likewise, as shares of the first run's.
+        Differences to the first run, as shares of its value.
     assumptions : tuple of (Assumption or None)
-        What each run had to assume.
+        Assumptions of each run.
     """
 
     names: tuple[str, ...]
@@ -74,12 +74,12 @@ class RunComparison:
     assumptions: tuple[Assumption | None, ...]
 
     def is_assumed(self, key: str, place: int) -> bool:
-        """Whether a figure of the run at that place rests on an assumption."""
+        """Whether a figure of the run at this index rests on an assumption."""
         found = self.assumptions[place]
         return found is not None and found.bears(key)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """The comparison, ready for JSON."""
         return {
             "runs": [
                 {"name": name, "partial": partial} | ({"assumed_scaling": found.note} if found else {})
@@ -94,7 +94,7 @@ class RunComparison:
 
 
 def compared(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
-    """Set the runs of those summaries beside one another."""
+    """Compare runs by their summaries."""
     each = [figures_of(summary) for summary in summaries]
     keys = dict.fromkeys(key for figures in each for key in figures)
     figures = {key: tuple(one.get(key) for one in each) for key in keys}
@@ -110,7 +110,7 @@ def compared(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompariso
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
-    """The files that each input of a run was read from: path and SHA-256; none for what did not come from files."""
+    """Files of each input of a run: path and SHA-256; none for inputs that are not files."""
     found = {}
     for name, entry in (summary.get("inputs") or {}).items():
         entries = entry if isinstance(entry, list | tuple) else [entry]
@@ -119,7 +119,7 @@ def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
 
 
 def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
-    """Of each path its name, and as much before that as tells it from the others.
+    """Shortest ends of paths that distinguish them from each other.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
     different = list(dict.fromkeys(paths))
 
     def tail(path: PurePath) -> str:
-        """The fewest last parts of a path that no other one ends in."""
+        """Shortest end of a path that no other path has."""
         for length in range(1, len(path.parts)):
             last = path.parts[-length:]
             if all(other == path or other.parts[-length:] != last for other in different):
@@ -140,7 +140,7 @@ def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
 
 
 def with_short_names(summaries: Sequence[Summary]) -> list[Summary]:
-    """Summaries with the shortest names of their input files that tell them apart, instead of paths."""
+    """Copies of summaries with the shortest distinct names of input files instead of paths."""
     paths = [file["path"] for each in summaries for files in input_files(each).values() for file in files]
     names = dict(zip(paths, shortest_tails([PurePath(path) for path in paths]), strict=True))
     return [
@@ -166,7 +166,7 @@ def _settings_of(summary: Summary) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """Files of an input: compared by their contents, shown by their paths."""
+    """Files of an input, compared by content and shown by path."""
 
     paths: tuple[str, ...]
     checksums: tuple[str, ...]
@@ -178,11 +178,11 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ..
         values = [each.get(key) for each in settings]
         sums = [(value.checksums or None) if isinstance(value, _Input) else value for value in values]
         if any(not _same(value, sums[0]) for value in sums):
-            found[key] = tuple(_told(value) for value in values)
+            found[key] = tuple(_plain(value) for value in values)
     return found
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if not isinstance(value, _Input):
         return value
     pairs = zip(value.paths, value.checksums, strict=True)

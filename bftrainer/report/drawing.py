@@ -1,7 +1,7 @@
-"""Figures for print: what all have in common, those of traces, and those of finished runs.
+"""Figures for print, of traces and of finished runs, and the tools that all figures share.
 
-Drawing needs matplotlib (extra ``report``), imported when it happens; figures are objects of their own, nothing of
-pyplot's state is touched. Equal figures give equal bytes.
+Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
+figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 def check_drawable(name: str) -> str:
-    """Form of a figure file of that name; call it before the work that the figure is to show.
+    """Check a figure's file name and return its form; call this before the work that the figure shows.
 
     Raises
     ------
     OutputError
-        If the name promises no known form.
+        If the suffix is no known form.
     SettingsError
         If matplotlib is not installed.
     """
@@ -58,7 +58,7 @@ def check_drawable(name: str) -> str:
 
 
 def require_matplotlib() -> None:
-    """Find out whether anything can be drawn, without importing what draws.
+    """Refuse to draw without matplotlib, which is not imported for the check.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def require_matplotlib() -> None:
 
 
 def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes:
-    """The axes given, or those of a new figure, width and height in inches, that no global state knows of.
+    """Return the given axes, or those of a new figure (width and height in inches) outside pyplot's state.
 
     Raises
     ------
@@ -85,13 +85,13 @@ def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes
 
 
 def plain(name: str) -> str:
-    """A name as text that Matplotlib draws as it is: dollars begin no formula, and a first _ hides no label."""
+    """Escape a name for Matplotlib, so that a dollar begins no formula and a leading _ hides no label."""
     text = name.replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
 
 
 def figure_of(ax: Axes) -> Figure:
-    """The figure that axes are part of."""
+    """Figure that contains the axes."""
     from matplotlib.figure import Figure
 
     figure = ax.get_figure(root=True)
@@ -101,19 +101,19 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def rendered(drawn: Axes | Figure, form: str) -> bytes:
-    """A figure as the content of a file; equal figures give equal bytes.
+    """Render a figure as the content of a file; equal figures give equal bytes.
 
     Parameters
     ----------
     drawn : matplotlib.axes.Axes or matplotlib.figure.Figure
-        Axes stand for the figure that they are part of.
+        Axes stand for their figure.
     form : str
         One of `FORMS`.
 
     Raises
     ------
     SettingsError
-        If it is another one.
+        If the form is unknown.
     """
     if form not in FORMS:
         raise SettingsError(f"Expected a figure's form to be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {form!r}.")
@@ -186,7 +186,7 @@ def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     for place, run in enumerate(runs):
         if not run.steps["time_s"].size:
-            raise SettingsError(f"{run.name}: Expected a run with events, got one that ended before the first.")
+            raise SettingsError(f"{run.name}: The run ended before its first event.")
         hours = np.append(run.steps["time_s"], run.window_s) / HOUR_S
         if place == 0:
             idle = np.append(run.steps["idle"], run.steps["idle"][-1:])
@@ -201,7 +201,7 @@ def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
 
 
 def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
-    """Gantt chart: a row a task in order of their start, the darker the more nodes it holds."""
+    """Gantt chart: a row per task in order of their start, darker with more nodes."""
     ax = axes_or_new(ax)
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     held = np.unique(task)
@@ -227,7 +227,7 @@ def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "efficiency", ax: Axes | None = None) -> Axes:
-    """A figure of the summary against a setting in which runs differ; a point a run.
+    """Plot a figure of the summary against a setting in which runs differ; a point per run.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "effic
         if run.summary[figure] is None:
             reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)"
             reason = reason if figure in _COMPARED else ""
-            raise SettingsError(f"{run.name}: Expected a run that has {figure}, got one without{reason}.")
+            raise SettingsError(f"{run.name}: The run has no {figure}{reason}.")
         points.append((settings[setting], run.summary[figure]))
     ax = axes_or_new(ax)
     if all(isinstance(x, int | float) for x, _ in points):
@@ -258,10 +258,10 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "effic
 
 
 def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """What work was lost to: rescaling and preemption, as shares of all work done.
+    """Plot the work lost to rescaling and preemption, as shares of all work done.
 
-    Where runs were compared with constant pools, also the pool's variability and the horizon of decisions, as shares of
-    the most that the idle nodes could have given: shares of another whole, so bars stand beside one another.
+    If runs were compared with constant pools, also the losses to the pool's variability and the horizon of decisions,
+    as shares of the most that the idle nodes could have given. That is another whole, so bars are not stacked.
     """
     ax = axes_or_new(ax)
     parts = [
@@ -275,10 +275,10 @@ def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
         if any(run.summary.get(key) is not None for run in runs)
     ]
     if not parts:
-        raise SettingsError("Expected runs that did some work, got none.")
+        raise SettingsError("No run did any work.")
     width = 0.8 / len(runs)
     for place, run in enumerate(runs):
-        # A bar that is not there: nothing is known, which is not a loss of 0.
+        # A missing bar: the loss is unknown, which differs from 0.
         known = [run.summary.get(key) for _, key in parts]
         shares = [np.nan if share is None else 100 * share for share in known]
         ax.bar(
@@ -319,7 +319,7 @@ def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
         ax.scatter(hours, tasks["energy_j"][known] / 3.6e6, s=12, label=plain(run.name))
         drawn += int(known.sum())
     if not drawn:
-        raise SettingsError("Expected runs with tuned tasks that reached their targets, got none.")
+        raise SettingsError("No tuned task of the runs reached its target.")
     ax.set(xlabel="time to target (h)", ylabel="energy (kWh)", xlim=(0, None), ylim=(0, None))
     if len(runs) > 1:
         ax.legend(frameon=False)
@@ -327,7 +327,7 @@ def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
 
 
 def _marked(ax: Axes, runs: Sequence[FinishedRun], figure: str) -> Axes:
-    """Say above what is drawn in which runs the scaling was assumed that this figure rests on."""
+    """Add a title that names the runs whose scaling, on which the figure rests, was assumed."""
     found = ((run.name, assumption(run.summary)) for run in runs)
     names = [name for name, assumed in found if assumed is not None and assumed.bears(figure)]
     if names:

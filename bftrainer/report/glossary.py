@@ -1,4 +1,4 @@
-"""What the figures of a run are called, count and mean, and which of them rest on an assumption."""
+"""Glossary of a run's figures: labels, units and meanings, and which of them rest on an assumption."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One figure of a summary.
+    """Figure of a summary.
 
     Parameters
     ----------
     label : str
     unit : str
     meaning : str
-        One or two sentences for somebody who sees it for the first time.
+        One or two sentences for a newcomer.
     better : int
         1 if more of it is better, -1 if less is, 0 if neither.
     """
@@ -112,7 +112,7 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 
 
 def shown(value: float | None, unit: Unit) -> str:
-    """A figure with its unit as people read it.
+    """Format a figure with its unit.
 
     Examples
     --------
@@ -155,30 +155,30 @@ MARK = "*"
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What was assumed in a run.
+    """Assumption of a run.
 
     Parameters
     ----------
     note : str
-        What it is, and the options that mend it, without a full stop.
+        The assumption and the options that replace it, without a full stop.
     figures : frozenset of str
-        What rests on it, as the summary names it.
+        Keys of the figures that rest on it.
     """
 
     note: str
     figures: frozenset[str]
 
     def bears(self, key: str) -> bool:
-        """Whether a figure rests on it; ``below_large_idle.occupancy`` does if occupancy does."""
+        """Whether a figure rests on it; ``below_large_idle.occupancy`` does if ``occupancy`` does."""
         return key.rpartition(".")[2] in self.figures
 
 
 def assumption(summary: Mapping[str, Any]) -> Assumption | None:
-    """The scaling that was assumed in the run of a summary; None if that of all tasks was given."""
+    """The assumed scaling in a run's summary; None if the scaling of all tasks was given."""
     found = summary.get("assumed_scaling")
     if found is not None:
         return Assumption(found["note"], frozenset(found["figures"]))
-    # Earlier versions kept only the law.
+    # Earlier versions recorded only the law.
     law = (summary.get("settings") or {}).get("scaling")
     if law is None or "assumed_scaling" in summary:
         return None

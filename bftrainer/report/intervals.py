@@ -1,4 +1,4 @@
-"""Means of repeated simulations, and how far they can be trusted."""
+"""Means and shares of repeated simulations, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def proportion(hits: int, number: int) -> Proportion:
 
 
 def student_quantile(freedom: int, confidence: float) -> float:
-    """Where Student's t with `freedom` degrees of freedom stays below in absolute value with that probability.
+    """Bound that the absolute value of Student's t with `freedom` degrees of freedom stays below with this probability.
 
     Examples
     --------

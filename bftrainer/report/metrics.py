@@ -1,4 +1,4 @@
-"""What a replay is judged by: numbers from a recording, nothing drawn and nothing read."""
+"""Metrics of a replay: numbers computed from a recording."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTLED = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """A replay as a step function: interval i lasts from event i to the next one.
+    """Replay as a step function: interval i lasts from event i to the next one.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Intervals:
         )
 
     def where(self, mask: NDArray[np.bool_]) -> Intervals:
-        """Those intervals alone."""
+        """Select intervals."""
         return Intervals(*(getattr(self, name)[mask] for name in self.__slots__))
 
     @property
@@ -88,9 +88,9 @@ class Intervals:
         return self.gross - self.rescale - self.preemption
 
     def work_at(self, time_s: float) -> float:
-        """Work booked by `time_s`; costs jump, so a time that rounding took off an event counts as the event's.
+        """Work booked by `time_s`; as costs jump, a time that differs from an event's by rounding counts as that event.
 
-        Within an interval the promise counts, its pending cost already deducted, until a task's work is done.
+        Within an interval the promised work counts, less its pending cost, until a task's work is done.
         """
         same_s = rounding_s(time_s)
         passed = int(np.searchsorted(self.end_s, time_s + same_s, side="right"))
@@ -162,7 +162,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
 
 
 def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
-    """How many decisions are proven optimal, hold an incumbent or nothing, who found that, and how long it took."""
+    """Numbers of decisions that are optimal, hold an incumbent or nothing, by what found them; and their times."""
     results = [record.decision.result for record in decisions if record.decision.result is not None]
     held = [result.held for result in results]
     gaps = [result.gap for result in results if result.counts is not None and math.isfinite(result.gap)]
@@ -184,7 +184,7 @@ def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
 
 
 def settled_before(summary: Mapping[str, Any]) -> str | None:
-    """How often the solver was asked, and what settled the other decisions; None if it decided all, or nobody noted it.
+    """Say how often the solver was asked, and what settled the other decisions; None if unknown, or it decided all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One page that holds all there is to see of finished runs, and needs nothing else."""
+"""Make one self-contained page about finished runs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MOST_ROWS = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogFigures:
-    """What is known of the node log behind a run.
+    """Figures of the node log of a run.
 
     Parameters
     ----------
     statistics : TraceStatistics or None
-        None if the log is not to be had any more.
+        None if the log is no longer available.
     reason : str
         Why not.
     """
@@ -48,14 +48,14 @@ class LogFigures:
 
 
 def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) -> str:
-    """The page of one run, or of several beside one another.
+    """Make the page of one run, or of several side by side.
 
     Parameters
     ----------
     runs : sequence of FinishedRun
         At least one; the others are compared with the first.
     logs : sequence of LogFigures
-        One a run.
+        One per run.
     version : str
         Of bftrainer.
     """
@@ -96,12 +96,12 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
 
 
 def _visible(value: Any) -> Any:
-    """Text as it can be seen: paths and commands may hold what turns the text around; markup is ours."""
+    """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
     return escaped(value) if type(value) is str else value
 
 
 def _embedded(data: Any) -> str:
-    """JSON that cannot end the script element it stands in, whatever names tasks have."""
+    """JSON that cannot end the enclosing script element, whatever names tasks have."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -132,20 +132,20 @@ def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]
 
 
 def _assumed(runs: Sequence[FinishedRun]) -> list[str]:
-    """What was assumed in which runs."""
+    """Assumptions of the runs."""
     named = [(run.name, found) for run in runs if (found := assumption(run.summary)) is not None]
     lead = "Rests on" if len(runs) == 1 else "{}: rests on"
     return [f"{lead.format(name)} {ASSUMED}: {found.note}." for name, found in named]
 
 
 def _marked(summary: Mapping[str, Any], key: str) -> str:
-    """What stands behind a figure that rests on an assumption."""
+    """Mark after a figure that rests on an assumption."""
     found = assumption(summary)
     return f" ({ASSUMED})" if found is not None and found.bears(key) else ""
 
 
 def _answer(summary: Mapping[str, Any]) -> str:
-    """Whether it was worth it, in a sentence or two."""
+    """Main result of a run, in a sentence or two."""
     nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
     if summary.get("occupancy") is not None:
@@ -195,12 +195,12 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
             continue
         cells = []
         for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-            told = f"{100 * change:+.1f} %" if change else ""
-            if told in ("+0.0 %", "-0.0 %"):
-                change, told = 0.0, "0.0 %"
+            text = f"{100 * change:+.1f} %" if change else ""
+            if text in ("+0.0 %", "-0.0 %"):
+                change, text = 0.0, "0.0 %"
             tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
             mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
-            cells.append({"value": mark + shown(value, term.unit), "change": told, "tone": tone})
+            cells.append({"value": mark + shown(value, term.unit), "change": text, "tone": tone})
         rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
     return rows
 
@@ -278,7 +278,7 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
 
 
 def _task_table(run: FinishedRun) -> dict[str, Any]:
-    """Tasks in file order; if there are many, those with the most node-time."""
+    """Table of tasks in file order; if there are many, of those with the most node-time."""
     tasks = run.tasks
     total = len(tasks["name"])
     shown_rows = np.arange(total)

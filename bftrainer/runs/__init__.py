@@ -1,4 +1,4 @@
-"""One run: a frozen configuration in, a result and its files out."""
+"""One run: its configuration, the function that runs it, its result and its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOMES = {"ReplayConfig": "config", "write_run": "files", "RunResult": "result"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: help needs the declarations of options alone."""
+    """Import a public name on first use, as help needs the declarations of options only."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""Efficiency U: the same tasks on constant pools as large as the holes amount to, and where the difference goes."""
+"""Efficiency U: compare a run with the same tasks on constant pools of the mean idle size, and split the loss."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from solvers.registry import get_solver, solve
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Harvested work against dedicated nodes.
+    """Comparison of harvested work with that of dedicated nodes.
 
     Parameters
     ----------
     value : float or None
-        U: harvested over static work at `horizon_s`; None if the static pools do no work, or tasks count it in units
-        that do not add up: epochs over different datasets.
+        U: harvested over static work at `horizon_s`; None if the static pools do no work, or tasks count work in
+        different units, such as epochs over different datasets.
     horizon_s : float
-        h: the earliest time at which one of the three runs has completed everything, seconds since the window's start;
-        the end of the harvested run where there are no others.
+        h: the earliest time at which one of the three runs has completed everything, in seconds since the window's
+        start; the end of the harvested run if there are no others.
     eq_nodes : float
         Size of the constant pool, between whose floor and ceiling static work is interpolated.
     ideal_work : float or None
-        What the tasks active at each instant would have done on `eq_nodes` dedicated nodes if rescaling cost nothing,
+        Work that the tasks active at each instant would have done on `eq_nodes` dedicated nodes if rescaling were free,
         over the whole harvested run.
     loss_variability_share : float or None
-        Lost because the pool's size varies and saturates: what the best allocation for each instant falls short of
+        Loss because the pool's size varies and saturates: shortfall of the best allocation for each instant from
         `ideal_work`, as a share of it.
     loss_horizon_share : float or None
-        Lost because decisions weigh costs: what gross work falls short of that of the best allocation for each
-        instant, as a share of `ideal_work`. With the work lost to rescaling and preemption and the work booked, also
-        as shares of it, these two make one.
+        Loss because decisions weigh costs: shortfall of gross work from that of the best allocation for each instant,
+        as a share of `ideal_work`. These two, the work lost to rescaling and preemption, and the work booked, all as
+        shares of it, add up to 1.
     """
 
     value: float | None
@@ -64,8 +64,8 @@ def efficiency(
 ) -> Efficiency | None:
     """Compare a harvested run with the same tasks, solver and settings on constant pools.
 
-    Constant pools have no rows at which a completion could be noticed, so these runs always decide at completions and
-    submissions, whatever the harvested run does.
+    Constant pools have no log rows at which a completion could be noticed, so these runs always decide at completions
+    and submissions, even if the harvested run does not.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ def efficiency(
     start_ns : int
         Window start, nanoseconds since the epoch.
     interrupted : callable
-        Asked now and then; True ends the comparison.
+        Called repeatedly; True ends the comparison.
     tuner : callable
-        Gives each run a tuner that has learnt nothing yet, or None.
+        Makes a new tuner for each run, or returns None.
     power_caps_w : sequence of (float, float)
         As for `bftrainer.replay.replay`.
 
@@ -111,14 +111,14 @@ def efficiency(
 
 
 def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
-    """Whether tasks count work in one unit; epochs of tuned tasks over different datasets are different ones."""
+    """Whether tasks count work in one unit; epochs of tuned tasks over different datasets are different units."""
     return len({None if task.tuning is None else task.tuning.dataset for task in tasks}) <= 1
 
 
 def _compared(
     recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, pools: Mapping[int, Recording | None]
 ) -> Efficiency:
-    """The harvested run against those on the constant pools next to `eq_nodes`, by size."""
+    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size."""
     harvested = Intervals.of(recording)
     finished = [run.end_s for run in (recording, *pools.values()) if run is not None and run.reason == "finished"]
     horizon_s = min([*finished, recording.end_s])
@@ -127,7 +127,7 @@ def _compared(
     if not static > 0:
         return Efficiency(None, horizon_s, eq_nodes, None, None, None)
     if any(task.tuning is not None for task in tasks):
-        # What a tuned task does a second depends on what its group has learnt: there is no ideal to compare with.
+        # The rate of a tuned task depends on what its group has learnt, so there is no ideal to compare with.
         return Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes, None, None, None)
     ideal, best = _best_work(recording, tasks, eq_nodes)
     return Efficiency(
@@ -141,13 +141,13 @@ def _compared(
 
 
 def _whole(nodes: float) -> float:
-    """The number without its rounding error, if it is a whole one: a pool larger by a node might end the comparison."""
+    """Remove the rounding error of a whole number: a pool larger by a node might end the comparison."""
     nearest = round(nodes)
     return float(nearest) if math.isclose(nodes, nearest, rel_tol=1e-12) else nodes
 
 
 def _interpolated(eq_nodes: float, value: Callable[[int], float]) -> float:
-    """Value between the whole pools next to `eq_nodes`."""
+    """Interpolate between the whole pools next to `eq_nodes`."""
     low = math.floor(eq_nodes)
     least = value(low)
     return least + (eq_nodes - low) * (value(math.ceil(eq_nodes)) - least)
@@ -161,7 +161,7 @@ def _static_run(
     power_caps_w: Sequence[tuple[float, float]],
     interrupted: Callable[[], bool],
 ) -> Recording | None:
-    """Replay an allocator's tasks on `size` dedicated nodes; None without a node, where nothing happens."""
+    """Replay an allocator's tasks on `size` dedicated nodes; None for 0 nodes, where nothing happens."""
     if size == 0:
         return None
     recorder = Recorder()
@@ -178,19 +178,19 @@ def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
 
 
 def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float) -> tuple[float, float]:
-    """Work of the best allocation for each instant, if rescaling cost nothing: on `eq_nodes` nodes, and on the pool."""
+    """Work of the best allocation for each instant if rescaling were free: on `eq_nodes` nodes, and on the pool."""
     exact = get_solver("dp")
 
     @cache
     def offer(number: int) -> solvers.TaskOptions:
-        """What a task's throughput is at the counts it may have."""
+        """Throughput of a task at the counts it may have."""
         spec = tasks[number]
         counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         return solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
 
     @cache
     def best_rate(active: tuple[int, ...], nodes: int) -> float:
-        """Most work per second of those tasks on so many nodes."""
+        """Most work per second of the tasks on this many nodes."""
         if not (active and nodes):
             return 0.0
         problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
@@ -205,7 +205,7 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
 
 
 def _with_work(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Seconds from one event to the next, and the active tasks that had work to do: fewer once some are done."""
+    """Seconds between events, and the active tasks that still had work to do."""
     if not after.overruns:
         yield after.elapsed_s, event.tasks
         return

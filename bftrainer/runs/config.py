@@ -1,4 +1,4 @@
-"""What a run is made of: one frozen configuration, in which each option of a replay is declared, once for all."""
+"""Configuration of a run: the one place where each option of a replay is declared."""
 
 # ruff: noqa: RUF009 - `_option` gives what `field` gives
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
 
-if TYPE_CHECKING:  # who wants the declarations, as help does, waits for nothing else
+if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
     from bftrainer.replay.allocator_settings import Settings
     from solvers import Solver
@@ -33,32 +33,32 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How an option of a replay is given, and what there is to know of it.
+    """Declaration of an option of a replay.
 
     Parameters
     ----------
     section : str
         One of `SECTIONS`.
     flags : tuple of str
-        On the command line; those with one dash are keys of sweep files, too. Of a ``bool`` that is true by default
-        they make it false.
+        On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
+        False.
     kind : type
         ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be.
     default : object
     text : str
     unset : str
-        What is done by default, where that is no value.
+        Description of the default, if it is None.
     metavar : str, optional
     least : int, optional
-        Less than that is refused.
+        Smallest allowed value.
     sized : {"", "tasks", "processes"}
-        What is counted, if unusual numbers of it have to be confirmed.
+        What the number counts, if unusually large ones have to be confirmed.
     units : mapping of str to float
-        Of a number that may have a unit on the command line, and may be a file of it over time.
+        Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
-        What such a number is in messages.
+        Description of such a number in messages.
     limit : str
-        Of what solvers need not heed: what `solvers.registry.heeded` calls it.
+        Name in `solvers.registry.heeded` of a limit that a solver may ignore.
     """
 
     section: str
@@ -76,22 +76,22 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The one that messages name."""
+        """The flag that messages name."""
         return max(self.flags, key=len)
 
     @property
     def is_setting(self) -> bool:
-        """Whether summaries keep it as it was given, among the settings: inputs and times they keep in other forms."""
+        """Whether summaries keep it among the settings; inputs and times are kept in other forms."""
         return self.kind not in (Path, datetime)
 
     @property
     def is_file(self) -> bool:
-        """Whether it names a file, or may do so."""
+        """Whether it names, or may name, a file."""
         return self.kind is Path or bool(self.units)
 
     @property
     def type(self) -> Any:
-        """Of its values in files, but for those that are not set."""
+        """Type of its values in files, except None."""
         if self.kind is datetime:
             return datetime | float
         return (float | str if self.units else str) if self.is_file else self.kind
@@ -104,7 +104,7 @@ PowerOptions = Literal["chosen", "pareto", "all"]
 
 
 def _option(default: Any, kind: Any, place: str, text: str, **more: Any) -> Any:
-    """Declare a field that is an option; `place` is its section and its flags."""
+    """Declare a field that is an option; `place` holds its section and its flags."""
     section, flags = place.split(": ")
     return field(
         default=default, metadata={"option": Option(section, tuple(flags.split()), kind, default, text, **more)}
@@ -113,11 +113,11 @@ def _option(default: Any, kind: Any, place: str, text: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
-    """Inputs and settings of one replay; the defaults are the published ones where there are any.
+    """Inputs and settings of one replay; defaults are the published ones, if any.
 
-    The parameters are the options of `bftrainer replay`, as docs/options.md lists them. A path may be a str. A node log
-    may be a `NodeLog`, and tasks a sequence of `TaskSpec`; an objective may be a callable
-    ``credit(task, counts, now_s)``, and a solver a `solvers.Solver`.
+    The parameters are the options of `bftrainer replay`, as docs/options.md lists them. A path may be a str, a node log
+    a `NodeLog`, tasks a sequence of `TaskSpec`, an objective a callable ``credit(task, counts, now_s)``, and a solver a
+    `solvers.Solver`.
 
     Raises
     ------
@@ -247,7 +247,7 @@ class ReplayConfig:
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
     def without_effect(self, *, tuned: bool | None = None) -> dict[str, str]:
-        """Options that would change nothing here whatever they were, and why.
+        """Options that have no effect in this configuration, and why.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class ReplayConfig:
         return found
 
     def _unheeded(self) -> dict[str, str]:
-        """Options that neither solver heeds, as far as these say what they do."""
+        """Options that the solver and the fallback both ignore, as far as they declare that."""
         from solvers.registry import heeded
 
         asked = [each for each in (self.solver, self.fallback) if each is not None]
@@ -280,7 +280,7 @@ class ReplayConfig:
         return {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:
-        """How decisions are made, by that objective and solver.
+        """Settings of the allocator, with this objective and solver.
 
         Raises
         ------
@@ -299,31 +299,31 @@ class ReplayConfig:
         )
 
     def start_ns(self, log: NodeLog) -> int:
-        """Where the replay of a log begins, in nanoseconds since the Unix epoch.
+        """Start of the replay of a log, in nanoseconds since the Unix epoch.
 
         Raises
         ------
         SettingsError
-            If that is before the log's start, or a date that no log reaches.
+            If that is before the log's start, or a date beyond what logs can hold.
         """
         if self.since is None:
             return log.start_ns
         return _instant_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
-        """Where the replay ends at the latest, in seconds since the window's start.
+        """Latest end of the replay, in seconds since the window's start.
 
         Raises
         ------
         SettingsError
-            If that is not after the window's start, or a date that no log reaches.
+            If that is not after the window's start, or a date beyond what logs can hold.
         """
         if self.until is None:
             return math.inf
         if isinstance(self.until, datetime):
             from bftrainer.model import NS_PER_S
 
-            # Exact, as the times of the log's rows are: one that it names is not missed by a rounding.
+            # Computed exactly like the times of the log's rows, so that rounding does not miss a row at this time.
             seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
         else:
             seconds = float(self.until)
@@ -333,11 +333,11 @@ class ReplayConfig:
 
 
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
-"""All options by the names of their fields, which are keys of sweep files and of the summary."""
+"""All options by their field names, which are keys of sweep files and of the summary."""
 
 
 def _check_solver(option: str, solver: object) -> None:
-    """Refuse what is neither a name nor a solver."""
+    """Refuse a value that is neither a name nor a solver."""
     if isinstance(solver, str):
         return
     if isinstance(solver, type):
@@ -349,7 +349,7 @@ def _check_solver(option: str, solver: object) -> None:
 
 
 def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:
-    """Nanoseconds since the Unix epoch of a moment; a number is seconds after the start."""
+    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start."""
     from bftrainer.model import NS_PER_S, instant_ns
 
     if not isinstance(moment, datetime) and not math.isfinite(moment):

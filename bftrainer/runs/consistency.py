@@ -1,4 +1,4 @@
-"""Whether a run's summary is one, and its tables are of the same run."""
+"""Check that a run's summary is valid, and that its tables are of the same run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# Other figures than the glossary's that pages tell of, and what they are counted in.
+# Figures that pages show besides those of the glossary, and their units.
 _FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
-# Bounds by what a figure is counted in. Work less costs may be less than nothing, and shares of it anything.
+# Bounds of figures by unit. Work less costs may be negative, and shares of it anything.
 _SLACK = 1e-9
 _BOUNDS: dict[Unit, dict[str, float]] = {
     "count": {"ge": 0, "multiple_of": 1},
@@ -32,12 +32,12 @@ _BOUNDS_OF_SHARES: dict[str, dict[str, float]] = {
     **{key: {"ge": 0, "le": 1 + _SLACK} for key in ("occupancy", "idle_node_s_share", "time_share")},
     **{key: {"ge": 0} for key in ("rescale_loss_share", "preemption_loss_share", "gap_max")},
 }
-# Figures that are parts of others.
+# Figures that are parts of other figures.
 _PARTS = (
     *(("tasks_completed", "tasks_started"), ("tasks_started", "tasks_total"), ("tasks_completed", "tasks_total")),
     *(("used_node_s", "idle_node_s"), ("eq_nodes", "nodes_total")),
 )
-# Those that every run has.
+# Figures that every run has.
 _ALWAYS = (
     *("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s"),
     *("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept", "large_idle"),
@@ -45,7 +45,7 @@ _ALWAYS = (
 
 
 def check_summary(summary: Mapping[str, Any], file: Path) -> None:
-    """Refuse a summary that lacks what every run has, or has something else there.
+    """Refuse a summary without the keys that every run has, or with invalid values.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def check_summary(summary: Mapping[str, Any], file: Path) -> None:
 
 
 def _check_window(summary: Mapping[str, Any], file: Path) -> None:
-    """Refuse a window whose ends are no times, or are not as far apart as it is long."""
+    """Refuse a window whose ends are not times, or whose length does not match them."""
     ends = []
     for key in ("window_start", "window_end"):
         try:
@@ -83,34 +83,34 @@ def _check_window(summary: Mapping[str, Any], file: Path) -> None:
             raise RunDirectoryError(f"{file}: {key}: Expected a time, got {summary[key]!r} ({error}).") from None
     length_s = (ends[1] - ends[0]) / NS_PER_S
     if not math.isclose(length_s, summary["window_s"], rel_tol=_SLACK, abs_tol=1e-6):
-        told = f"{length_s:g} s from window_start to window_end"
-        raise RunDirectoryError(f"{file}: window_s: Expected the {told}, got {summary['window_s']:g}.")
+        between = f"{length_s:g} s from window_start to window_end"
+        raise RunDirectoryError(f"{file}: window_s: Expected the {between}, got {summary['window_s']:g}.")
 
 
 @cache
 def _schema() -> type[BaseModel]:
-    """The summary as a pydantic model; whatever else it holds is let through."""
+    """Pydantic model of a summary; further keys are allowed."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
     class Part(BaseModel):
-        """No number is read from text, nor a truth from a number."""
+        """Base of the models: no conversion of text to numbers, or of numbers to booleans."""
 
         model_config = ConfigDict(extra="allow", strict=True)
 
     class Source(Part):
-        """An input's file."""
+        """File of an input."""
 
         path: str
         sha256: str
 
     class Assumed(Part):
-        """What was assumed of how tasks scale."""
+        """Assumption about how tasks scale."""
 
         note: str
         figures: list[str]
 
     def figures(units: Mapping[str, Unit]) -> dict[str, Any]:
-        """Numbers within the bounds of what they are counted in."""
+        """Fields of numbers within the bounds of their units."""
         bounds: dict[str, Any] = {
             key: _BOUNDS.get(unit, {}) | _BOUNDS_OF_SHARES.get(key, {}) for key, unit in units.items()
         }
@@ -140,7 +140,7 @@ def _schema() -> type[BaseModel]:
 
 
 _REL, _ABS = 1e-6, 1e-6
-"""Sums in another order, and times kept in nanoseconds, differ by less."""
+"""Tolerance: sums in another order, and times in nanoseconds, differ by less."""
 
 
 def check_one_run(run: FinishedRun, directory: Path) -> None:
@@ -149,7 +149,7 @@ def check_one_run(run: FinishedRun, directory: Path) -> None:
     Raises
     ------
     RunDirectoryError
-        Naming the file, and what differs.
+        Naming the file and the difference.
     """
     for file, what, expected, found in _claims(run):
         if expected is not None and not math.isclose(float(expected), float(found), rel_tol=_REL, abs_tol=_ABS):
@@ -160,7 +160,7 @@ def check_one_run(run: FinishedRun, directory: Path) -> None:
 
 
 def _claims(run: FinishedRun) -> Iterator[tuple[str, str, Any, Any]]:
-    """All that is told twice: file, what is compared, what the rest of the run says (None: nothing), what it says."""
+    """Facts that are recorded twice: file, fact, value in the rest of the run (None: not given), value there."""
     summary, steps, decisions, tasks = run.summary, run.steps, run.decisions, run.tasks
     time_s, began_s = steps["time_s"], decisions["time_s"]
     within = ((time_s >= 0) & (time_s <= run.window_s + _ABS)).sum()
@@ -175,7 +175,7 @@ def _claims(run: FinishedRun) -> Iterator[tuple[str, str, Any, Any]]:
     for kind in HELD:
         count = (decisions["held"] == kind).sum()
         yield file, f"number of decisions held as {kind}", summary[f"decisions_{kind}"], count
-    # Times of two files are read in two manners, a nanosecond apart at most.
+    # Times in the two files are parsed differently, which makes a nanosecond of difference at most.
     at_events = np.isin(np.round(began_s, 6), np.round(time_s, 6)).sum()
     yield file, "number of decisions at events", began_s.size, at_events
     if began_s.size:

@@ -1,4 +1,4 @@
-"""The files of a run: each column declared once, for those who write it, read it and check it."""
+"""Files of a run: each column is declared once, for writing, reading and checking."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Holds(Enum):
-    """What a column holds, as messages call it."""
+    """Type of a column's values, as named in messages."""
 
     TIME = "time"
     REAL = "number"
@@ -37,7 +37,7 @@ class Holds(Enum):
 
     @property
     def type(self) -> pa.DataType:
-        """The type of its columns in Arrow."""
+        """Its type in Arrow."""
         import pyarrow as pa
 
         types = {
@@ -49,7 +49,7 @@ class Holds(Enum):
         return (types | {Holds.COUNTS: pa.list_(pa.int64()), Holds.TEXTS: pa.list_(pa.string())})[self]
 
     def array(self, values: Sequence[Any], start_ns: int) -> pa.Array:
-        """Values as a column; times are seconds after `start_ns`, and None is null."""
+        """Make a column of values; times are in seconds after `start_ns`, and None is null."""
         if self is Holds.TIME:
             return instants(start_ns, values)
         if self in (Holds.COUNTS, Holds.TEXTS):
@@ -62,23 +62,23 @@ class Holds(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """Column of a table.
 
     Parameters
     ----------
     name : str
-        In the file; docs/files.md says what it means.
+        Name in the file; docs/files.md describes it.
     kind : Holds
     of : str or callable
-        What gives a row's value from its record, or where that has it.
+        Function of a row's record that returns the value, or name of the record's attribute.
     read : bool
-        Whether a `FinishedRun` has it.
+        Whether `FinishedRun` includes it.
     null : bool
-        Whether a row may lack it.
+        Whether it may be null.
     tuned : bool
-        Whether it is only there where tasks are tuned.
+        Whether only runs with tuned tasks have it.
     among : tuple of str
-        All texts that it may hold; any if there are none.
+        Allowed texts; if empty, any.
     """
 
     name: str
@@ -91,29 +91,29 @@ class Column:
 
     @property
     def key(self) -> str:
-        """Its name in a `FinishedRun`: that of the record's attribute."""
+        """Name in `FinishedRun`: that of the record's attribute."""
         return self.of.rpartition(".")[2] if isinstance(self.of, str) else self.name
 
     def values(self, records: Iterable[Any]) -> list[Any]:
-        """One value a record."""
+        """Values of the records."""
         return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, records))
 
 
 def _columns(kind: Holds, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
-    """Columns of a kind: names, or what gives the values by them."""
+    """Columns of one kind, by names, or by functions for the values under their names."""
     named = {name: name for name in names.split()} if isinstance(names, str) else names
     return tuple(Column(name, kind, of, **more) for name, of in named.items())
 
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """A table of a run.
+    """Table of a run.
 
     Parameters
     ----------
     file : str
     source : callable
-        What gives its records from a result, or all its columns at once.
+        Function of a result that returns the records, or all columns at once.
     columns : tuple of Column
     """
 
@@ -123,11 +123,11 @@ class RunTable:
 
     @property
     def read(self) -> tuple[Column, ...]:
-        """Columns that a `FinishedRun` has."""
+        """Columns that `FinishedRun` includes."""
         return tuple(column for column in self.columns if column.read)
 
     def of(self, result: RunResult) -> pa.Table:
-        """The table of a result."""
+        """Make the table of a result."""
         import pyarrow as pa
 
         source = self.source(result)
@@ -138,12 +138,12 @@ class RunTable:
 
 
 def _is_tuned(result: RunResult) -> bool:
-    """Whether tasks of a run are tuned."""
+    """Whether a run has tuned tasks."""
     return any(task.tuned is not None for task in result.recording.tasks)
 
 
 class _Piece(NamedTuple):
-    """A piece of constant power, and the cap at its beginning."""
+    """Time span of constant power, with the cap at its beginning."""
 
     power: PowerSample
     cap_w: float | None
@@ -157,7 +157,7 @@ def _pieces(result: RunResult) -> list[_Piece]:
 
 
 def _allocation(result: RunResult) -> dict[str, pa.Array]:
-    """A row for each node that changes hands: too many to make them one by one."""
+    """Columns of the table with a row for each node that changes hands, made as arrays because of their number."""
     changes = result.recording.allocation
     sizes = [change.nodes.size for change in changes]
     nodes = np.concatenate([change.nodes for change in changes]) if changes else np.empty(0, dtype=np.int32)
@@ -175,12 +175,12 @@ def _held(record: DecisionRecord) -> str:
 
 
 def _of_tasks(name: str) -> Callable[[DecisionRecord], Sequence[int | None]]:
-    """A setting of each active task; None of those that are not tuned."""
+    """A setting of each active task; None for tasks that are not tuned."""
     return lambda record: getattr(record.decision, name) or (None,) * len(record.decision.tasks)
 
 
 def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
-    """What tuning made of a task; None of one that is not tuned."""
+    """A figure of a task's tuning; None if it is not tuned."""
 
     def value(name: str) -> Callable[[TaskRecord], Any]:
         return lambda task: None if task.tuned is None else getattr(task.tuned, name)
@@ -278,7 +278,7 @@ ATTEMPTS = RunTable(
 
 
 def run_tables(result: RunResult) -> list[RunTable]:
-    """The tables that a run has, the step log first."""
+    """Tables of a run, the step log first."""
     power, tuned = result.metered is not None, _is_tuned(result)
     return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]
 
@@ -286,7 +286,7 @@ def run_tables(result: RunResult) -> list[RunTable]:
 def write_run(result: RunResult, directory: Path) -> None:
     """Write step-logs.csv, decisions.parquet, tasks.parquet, allocation.parquet and summary.json.
 
-    Where power is known also power.parquet, and where tasks are tuned attempts.parquet.
+    Also power.parquet if power is known, and attempts.parquet if tasks are tuned.
 
     Raises
     ------
@@ -298,7 +298,7 @@ def write_run(result: RunResult, directory: Path) -> None:
     steps, *tables = run_tables(result)
     _write_steps(result, directory / steps.file)
     for table in tables:
-        # Opened here: pyarrow cannot spell every name that a directory may have.
+        # Opened here, as pyarrow cannot encode every directory name.
         with (directory / table.file).open("wb") as file:
             pq.write_table(table.of(result), file, compression="zstd")
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
@@ -306,7 +306,7 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 
 def _write_steps(result: RunResult, path: Path) -> None:
-    """The step log, its numbers as Python writes them."""
+    """Write the step log, with numbers as Python prints them."""
     columns = [column.values(result.recording.events) for column in STEPS.columns]
     columns[0] = list(map(result.iso, columns[0]))
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Finished runs: their directories are read, and pages of them written."""
+"""Read the directories of finished runs, and write pages about them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _SUMMARY = "summary.json"
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a result directory.
+    """Read the summary of a result directory.
 
     Raises
     ------
     RunDirectoryError
-        If it is none, its summary cannot be read, or it was written by a newer version.
+        If it is not one, its summary cannot be read, or it was written by a newer version.
     """
     file = path / _SUMMARY
     with translated(path, RunDirectoryError):
@@ -51,11 +51,11 @@ def read_summary(path: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise RunDirectoryError(f"{file}: Expected the summary of a run, got: {_reason(error)}.") from error
+        raise RunDirectoryError(f"{file}: Cannot read the summary: {_reason(error)}.") from error
     summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _finite, _whole)
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
-        raise RunDirectoryError(f"{file}: Expected the summary of a run with its schema's number, found none.")
+        raise RunDirectoryError(f"{file}: Expected the schema number in the summary, found none.")
     if schema > RUN_SCHEMA:
         raise RunDirectoryError(
             f"{file}: Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
@@ -65,7 +65,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """A number of a summary, which none of its writers would write were it beyond all bounds."""
+    """Parse a number of a summary; infinity and NaN are refused."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"Expected a finite number, got {text}")
@@ -73,7 +73,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """A whole number of a summary, of 64 bits."""
+    """Parse a whole number of a summary, of 64 bits."""
     value = int(text)
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
@@ -81,7 +81,7 @@ def _whole(text: str) -> int:
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """What runs are called beside one another: their directories' names, and as much before as tells them apart.
+    """Names that distinguish runs: their directories' names, with as many parents as needed.
 
     A directory that is given several times is numbered.
 
@@ -93,7 +93,7 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
     whole = [path.resolve() for path in paths]
     tails = shortest_tails(whole)
     bare = [tail.removesuffix("-itrOut") for tail in tails]
-    # Names of directories need be no text, and those of runs are written into pages and figures.
+    # Directory names need not be valid text, and names of runs are written into pages and figures.
     names = [escaped(name) for name in (bare if len(set(bare)) == len(set(whole)) else tails)]
     return tuple(
         name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
@@ -102,7 +102,7 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
-    """Runs by the names that tell them apart.
+    """Read runs, under names that distinguish them.
 
     Raises
     ------
@@ -113,12 +113,12 @@ def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
 
 
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
-    """All of a result directory that pages and figures show.
+    """Read everything in a result directory that pages and figures show.
 
     Raises
     ------
     RunDirectoryError
-        If it is none, a file of it is missing, or a column of that, or a file is of another run.
+        If it is not one, a file or a column is missing, or a file is of another run.
     """
     summary = read_summary(path)
 
@@ -131,12 +131,12 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
 def finished_run(
     name: str, summary: Mapping[str, Any], table: Callable[[RunTable], pa.Table], directory: Path
 ) -> FinishedRun:
-    """A run from its summary and what gives its tables.
+    """Build a run from its summary and a function that reads its tables.
 
     Raises
     ------
     RunDirectoryError
-        If a table is none of this run's; the message names it in that directory.
+        If a table is not of this run; the message names the file.
     """
     start_ns = instant_ns(summary["window_start"])
 
@@ -149,7 +149,7 @@ def finished_run(
         summary=summary,
         steps=arrays(STEPS),
         decisions=arrays(DECISIONS),
-        # Names are written into pages and figures, where a control character would do what it is for.
+        # Names are written into pages and figures, where control characters would take effect.
         tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
         holdings=_holdings(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"]),
         power=arrays(POWER) if "energy_j" in summary else None,
@@ -158,7 +158,7 @@ def finished_run(
     return run
 
 
-# Beyond it no figure of a run means anything, and sums of many would overflow.
+# Numbers beyond this have no meaning in a run, and sums of them would overflow.
 _MOST = 1e100
 
 
@@ -170,14 +170,14 @@ def _steps(path: Path) -> pa.Table:
     try:
         with path.open("rb") as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
-        _need(path, STEPS, table.column_names)  # names need not be text, either
+        _need(path, STEPS, table.column_names)  # names need not be valid text
         return table
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"{path}: Expected the step log of a run, got: {_reason(error)}.") from error
+        raise RunDirectoryError(f"{path}: Cannot read the step log: {_reason(error)}.") from error
 
 
 def _parquet(path: Path, schema: RunTable) -> pa.Table:
-    """The columns of a file that are read."""
+    """Read the needed columns of a file."""
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
         _need(path, schema, there)
@@ -200,7 +200,7 @@ def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
 
 
 def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
-    """The columns of a table that are read, of the types that are computed with."""
+    """Convert the needed columns of a table to the types used in computations."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -218,7 +218,7 @@ def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.Chunke
             raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
         if kind is Holds.REAL:
             known = pc.drop_null(values).to_numpy()
-            odd = known[~(np.abs(known) < _MOST)]  # NaN compares false
+            odd = known[~(np.abs(known) < _MOST)]  # also true for NaN
             if odd.size:
                 raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
         unknown = set(values.to_pylist()) - set(column.among) if column.among else set()
@@ -228,7 +228,7 @@ def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.Chunke
 
 
 def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
-    """Columns as a `FinishedRun` has them; NaN where there is none, also for the whole of one that tuned runs have."""
+    """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only tuned runs have."""
     typed = _typed(path, table, schema)
     found = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
     for column in schema.read:
@@ -252,7 +252,7 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
 
 
 def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArray[Any]) -> Holdings:
-    """Node counts of tasks from the moves of single nodes: who gets one, and who had it before."""
+    """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -270,7 +270,7 @@ def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArra
     task, when, change = task[real], when[real], change[real]
     order = np.lexsort((when, task))
     task, when, total = task[order], when[order], np.cumsum(change[order])
-    # The sum runs on over all tasks: what stood before a task's first row is taken off again.
+    # The cumulative sum runs over all tasks; its value before a task's first row is subtracted.
     first = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: task.size])
     before = np.append(0, total)[first]
     total -= np.repeat(before, np.diff(np.append(first, task.size)))
@@ -279,7 +279,7 @@ def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArra
 
 
 def check_pages() -> None:
-    """Refuse pages where they cannot be made.
+    """Refuse to make pages without the libraries for them.
 
     Raises
     ------
@@ -290,12 +290,12 @@ def check_pages() -> None:
 
 
 def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> None:
-    """Write the page of the runs in those directories.
+    """Write a page about the runs in these directories.
 
     Raises
     ------
     RunDirectoryError
-        If one of them is no result directory, or not one that can be read.
+        If one of them is not a readable result directory.
     OutputError
         If the page exists and not `force`, or cannot be written.
     SettingsError
@@ -307,40 +307,40 @@ def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> N
 
 
 def write_page_of(runs: Sequence[FinishedRun], places: Sequence[Path], output: Path) -> None:
-    """Write the page of runs, whose node logs may lie beside those places."""
+    """Write a page about runs; their node logs are looked for near these paths."""
     text = page(runs, _logs(places, runs), __version__)
     with replacing(output) as stream:
-        stream.write(text.encode(errors="backslashreplace"))  # it names files, which need not be text
+        stream.write(text.encode(errors="backslashreplace"))  # it names files, whose names need not be valid text
 
 
 def fragment_curves(
     paths: Sequence[Path], runs: Sequence[FinishedRun]
 ) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
-    """Of each run's log, how long nodes stay idle: name, time in seconds, share that stays longer; equal logs once.
+    """Survival curve of idle spans of each distinct log: name, time in seconds, share that stays idle longer.
 
     Raises
     ------
     RunDirectoryError
-        If the log of a run is not to be had.
+        If the log of a run is not available.
     """
     found: dict[int, tuple[str, NDArray[np.float64], NDArray[np.float64]]] = {}
     for path, run, log in zip(paths, runs, _logs(paths, runs), strict=True):
         if log.statistics is None:
-            raise RunDirectoryError(f"{path}: Expected the node log of the run, but {log.reason}")
+            raise RunDirectoryError(f"{path}: Cannot show how long nodes stay idle: {log.reason}")
         curve = log.statistics.survival
         found.setdefault(id(log), (run.name, curve.time_s, curve.share))
     return list(found.values())
 
 
 def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures]:
-    """Figures of the logs that runs replayed; one object for runs that share a log."""
+    """Figures of the runs' logs; one object for runs that share a log."""
     known: dict[tuple[Any, ...], LogFigures] = {}
     logs = []
     for path, run in zip(paths, runs, strict=True):
         source = (run.summary.get("inputs") or {}).get("node_log")
         settings = run.summary["settings"]
         key = (str(source), *(settings.get(name) for name in ("skip_events", "first_node", "node_count")))
-        # Another run may be beside what the first one has lost.
+        # The log may be missing near the first run, but present near another one.
         if key not in known or known[key].statistics is None:
             known[key] = _log_figures(path, source, settings)
         logs.append(known[key])
@@ -348,7 +348,7 @@ def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures
 
 
 def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFigures:
-    """Fragments of the log that a run replayed, if that is still what it was."""
+    """Idle-span figures of the log that a run replayed, if it is unchanged."""
     if not isinstance(source, Mapping):
         return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
     given = Path(source["path"])
@@ -359,21 +359,21 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
     except OSError as error:
         return LogFigures(None, f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown.")
     if file is None:
-        what = "has changed since the run" if there else "is not there any more"
+        what = "has changed since the run" if there else "no longer exists"
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
         log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None)
         log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
     except (BftrainerError, OSError) as error:
-        return LogFigures(None, f"the node log cannot be read any more: {error}")
+        return LogFigures(None, f"the node log can no longer be read: {error}")
     return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))
 
 
 def _places(given: Path, run: Path) -> list[Path]:
-    """Where the log of a run may be: where it was, or, if all has moved together, beside the run or above it."""
+    """Places to look for the log of a run: its path and, in case all was moved together, beside the run or above it."""
     places = [given, *(above / given for above in run.parents if not given.is_absolute())]
     places += [run / given.name, run.parent / given.name]
     if given.name == SAMPLE_NODE_LOG:
-        # Made by another installation, perhaps.
+        # The run may be from another installation.
         places.append(sample_path(SAMPLE_NODE_LOG))
     return list(dict.fromkeys(places))

@@ -1,4 +1,4 @@
-"""Power of a run: the cap that it keeps, what it drew and emitted; and what its tuned tasks are tuned with."""
+"""Power of a run: its cap, draw and emissions; and the tuning of its tuned tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ J_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True)
 class PowerPlan:
-    """What holds over the window.
+    """Power cap and carbon intensity over the window.
 
     Parameters
     ----------
     power_cap_w : StepSeries or None
-        What harvested nodes may draw, in watts at the site's meter.
+        Cap on the draw of harvested nodes, in watts at the site's meter.
     carbon : StepSeries or None
         Carbon intensity in gCO2/kWh.
     pue : float
@@ -42,13 +42,13 @@ class PowerPlan:
         return math.inf if self.power_cap_w is None else self.power_cap_w.at(0.0)
 
     def power_caps_w(self, window_s: float) -> list[tuple[float, float]]:
-        """When the cap changes within the window, and to what."""
+        """Times at which the cap changes within the window, and the new caps."""
         return [] if self.power_cap_w is None else self.power_cap_w.changes(0.0, window_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metered:
-    """What a run drew, and how its tuned tasks went.
+    """Power of a run, and the tries of its tuned tasks.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ class Metered:
 
 
 def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) -> PowerPlan:
-    """Read cap and carbon intensity, and find out whether the cap can be kept.
+    """Read cap and carbon intensity, and check that the cap can be kept.
 
     Raises
     ------
     SettingsError
         If a series does not cover the window, or the cap is below the pool's idle draw.
     InvalidTaskError
-        If there is a cap, and a task whose power nobody knows.
+        If there is a cap, and a task whose power is unknown.
     """
     power_cap_w = _series(config.power_cap, CAP_COLUMN, log)
     carbon = _series(config.carbon, CARBON_COLUMN, log)
@@ -79,7 +79,7 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
         _check_cap(power_cap_w, config, log)
         for task in tasks:
             if task.tuning is None:
-                raise InvalidTaskError(f"Expected a zeus section for each task under a power cap (task {task.name}).")
+                raise InvalidTaskError(f"No zeus section, which a power cap requires (task {task.name}).")
     return PowerPlan(power_cap_w, carbon, config.pue)
 
 
@@ -90,7 +90,7 @@ def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries
 
 
 def _check_cap(power_cap_w: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
-    """The pool draws its idle power whatever is decided: the cap must leave room for that at all times."""
+    """Refuse a cap that is below the pool's idle power at any time, as the pool draws that in any case."""
     if not config.idle_power_w:
         return
     rows = [(time_s, len(joined) - len(left)) for time_s, joined, left in log.rows()]
@@ -110,7 +110,7 @@ def _check_cap(power_cap_w: StepSeries, config: ReplayConfig, log: NodeLog) -> N
 def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict[str, Any]:
     """Energy, average power and emissions of a run; emissions are None without a carbon intensity.
 
-    Energies and powers are those of the nodes, but for the ones named site: times the PUE.
+    Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
     """
     tasks_j = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in record.samples)
     idle_j = math.fsum(piece.idle_w * (piece.end_s - piece.begin_s) for piece in record.samples)
@@ -135,31 +135,31 @@ def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuning:
-    """What tuned tasks of a run are tuned with.
+    """Inputs of the tuning of a run's tuned tasks.
 
     Parameters
     ----------
     tasks : tuple of TaskSpec
         The roster.
     traces : dict
-        Training traces by the two files they come from.
+        Training traces by their two files.
     seed : int
-        Seed of groups without their own.
+        Seed of groups without one of their own.
     power_options : {"chosen", "pareto", "all"}
-        Power limits on offer to the allocator.
-    doubts : tuple of str
-        What will go wrong, one line each.
+        Power limits that the allocator may choose.
+    warnings : tuple of str
+        Warnings about what will go wrong, one line each.
     """
 
     tasks: tuple[TaskSpec, ...]
     traces: dict[tuple[str, str], TrainingTrace]
     seed: int
     power_options: PowerOptions
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, tasks: Sequence[TaskSpec], seed: int, power_options: PowerOptions) -> Tuning | None:
-        """Read what the tasks' sections name; None if no task has one.
+        """Read the traces that the tasks' zeus sections name; None if no task has one.
 
         Raises
         ------
@@ -178,29 +178,29 @@ class Tuning:
                     raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
         if not traces:
             return None
-        # Made here too, to find out now what does not fit.
-        doubts = tuple(GroupTuner(tasks, traces, seed, power_options).doubts())
-        return cls(tuple(tasks), traces, seed, power_options, doubts)
+        # Also made here, so that mismatches are found now.
+        warnings = tuple(GroupTuner(tasks, traces, seed, power_options).doubts())
+        return cls(tuple(tasks), traces, seed, power_options, warnings)
 
     def tuner(self) -> Tuner:
-        """A tuner that has learnt nothing yet."""
+        """Make a new tuner."""
         return GroupTuner(self.tasks, self.traces, self.seed, self.power_options)
 
 
 def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Recording:
-    """The recording with what tuning made of each tuned task."""
+    """Add the outcome of tuning to the recording of each tuned task."""
     ended: dict[str, list[int]] = {}
     for attempt in tuner.attempts:
         ended.setdefault(attempt.task, []).append(attempt.attempt)
 
     def tuned(number: int, task: TaskRecord) -> TaskRecord:
-        """The record of a task, with its tuning if it has any."""
+        """Record of a task, with its tuning if it has any."""
         spec, run = task.spec, task.spec.run
         if spec.tuning is None:
             return task
         reached = task.completed_s is not None
         tries = ended.get(spec.name, [])
-        # The last one may have been cut short, by the replay's end or because the group was given up.
+        # The last try may have been cut short, by the replay's end or because the group was given up.
         under_way = run is not None and run.attempt not in tries
         return replace(
             task,

@@ -1,4 +1,4 @@
-"""What inputs are read with, and where they come from."""
+"""Readers of inputs, with a cache, and the sources of inputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Stamps = dict[Path, tuple[int, int, int] | None]
 
 
 class Readers:
-    """Reads files.
+    """Read files, optionally through a cache.
 
     Parameters
     ----------
     keep : bool
-        Whether what was read is given again until its files change: for those who replay many times in one process.
+        Whether to cache what was read until its files change, for many replays in one process.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -30,10 +30,10 @@ class Readers:
         self._kept: dict[tuple[Any, ...], tuple[Any, _Stamps]] = {}
 
     def node_log(self, path: Path, skip_events: int, warn: Callable[[str], None]) -> NodeLog:
-        """As `read_node_log`, notes included."""
+        """See `read_node_log`; includes its notes."""
 
         def read() -> tuple[tuple[NodeLog, list[str]], list[Path]]:
-            """The log, and what there was to warn of."""
+            """Log and warnings."""
             notes: list[str] = []
             return (read_node_log(path, skip_events, notes.append), notes), [path]
 
@@ -43,21 +43,21 @@ class Readers:
         return log
 
     def task_set(self, path: Path, scalability: Path | None, scaling: str | None) -> TaskSet:
-        """As `read_task_set`."""
+        """See `read_task_set`."""
 
         def read() -> tuple[TaskSet, Iterable[Path]]:
-            """The tasks, which more files than the named one may tell of."""
+            """Tasks, which may come from further files than the named one."""
             found = read_task_set(path, scalability, scaling)
             return found, found.sources
 
         return self._read(("tasks", path, scalability, scaling), read)
 
     def source(self, path: Path) -> dict[str, str]:
-        """As `file_source`."""
+        """See `file_source`."""
         return self._read(("source", path), lambda: (file_source(path), [path]))
 
     def _read(self, key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]]) -> T:
-        """What `read` gives with the files that it is from, or gave while these were what they are."""
+        """Result of `read`, from the cache if its files are unchanged."""
         if key in self._kept:
             value: T
             value, stamps = self._kept[key]
@@ -70,7 +70,7 @@ class Readers:
 
 
 def _stamps(files: Iterable[Path]) -> _Stamps:
-    """What tells files from those that took their places; None of one that is not there."""
+    """Stamps that change when a file is replaced; None for a missing file."""
     found: _Stamps = {}
     for path in files:
         try:
@@ -84,5 +84,5 @@ def _stamps(files: Iterable[Path]) -> _Stamps:
 
 @cache
 def shared_readers() -> Readers:
-    """Those of this process, for workers that replay one thing after another."""
+    """Cached readers of this process, for workers that do many replays."""
     return Readers(keep=True)

@@ -1,4 +1,4 @@
-"""The result of a run: its numbers and its files."""
+"""Result of a run: its figures, tables and page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Wall-clock seconds: all that differs between two equal runs."""
+    """Wall-clock seconds, the only difference between two equal runs."""
 
     load_s: float
     replay_s: float
@@ -39,7 +39,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunResult:
-    """What a replay found.
+    """Result of a replay.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class RunResult:
     sources : dict
         Inputs: paths as given, SHA-256.
     assumed_scaling : AssumedScaling or None
-        What tasks were given that came without a curve.
+        Scaling given to tasks that came without a curve.
     notes : tuple of str
-        What the user should know about the inputs.
+        Notes to the user about the inputs.
     versions : dict
     nodes : tuple of str
         Node names.
@@ -60,9 +60,9 @@ class RunResult:
     efficiency : Efficiency or None
     timings : Timings
     is_partial : bool
-        Whether the run was interrupted, in the replay or in the runs it is compared with.
+        Whether the run was interrupted, in the replay or in the comparison with constant pools.
     metered : Metered or None
-        Power and tuning; None where nobody knows what nodes draw.
+        Power and tuning; None if power is unknown.
     """
 
     config: ReplayConfig
@@ -80,11 +80,11 @@ class RunResult:
     metered: Metered | None = None
 
     def iso(self, time_s: float) -> str:
-        """A time of this run in ISO 8601, UTC."""
+        """Format a time of this run in ISO 8601, UTC."""
         return iso(self.start_ns + round(time_s * NS_PER_S), "ns")
 
     def summary(self) -> dict[str, Any]:
-        """All figures of the run, JSON-ready, in the order of the published schema."""
+        """All figures of the run, ready for JSON, in the order of the schema."""
         recording, config = self.recording, self.config
         intervals = Intervals.of(recording)
         pool = pool_metrics(intervals)
@@ -126,12 +126,12 @@ class RunResult:
         return summary | {"assumed_scaling": self._assumed_scaling(summary)}
 
     def frame(self, table: str = "tasks") -> pd.DataFrame:
-        """A table of the run: what is written to the Parquet file of that name.
+        """Table of the run, as written to the Parquet file of that name.
 
         Parameters
         ----------
         table : str
-            ``tasks``, ``decisions`` or ``allocation``; ``power`` and ``attempts`` where there are any.
+            ``tasks``, ``decisions`` or ``allocation``; ``power`` and ``attempts`` if the run has them.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class RunResult:
         return tables[table].of(self).to_pandas()
 
     def report(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write one page with all there is to see; the same as `bftrainer report`.
+        """Write a page about the run; the same as `bftrainer report`.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class RunResult:
         output = Path(path)
         check_pages()
         refuse_existing(output, force=force)
-        summary = json.loads(json.dumps(self.summary()))  # as its file would say it
+        summary = json.loads(json.dumps(self.summary()))  # converted as in its file
         name = escaped(output.stem.removesuffix("-itrOut"))
         check_summary(summary, output)
         run = finished_run(name, summary, lambda table: table.of(self), output)
@@ -169,7 +169,7 @@ class RunResult:
         return output
 
     def _repr_html_(self) -> str:
-        """The headline figures, for notebooks."""
+        """Show the headline figures in notebooks."""
         from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
 
         summary = self.summary()
@@ -191,7 +191,7 @@ class RunResult:
         return {key: known.get(name) for key, name in names.items()}
 
     def _power(self) -> dict[str, Any]:
-        """Energy, and what tuned tasks ended with; nothing where power is not known."""
+        """Energy figures and final settings of tuned tasks; empty if power is unknown."""
         if self.metered is None:
             return {}
         figures = power_summary(self.metered.record, self.metered.plan, self.recording.end_s)
@@ -211,7 +211,7 @@ class RunResult:
         }
 
     def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was assumed of how tasks scale, and the figures of the summary that rest on it."""
+        """Assumption about how tasks scale, and the figures of the summary that rest on it."""
         found = self.assumed_scaling
         if found is None:
             return None
@@ -225,7 +225,7 @@ class RunResult:
         }
 
     def _settings(self) -> dict[str, Any]:
-        """All options that the outcome depends on but for inputs; those of power only where that is known."""
+        """Settings that affect the result, besides the inputs; those of power only if power is known."""
         config = self.config
         until_s = config.until_s(self.start_ns)
         found = {
@@ -236,7 +236,7 @@ class RunResult:
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
         plain, power = (
-            {name: _told(getattr(config, name)) for name in given if (given[name].section == "power") == is_power}
+            {name: _plain(getattr(config, name)) for name in given if (given[name].section == "power") == is_power}
             for is_power in (False, True)
         )
         return plain | {"objective": name_of_objective(config.objective)} | found | (power if self.metered else {})
@@ -246,7 +246,7 @@ class RunResult:
         return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.nodes) // 4)
 
     def _below_large_idle(self, intervals: Intervals) -> dict[str, Any]:
-        """The shares once more, over the intervals with fewer idle nodes than the limit."""
+        """The same shares over the intervals with fewer idle nodes than the limit."""
         small = intervals.where(intervals.idle < self._large_idle)
         total_s, total_idle = math.fsum(intervals.length_s), math.fsum(intervals.idle * intervals.length_s)
         metrics = pool_metrics(small)
@@ -258,8 +258,8 @@ class RunResult:
         }
 
 
-def _told(value: Any) -> float | str | None:
-    """A setting as the summary keeps it: files by their paths, what is no value by its name."""
+def _plain(value: Any) -> float | str | None:
+    """A setting in the form of the summary: files by their paths, objects by their names."""
     if value is None or isinstance(value, int | float):
         return value
     return str(value) if isinstance(value, Path) else full_name(value)

@@ -1,4 +1,4 @@
-"""The facade: wire inputs, allocator, loop and recorder, and return what came of it."""
+"""The facade `run_replay`: load inputs, wire allocator, loop and recorder, and return the result."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """What a run reads, read and validated.
+    """Inputs of a run, read and validated.
 
     Parameters
     ----------
     config : ReplayConfig
-        What named them.
+        The configuration that names them.
     log : NodeLog
         Selection and skipped rows already applied.
     tasks : tuple of TaskSpec
     notes : tuple of str
-        What the user should know about how they were read.
+        Notes to the user about how they were read.
     sources : dict
-        Per input its path as given and its SHA-256; None for what came as objects.
+        Per input its path as given and its SHA-256; None for objects.
     assumed_scaling : AssumedScaling or None
         What tasks were given that came without a curve.
     settings : Settings
     power : PowerPlan
         Cap and carbon intensity over the window.
     tuning : Tuning or None
-        What tuned tasks are tuned with; None if there are none.
+        Inputs of tuned tasks' tuning; None if there are none.
     load_s : float
-        Wall-clock seconds it took.
+        Wall-clock seconds that loading took.
     """
 
     config: ReplayConfig
@@ -71,12 +71,12 @@ class Inputs:
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
-    """Read and validate all that `config` names.
+    """Read and validate all inputs that `config` names.
 
     Raises
     ------
     InputError
-        If a file, a setting or an objective cannot be used; nothing has been written then.
+        If a file, a setting or an objective cannot be used; nothing is written then.
     SolverError
         If the solver is not installed or has no licence.
     """
@@ -113,13 +113,13 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     check = getattr(settings.objective, "check", None)
     if check is not None:
         check(tasks)
-    notes += _doubts(config, log, tasks)
+    notes += _warnings(config, log, tasks)
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
     if tuning is None:
         _refuse_unused_power(config)
     else:
-        notes += tuning.doubts
+        notes += tuning.warnings
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
@@ -130,7 +130,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
 
 
 def _refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse what is asked for in vain where no task is tuned."""
+    """Refuse options that have no effect without tuned tasks."""
     vain = {
         OPTIONS[name].flag: why
         for name, why in config.without_effect(tuned=False).items()
@@ -141,12 +141,12 @@ def _refuse_unused_power(config: ReplayConfig) -> None:
 
 
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
-    """Where the log of a configuration begins, whatever part of it is replayed; nanoseconds since the Unix epoch."""
+    """Start of the log of a configuration, whatever part of it is replayed; nanoseconds since the Unix epoch."""
     return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
 
 
 def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
-    """Files that only some runs read: series, and what tasks are tuned by."""
+    """Sources that only some runs have: series, and training traces."""
     found: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         given = getattr(config, name)
@@ -158,18 +158,18 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
     return found
 
 
-def _doubts(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
-    """What makes a run pointless, or part of its answer, without being wrong; one line each."""
-    doubts = []
+def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
+    """Warnings that a run, or part of its result, is pointless without being wrong; one line each."""
+    warnings = []
     first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
     if first_s >= log.window_s:
-        doubts.append("no task is submitted before the node log ends.")
+        warnings.append("no task is submitted before the node log ends.")
     if config.baseline and not work_adds_up(tasks):
-        doubts.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
+        warnings.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s
     if config.startup_cost == "full" and all(task.grow_cost_s >= longest_s for task in tasks):
-        doubts.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
-    return doubts
+        warnings.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
+    return warnings
 
 
 def _settings(config: ReplayConfig) -> Settings:
@@ -183,7 +183,7 @@ def _settings(config: ReplayConfig) -> Settings:
 
 
 def _check_solvers(config: ReplayConfig) -> None:
-    """Find out before the replay what it would find out at the first decision that needs the solver."""
+    """Check before the replay that the solvers can be used, instead of failing at the first decision."""
     solver, fallback = config.solver, config.fallback
     if isinstance(fallback, str):
         fallback = get_solver(fallback)
@@ -221,13 +221,13 @@ def run_replay(
         The embedded one by default.
     tasks : sequence of TaskSpec or path, optional
     config : ReplayConfig, optional
-        What else is given changes it.
+        Base that the other arguments change.
     inputs : Inputs, optional
-        What `load_inputs(config)` gave, where that has been called already; the configuration is theirs then.
+        Result of `load_inputs(config)`, if that was called before; its configuration is used then.
     observers : sequence of Observer
-        Told of every event and decision.
+        Notified of every event and decision.
     interrupted : callable
-        Asked before each event; True ends the replay there, and the result is marked partial.
+        Called before each event; True ends the replay there, and the result is marked partial.
     command : str
         Kept in the summary.
     **options
@@ -265,26 +265,26 @@ def run_replay(
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` gives, and the wall-clock seconds it took."""
+    """Result of `work`, and the wall-clock seconds it took."""
     began = time.perf_counter()
     done = work()
     return done, time.perf_counter() - began
 
 
 def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
-    """What a run is given, read unless it has been already."""
+    """Inputs of a run, loaded unless they were given."""
     options = {name: value for name, value in options.items() if value is not None or name not in ("node_log", "tasks")}
     if inputs is None:
         return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     if config not in (None, inputs.config) or options:
-        raise SettingsError("Expected either inputs or another configuration, got both.")
+        raise SettingsError("Give either inputs or a configuration, not both.")
     return inputs
 
 
 def _recorded(
     inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]
 ) -> tuple[Recording, Metered | None]:
-    """Replay the inputs and keep all that happens; power only where tasks are tuned or idle nodes draw some."""
+    """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     recorder, meter = Recorder(), PowerMeter(config.idle_power_w)
@@ -310,7 +310,7 @@ def _recorded(
 
 
 def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:
-    """The efficiency, where it is wanted and nobody is in a hurry."""
+    """Compute the efficiency, if it is wanted and the run was not interrupted."""
     if not inputs.config.baseline or recording.reason == "interrupted":
         return None
     tuning, log = inputs.tuning, inputs.log

@@ -127,7 +127,7 @@ def test_verdicts(trained, held_out, metric, verdict):
         ({"metric": "events"}, "Expected a metric to improve, got 'events'"),
         ({"train_share": 1.0}, "Expected 0.1 <= train share <= 0.9"),
         ({"trials": 1}, "Expected at least 2 trials, got 1"),
-        ({"metric": "makespan_s"}, "Expected makespan_s to have a value on the training part, got none"),
+        ({"metric": "makespan_s"}, "makespan_s on the training part"),
     ],
 )
 def test_bad_plans(given, said):

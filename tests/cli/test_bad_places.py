@@ -14,9 +14,7 @@ from tests.tiny import RESULTS, contents, spawn
 def test_existing_directory(refused, here):
     """An existing result directory is refused, before the inputs are read."""
     (here / "debug-itrOut").mkdir()
-    assert refused("-ndmap", "absent.pkl") == (
-        "Error: debug-itrOut: Expected no such directory yet; choose another --output-dir or give --force.\n"
-    )
+    assert_matches(r"debug-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl"))
 
 
 def test_force_deletes_nothing_but_results(refused, here):
@@ -59,7 +57,7 @@ def test_disk_full(here):
     for directory in ("debug-itrOut", "new/results"):
         done = spawn("bftrainer-replay", *words, "--force", "--output-dir", directory, cwd=here, preexec_fn=fill)
         check_refusal(done)
-        assert done.err.startswith(f"Error: {directory}: Expected to write results, got: ")
+        assert done.err.startswith(f"Error: {directory}: ")
         assert contents(here) == before
 
 

@@ -13,6 +13,7 @@ import pytest
 from bftrainer.cli.logs.imports import FORMATS
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.reading import importer_names
+from tests.cli.conftest import assert_matches
 from tests.tiny import contents, spawn
 
 SACCT = """\
@@ -99,7 +100,7 @@ def test_existing_files_are_spared(call, files):
         (files / name).write_text("precious")
         refused = call("import", "swf", "log.swf", "-o", "idle.parquet")
         assert refused.status == 2
-        assert refused.err.startswith(f"Error: {name}: Expected no such file yet")
+        assert_matches(f"{name}: .*--force", refused.err)
         assert (files / name).read_text() == "precious"
         (files / name).unlink()
     (files / "idle.parquet").write_text("old")

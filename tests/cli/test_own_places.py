@@ -61,7 +61,7 @@ def test_inputs_are_kept(call, here, command, place):
     before = contents(here)
     done = call(*command.split(), "--force")
     check_refusal(done)
-    assert f"{place}: Expected a file of its own to write" in done.err
+    assert f"{place}: Would overwrite" in done.err
     assert contents(here) == before
 
 

@@ -149,8 +149,8 @@ BAD = {
     "stats Jbnd.pkl": "Jbnd.pkl: Expected",
     "stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
     "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
-    "stats evt.pkl --additions evt.pkl": "evt.pkl: Expected a file of its own to write, got FILE evt.pkl",
-    "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: Expected a directory to write into",
+    "stats evt.pkl --additions evt.pkl": "evt.pkl: Would overwrite FILE evt.pkl",
+    "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: No such directory: nowhere",
     "generate": "Missing option '-o'",
     "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
     "generate -o a.parquet --days 0": "0 < days",
@@ -174,7 +174,7 @@ BAD = {
     "generate -o a.parquet --fragment-mean 0.01 --fragment-median 0.01": "fragments from 1 s",
     "generate -o a.parquet --fragment-mean 10": "both fragment_mean_s and fragment_median_s",
     "generate -o a.parquet --fragment-mean 10 --fragment-median 20": "median <= mean",
-    "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: Expected a directory to write into",
+    "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: No such directory: nowhere",
 }
 
 

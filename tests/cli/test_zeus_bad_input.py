@@ -322,8 +322,8 @@ def test_places(refused, here):
     (here / "old.json").write_text("precious")
     for name, said in (
         ("out.py", "out.py: Expected a name that ends in .json or .parquet, got .py."),
-        ("nowhere/out.json", "nowhere/out.json: Expected a directory to write into, found no nowhere."),
-        ("old.json", "old.json: Expected no such file yet; choose another name or give --force."),
+        ("nowhere/out.json", "nowhere/out.json: No such directory: nowhere."),
+        ("old.json", "old.json: File exists; choose another name or give --force."),
     ):
         for command in (
             ("simulate", *JOB),

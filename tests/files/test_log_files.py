@@ -128,6 +128,6 @@ def test_pipes_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(writer, b"one\ntwo\n")
-    with pytest.raises(LogError, match=r"pipe: Expected a file, got a stream that can be read but once\."):
+    with pytest.raises(LogError, match=r"pipe: .*stream"):
         head(tmp_path / "pipe")
     os.close(writer)

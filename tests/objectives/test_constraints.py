@@ -61,7 +61,7 @@ def test_rows_are_refused_by_capability(solver):
 
 def test_rows_of_the_wrong_length():
     """Rows that do not fit the tasks are the objective's fault."""
-    with pytest.raises(ObjectiveError, match="objective Twins: Expected an answer, got ValueError"):
+    with pytest.raises(ObjectiveError, match=r"objective Twins: .*ValueError"):
         decide(Twins(), two_tasks()[:1], 4, "cbc")
 
 

@@ -105,5 +105,5 @@ def test_other_peoples_modifiers(monkeypatch):
     group = "bftrainer.objective_modifiers"
     monkeypatch.setitem(plugins._entries(group), "doubled", (EntryPoint("doubled", f"{__name__}:Doubled", group),))
     assert credit(get_objective("priority:doubled:throughput"), plain(weight=3.0))[1:3] == [6.0, 12.0]
-    with pytest.raises(ObjectiveError, match="objective doubled: Expected an answer, got KeyError: 'nonsense'"):
+    with pytest.raises(ObjectiveError, match=r"objective doubled: .*KeyError: 'nonsense'"):
         get_objective("doubled:nonsense")

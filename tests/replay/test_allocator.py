@@ -210,7 +210,7 @@ def test_unknown_solvers():
         (lambda counts: counts[1:] * 1.0, r"shape \(5,\), got \(4,\)"),
         (lambda counts: np.where(counts > 2, np.inf, 1.0), "finite credit, got inf for 3 nodes"),
         (lambda counts: np.full(counts.size, 1e308), "product is finite"),
-        (lambda counts: {}[counts.size], "objective unusual, task J0: Expected an answer, got KeyError: 5"),
+        (lambda counts: {}[counts.size], "objective unusual, task J0: .*KeyError: 5"),
     ],
 )
 def test_objectives_that_answer_nonsense(answer, said):

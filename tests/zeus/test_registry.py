@@ -126,7 +126,7 @@ def test_any_callable_works(module):
         ("my_policies:number", "my_policies:number: Expected a callable, got int"),
         ("my_policies:limits", "Expected a BatchSizeOptimizer, got JITPowerLimitOptimizer"),
         ("my_policies:breaks", "Expected a policy, got ValueError: two lines."),
-        ("absent_module:mine", "Expected an importable module, got ModuleNotFoundError"),
+        ("absent_module:mine", "absent_module:mine: Cannot import the module: ModuleNotFoundError"),
     ],
 )
 def test_what_is_not_there(module, name, said):  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""The `bftrainer` command and its groups: commands are imported when called, errors become a line and a status."""
+"""The `bftrainer` command and its groups: import commands when called, turn errors into a line and a status."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
 LazyCommands = Mapping[str, tuple[str, str, str]]
-"""Command: module, attribute, one line of help; nothing else of it is needed for its group's help."""
+"""Module, attribute and one line of help of each command, which is all that its group's help needs."""
 
 
 class HelpfulGroup(click.Group):
-    """A group that names the closest command where there is none of the name that was typed."""
+    """A group that suggests the closest command for an unknown name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names; if there is none, the closest is named."""
+        """Find the command that the first argument names, or suggest the closest one."""
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], names)}")
@@ -37,7 +37,7 @@ class LazyGroup(HelpfulGroup):
     Parameters
     ----------
     lazy : mapping of str to (str, str, str)
-        Of each command its module, the attribute there, and one line of help.
+        Module, attribute and one line of help of each command.
     """
 
     def __init__(self, *args: Any, lazy: LazyCommands, **options: Any) -> None:
@@ -46,18 +46,18 @@ class LazyGroup(HelpfulGroup):
         self._lazy = lazy
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command, say what there is, and end well."""
+        """Without a command, print the help and end with status 0."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Names of the commands, sorted, none of them imported."""
+        """Names of the commands, sorted; nothing is imported."""
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of the command that is called; None if there is none of that name."""
+        """Import the called command; None if there is none of that name."""
         if cmd_name not in self._lazy:
             return None
         module, attribute, _ = self._lazy[cmd_name]
@@ -65,14 +65,14 @@ class LazyGroup(HelpfulGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and what they do, without importing any."""
+        """Write the names and help lines, without importing commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._lazy[name][2]) for name in self.list_commands(ctx)])
 
 
 INTERRUPTED = 130
 
-# Command: module, attribute, one line of help; nothing else of them is needed for `bftrainer --help`.
+# Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
 _COMMANDS = {
     "advise": (
         "bftrainer.cli.campaigns",
@@ -108,7 +108,7 @@ def cli() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of SHELL, to be sourced by it.
+    """Print the completion script of SHELL, which the shell has to source.
 
     For bash: eval "$(bftrainer completion bash)".
     """
@@ -127,11 +127,11 @@ def completion(shell: str) -> None:
 def guarded(command: Callable[..., Any], program: str) -> int:
     """Run a click command; return its exit status after at most one line on stderr about what went wrong."""
     try:
-        # `ctx.exit(status)` comes back as the status; a command that simply ends gives None.
+        # `ctx.exit(status)` is returned as the status; a command that simply ends returns None.
         status: int | None = command(standalone_mode=False, prog_name=program)
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another would say nothing new, and end in a traceback
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would add nothing, and end in a traceback
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except click.ClickException as error:
@@ -152,13 +152,13 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         tell(f"Error: Cannot load {error.name or 'a library'}: {_one_line(str(_root(error)))}.")
         return BftrainerError.exit_status
     except MemoryError:
-        click.echo("Error: Expected more memory than there is.", err=True)
+        click.echo("Error: Out of memory.", err=True)
         return BftrainerError.exit_status
     return status or 0
 
 
 def _root(error: BaseException) -> BaseException:
-    """The fault that others were raised for: libraries wrap what the system said in pages of advice."""
+    """Original cause of an error: libraries wrap the system's message in pages of advice."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error

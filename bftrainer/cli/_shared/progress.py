@@ -1,4 +1,4 @@
-"""Progress bars: of a replay, and of anything that is counted."""
+"""Progress bars: of a replay, and of a count."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bftrainer.replay import Effects, Moves, Observer, ReplayState
 
 @contextmanager
 def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
-    """A callable that counts one more each time; shown as a bar on stderr where that is a terminal.
+    """Yield a callable that counts up by one; shown as a bar on stderr if that is a terminal.
 
     Parameters
     ----------
     label : str
-        What is being done.
+        Text beside the bar.
     total : int
-        How many there are to do.
+        Final count.
     """
     if not sys.stderr.isatty():
         yield lambda done: None  # noqa: ARG005
@@ -87,7 +87,7 @@ class ProgressBar(Observer):
         self._decisions += 1
 
     def ended(self, state: ReplayState, reason: str) -> None:  # noqa: ARG002
-        """Fill the bar, and say what follows: the comparison with constant pools, which may take as long."""
+        """Fill the bar, and announce the comparison with constant pools, which may take as long."""
         self._progress.update(
             self._bar, description="Comparing", completed=1.0, done=self._done, decisions=self._decisions
         )

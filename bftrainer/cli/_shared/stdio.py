@@ -1,4 +1,4 @@
-"""Standard streams that can always be written to, and tables on them."""
+"""Standard streams: make them safe to write to, and print tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bftrainer.errors import escaped, legible
 
 
 def tell(message: str) -> None:
-    """Print a line on stderr, whatever it quotes from files."""
+    """Print a line on stderr, with control characters escaped."""
     click.echo(legible(message), err=True)
 
 
 def ready_streams() -> None:
-    """Let closed standard streams lead nowhere, and print what their encoding cannot hold by its code.
+    """Redirect closed standard streams to nowhere, and escape characters that their encoding lacks.
 
-    The next file that is opened would take a closed stream's number, and what libraries print would end up in it.
+    Otherwise the next opened file would get a closed stream's number, and libraries' output with it.
     """
     for number in range(3):
         try:
@@ -39,7 +39,7 @@ def ready_streams() -> None:
 
 
 def settle_stdout() -> None:
-    """Print what is still to be printed, or drop it where its place takes no more: exit would complain again."""
+    """Flush stdout, or drop what cannot be written, as Python would report the error again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -65,7 +65,7 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 def duration(value_s: float | None) -> str:
-    """Hours, unless that would round away something short."""
+    """Format a duration in hours, or in seconds if short."""
     if value_s is None:
         return "-"
     return f"{value_s / 3600:,.2f} h" if value_s >= 3600 else f"{value_s:,.1f} s"
@@ -75,7 +75,7 @@ FILE_WIDTH = 10_000
 
 
 def line_width() -> int | None:
-    """Characters in a line of a terminal, or as the environment's ``COLUMNS`` says; None where lines may be long."""
+    """Line width of a terminal, or the environment's ``COLUMNS``; None if unlimited."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
@@ -87,16 +87,16 @@ def print_table(
     left: int | None = 1,
     widths: Sequence[int] | None = None,
 ) -> None:
-    """Print a table; on a terminal its cells fold, elsewhere a row is a line.
+    """Print a table; cells are wrapped on a terminal, elsewhere a row is a line.
 
     Parameters
     ----------
     headings : sequence of str
     rows : iterable of sequence of str
     left : int or None
-        How many columns hold text; the others hold numbers, which stand at the right. None: all are text.
+        Number of text columns; the others hold numbers, aligned right. None: all are text.
     widths : sequence of int, optional
-        Of the columns, wherever the table goes; cells that are longer fold.
+        Widths of the columns, also without a terminal; longer cells are wrapped.
     """
     from rich.console import Console
     from rich.table import Table
@@ -117,7 +117,7 @@ def print_table(
 
 
 _GAP = 2
-# Texts and labels are not folded to less than this.
+# Texts and labels are not wrapped to less than this.
 _LEAST_TEXT, _LEAST_LABEL = 12, 16
 
 
@@ -128,11 +128,11 @@ class Section:
     Parameters
     ----------
     heading : str
-        Of the labels.
+        Heading of the labels.
     rows : sequence of sequence of str
-        A label, and one cell a column. What is in a cell's second line stands behind the first where there is room.
+        A label, and one cell per column. A cell's second line is put behind the first if there is room.
     is_text : bool
-        Whether cells may be folded.
+        Whether cells may be wrapped.
     """
 
     heading: str
@@ -142,7 +142,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Widths of the labels and of each column, and how many columns stand beside one another."""
+    """Widths of the labels and of each column, and the number of columns side by side."""
 
     label: int
     columns: tuple[int, ...]
@@ -152,8 +152,8 @@ class _Layout:
 def print_side_by_side(names: Sequence[str], sections: Sequence[Section]) -> None:
     """Print a column for each name, its values at the right.
 
-    On a terminal, or where the environment says how many ``COLUMNS`` there are, nothing is cut: what does not fit goes
-    on below, first the second lines of cells, then columns, in further tables. Elsewhere a row is a line.
+    On a terminal, or if the environment sets ``COLUMNS``, whatever does not fit continues below: first the second lines
+    of cells, then columns, in further tables. Elsewhere a row is a line.
     """
     width, whole = line_width(), [_in_one_line(section) for section in sections]
     layout = None
@@ -178,7 +178,7 @@ def _in_one_line(section: Section) -> Section:
 
 
 def _layout(names: Sequence[str], sections: Sequence[Section], width: int) -> _Layout:
-    """The most columns beside one another whose values fit; what room is left goes to texts that were folded."""
+    """Fit as many columns side by side as possible; spare room goes to wrapped texts."""
     texts_in = [row for section in sections if section.is_text for row in section.rows]
     values_in = [row for section in sections if not section.is_text for row in section.rows]
     labels = [*(section.heading for section in sections), *(row[0] for row in (*texts_in, *values_in))]
@@ -202,7 +202,7 @@ def _layout(names: Sequence[str], sections: Sequence[Section], width: int) -> _L
 
 
 def _widened(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """Widths between the least and those that are wanted, as even as the room allows."""
+    """Widths between the least and the wanted ones, as even as the room allows."""
     widths = list(least)
     for _ in range(room - sum(least)):
         short = [place for place, width in enumerate(widths) if width < wanted[place]]

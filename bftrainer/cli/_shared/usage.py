@@ -1,4 +1,4 @@
-"""What commands check before they begin: where they write, which options have an effect, which sizes are usual."""
+"""Checks before a command starts: output files, options without effect, unusually large sizes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
-    """Refuse to write onto a file that this call reads, or two outputs onto one file, also with `--force`.
+    """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
 
-    Read is every file that a parameter names which is none of `outputs`, what forms keep beside it, and the files of
-    a directory that are results.
+    Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
 
     Parameters
     ----------
     *outputs : Path or None
-        As the parameters gave them, and what is written beside them.
+        Output files, as given, and what is written beside them.
 
     Raises
     ------
@@ -49,7 +48,7 @@ def refuse_inputs(*outputs: Path | None) -> None:
 
 
 def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
-    """Files that a value names: paths, and text where the parameter takes a file or something else."""
+    """Files that a value names: paths, and text if the parameter takes a file or something else."""
     for each in value if isinstance(value, tuple) else (value,):
         if isinstance(each, Path):
             yield each
@@ -71,12 +70,12 @@ def _with_what_is_beside(path: Path) -> Iterator[Path]:
 
 
 def refuse_figure(path: Path | None, *, force: bool) -> None:
-    """Refuse a figure that could not be drawn or written, before there is one.
+    """Refuse a figure that could not be drawn or written, before any work is done.
 
     Raises
     ------
     InputError
-        If it exists and not `force`, its name promises no known form, or matplotlib is missing.
+        If it exists and not `force`, its suffix is unknown, or matplotlib is missing.
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.report.drawing import check_drawable
@@ -87,7 +86,7 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
 
 
 def write_figure(path: Path, figure: Figure) -> None:
-    """Write a figure in the form that its name promises.
+    """Write a figure in the form of its suffix.
 
     Raises
     ------
@@ -102,12 +101,12 @@ def write_figure(path: Path, figure: Figure) -> None:
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
-    """Refuse what was typed of options that change nothing in this call.
+    """Refuse given options that have no effect in this call.
 
     Parameters
     ----------
     reasons : mapping of str to str, bool or None
-        By the names of parameters why they have no effect, in a few words; empty, None or False if they have one.
+        By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
 
     Raises
     ------
@@ -146,7 +145,7 @@ else:
 
 
 class _Size(_ParamType):
-    """A number that takes `--large` where it is larger than `usual`."""
+    """A number that requires `--large` if it is larger than `usual`."""
 
     def __init__(self, kind: click.ParamType[Any], usual: int) -> None:
         self._kind, self._usual = kind, usual
@@ -161,7 +160,7 @@ class _Size(_ParamType):
 
 
 def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse a size of the command that runs which is larger than usual and not confirmed.
+    """Refuse an unusually large size without confirmation.
 
     Raises
     ------
@@ -185,9 +184,9 @@ def size_option(
     ----------
     *names : str
     usual : int
-        More than that takes a confirmation.
+        Larger numbers require a confirmation.
     kind : click.ParamType
-        What else the number has to be.
+        Further checks of the number.
     **options
         As those of `click.option`, `help` among them.
     """
@@ -196,15 +195,15 @@ def size_option(
 
 
 def large_option(command: F) -> F:
-    """Give a command `--large`, which confirms sizes; a confirmation of nothing is refused."""
+    """Give a command `--large`, which confirms sizes; it is refused if no size is unusual."""
 
     def confirm(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
-        """Note it before any size is read."""
+        """Record the confirmation before any size is read."""
         ctx.meta[_LARGE] = value
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
-        """The command, if what was confirmed is there to be."""
+        """Run the command, if there was something to confirm."""
         meta = click.get_current_context().meta
         if meta.get(_LARGE) and not meta.get(_FOUND):
             raise UnusedOptionsError({"--large": "all sizes are usual ones"})

@@ -1,4 +1,4 @@
-"""`bftrainer import`: one command a format of scheduler logs, and one that tells the format by itself."""
+"""`bftrainer import`: one command per format of scheduler logs, and one that recognises the format."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ _BUSY = {"job": "jobs", "down": "down", "reserved": "reserved", "unknown": "unkn
 
 
 def write_quality(quality: DataQuality, out: IO[str]) -> None:
-    """Write what became of a log's records to `out`."""
+    """Write the data quality of an import to `out`."""
     title = f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept"
     rows = [
         ("dropped", ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none"),
@@ -250,7 +250,7 @@ _AUTO_HELP = "Tell the format by the first records, and say which it is."
 
 
 class _Formats(HelpfulGroup):
-    """One command a format; its options are made when it is called."""
+    """Group with one command per format; options are made when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """`auto` and the formats."""
@@ -277,7 +277,7 @@ class _Formats(HelpfulGroup):
 @click.group("import", cls=_Formats, invoke_without_command=True)
 @click.pass_context
 def import_log(ctx: click.Context) -> None:
-    """Turn a scheduler's log into a node log, and say what became of its records."""
+    """Turn a scheduler's log into a node log, and report on its records."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -69,7 +69,7 @@ def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, ou
     from bftrainer.schedulers.clock import Clock, is_instant
 
     if start is None and end is None:
-        raise click.UsageError("Expected --start or --end, got neither.")
+        raise click.UsageError("Give --start or --end.")
     log = _read(node_log, output, force)
     refuse_unused({"zone": all(is_instant(moment) for moment in (start, end) if moment) and "the times say theirs"})
     clock = Clock(zone)
@@ -182,8 +182,8 @@ def anonymise(
 ) -> None:
     """Replace all names in LOG, a node log or rows of sacct, by pseudonyms, so that it can be shared.
 
-    Node logs lose what their metadata say of the site, and the nodes and holes that are left out. Rows of sacct lose
-    columns of which nothing is known.
+    Node logs lose metadata about the site, and nodes and idle spans that are left out. Rows of sacct lose unknown
+    columns.
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import NS_PER_S

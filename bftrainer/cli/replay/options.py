@@ -89,7 +89,7 @@ class _Quantity(_QuantityType):
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Registered objectives or solvers that begin like this, for a shell to complete."""
+    """Registered objectives or solvers with this beginning, for completion in a shell."""
     from bftrainer.objectives import objective_names
     from solvers.registry import names
 
@@ -98,7 +98,7 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
-"""More than that takes a confirmation, by what is counted."""
+"""Largest sizes without confirmation, by what is counted."""
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
@@ -184,7 +184,7 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
         if mip is False or options["strict_published"]:
             options["solver"] = "equal-share"
     elif mip is not None:
-        raise click.UsageError("Expected either -mip or --solver, got both.", ctx)
+        raise click.UsageError("Give either -mip or --solver, not both.", ctx)
     if options["strict_published"] and options["solver"] != "equal-share":
         raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {options['solver']}.", ctx)
     names_tasks = options["tasks"] is not None and "-bdfn names the tasks"

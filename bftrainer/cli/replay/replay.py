@@ -79,7 +79,7 @@ def replay(
 
 
 def _check_page(path: Path, *, force: bool) -> None:
-    """Refuse a page that could not be made or written, before there is a run to show."""
+    """Refuse a page that could not be made or written, before the run."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.runs.finished import check_pages
 
@@ -89,7 +89,7 @@ def _check_page(path: Path, *, force: bool) -> None:
 
 
 def _named_directory(ctx: click.Context, name: str) -> Path | None:
-    """``<name>-itrOut`` as published; None for a run of the sample alone, which takes the next free number."""
+    """``<name>-itrOut`` as published; None for a run of the sample only, which gets the next free number."""
     given = ("node_log", "tasks", "name")
     is_sample = all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in given)
     return None if is_sample else Path(f"{name}-itrOut")
@@ -145,7 +145,7 @@ def _say(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Note down the first Ctrl-C or SIGTERM, so that what was replayed is still written; a second one interrupts."""
+    """Record the first Ctrl-C or SIGTERM, so that what was replayed is still written; a second one interrupts."""
     received: list[int] = []
 
     def on_signal(number: int, frame: Any) -> None:
@@ -241,7 +241,7 @@ def _tuning(summary: Summary) -> str:
 
 
 def _given_up(summary: Summary) -> str:
-    """Why the first group was given up, and how many were for other reasons."""
+    """Why the first group was given up, and the number of other groups."""
     first, *others = summary["failures"]
     return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
 
@@ -269,7 +269,7 @@ def _asked(summary: Summary) -> str | None:
     return settled_before(summary)
 
 
-# Figures without which there is no row.
+# Rows that are left out without these figures.
 _WHERE_KNOWN = (
     *("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s", "tasks_reached", "failures", "energy_j"),
     "emissions_gco2",

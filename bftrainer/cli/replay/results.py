@@ -44,7 +44,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     from bftrainer.runs.finished import read_summary, run_names
 
     if as_json and as_csv:
-        raise click.UsageError("Expected --json or --csv, got both.")
+        raise click.UsageError("Give --json or --csv, not both.")
     refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
     found = compared(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
@@ -148,7 +148,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     other = kind != "setting" and "of the kind setting alone"
     refuse_unused({"against": other, "figure": other})
     for run in runs:
-        read_summary(run)  # what is no run is told before what is wrong with the figure's place
+        read_summary(run)  # report an invalid run before a problem with the figure's path
     refuse_inputs(output)
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
@@ -181,7 +181,7 @@ def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     from bftrainer.runs.finished import read_summary, write_page
 
     for run in runs:
-        read_summary(run)  # what is no run is told before what is wrong with the page's place
+        read_summary(run)  # report an invalid run before a problem with the page's path
     refuse_inputs(output)
     write_page(runs, output, force=force)
     click.echo(f"Page: {output}")
