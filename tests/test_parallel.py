@@ -212,7 +212,7 @@ def test_interrupted_sweeps(start, tmp_path, points, presses):
         until(lambda: not command.at_work)
         command.interrupt()
     assert command.status() == 130
-    kept = ["Finished points are kept; --resume goes on in out."] if done else []
+    kept = ["Finished points are kept; --resume continues in out."] if done else []
     assert command.said == [*kept, "Interrupted."]
     assert out.exists() == bool(done)
     (tmp_path / "go").touch()

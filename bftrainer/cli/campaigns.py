@@ -31,19 +31,19 @@ MOST_ROWS = 50
 
 @click.command(context_settings=WIDE)
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
-@click.option("-o", "--output-dir", "directory", type=FILE, help="Where runs and table go.  [default: <file>-sweep]")
-@click.option("--engine", type=click.Choice(["local", "dask"]), help="What computes.  [default: local]")
+@click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
+@click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
 @size_option(
     "--workers",
     usual=LARGE_PROCESSES,
     kind=click.IntRange(min=1),
-    help="Processes of the engine local.  [default: one a processor]",
+    help="Local processes.  [default: one per processor]",
 )
 @click.option(
-    "--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786. Its workers see the same files."
+    "--scheduler", metavar="ADDRESS", help="Dask cluster, as tcp://host:8786. Its workers see the same files."
 )
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
-@click.option("--resume", is_flag=True, help="Go on in an existing directory: finished points are not run again.")
+@click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
@@ -62,7 +62,7 @@ def sweep(
     from bftrainer.cli._shared.progress import counting
     from bftrainer.runs.run import SAMPLE_TASKS_USED
 
-    refuse_unused({"force": resume and "--resume goes on with what is there"})
+    refuse_unused({"force": resume and "--resume keeps finished points"})
     spec = read_sweep(file)
     _check_sizes(spec)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
@@ -72,7 +72,7 @@ def sweep(
             result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
         if place.is_dir():
-            tell(f"Finished points are kept; --resume goes on in {place}.")
+            tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     if any(
         "tasks" not in {**spec.base, **point} and {"node_log", "trace_seed"} & {*spec.base, *point}
@@ -147,7 +147,7 @@ def _marked(result: PointResult, key: str) -> str:
 @click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one a processor]"
+    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options
@@ -241,9 +241,9 @@ def _print_forecast(found: Forecast) -> None:
 
 
 @click.command(context_settings=WIDE)
-@click.option("--metric", default="efficiency", show_default=True, help="What is improved, as summary.json names it.")
-@click.option("--train-share", type=float, default=0.6, show_default=True, help="Part of the log that is searched on.")
-@size_option("--trials", default=40, show_default=True, help="Settings that are tried.")
+@click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
+@click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
+@size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options

@@ -49,15 +49,15 @@ _TRAINING = (
         type=FILE,
         help="Measured times of the run: TOML, or a directory with raw CSVs.  [default: an embedded sample]",
     ),
-    click.option("--depth", type=int, default=16, show_default=True, help="Nodes of a pipeline."),
-    click.option("--max-world-size", type=int, default=64, show_default=True, help="Active nodes at most."),
+    click.option("--depth", type=int, default=16, show_default=True, help="Nodes per pipeline."),
+    click.option("--max-world-size", type=int, default=64, show_default=True, help="Maximum number of active nodes."),
     click.option(
         "--preparation",
         "preparation_s",
         type=float,
         default=180.0,
         show_default=True,
-        help="Seconds from a node's coming to its standing by.",
+        help="Seconds from a node's arrival until it is on standby.",
     ),
     click.option("--load-on-reconfigure", is_flag=True, help="Let reconfigurations load a checkpoint."),
     click.option(
@@ -65,16 +65,16 @@ _TRAINING = (
         type=click.Choice(["restart", "extend"]),
         default="restart",
         show_default=True,
-        help="What a further loss does: start it again, or add a whole one to what is left.",
+        help="What a loss during a reconfiguration does: restart it, or add one.",
     ),
-    click.option("--tick", "tick_s", type=float, help="Notice everything at multiples of so many seconds only."),
+    click.option("--tick", "tick_s", type=float, help="Notice events only at multiples of this many seconds."),
     click.option("--cold-start", is_flag=True, help="Let the first nodes prepare and form pipelines, too."),
-    click.option("--samples-per-iteration", type=float, help="For samples per second.  [default: the profile's]"),
+    click.option("--samples-per-iteration", type=float, help="To tell samples per second.  [default: the profile's]"),
 )
 _COST = (
-    click.option("--price", type=float, help="Of a node-hour, in any currency."),
-    click.option("--on-demand-price", type=float, help="Of a node-hour that is never taken: compare with such nodes."),
-    click.option("--on-demand-nodes", type=int, help="So many of them.  [default: the largest world size]"),
+    click.option("--price", type=float, help="Price of a node-hour, in any currency."),
+    click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
+    click.option("--on-demand-nodes", type=int, help="Number of on-demand nodes.  [default: the largest world size]"),
 )
 _OUTPUT = (
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
@@ -289,7 +289,7 @@ class _Levels(_ParamType):
 @size_option("--repeats", default=10, show_default=True, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same results.")
 @with_options(*minute_options())
-@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one a processor]")
+@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
 @large_option
 def sweep(

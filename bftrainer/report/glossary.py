@@ -36,7 +36,7 @@ GLOSSARY: dict[str, Term] = {
         "The work that was harvested, as a share of what as many dedicated nodes would have done in the same time.",
         1,
     ),
-    "eq_nodes": Term("idle nodes", "nodes", "Nodes that were idle on average: how large a machine the holes make up."),
+    "eq_nodes": Term("idle nodes", "nodes", "Mean number of idle nodes, over the time of the window."),
     "idle_node_s": Term("idle node-time", "node_s", "Time that nodes were idle, summed over nodes."),
     "used_node_s": Term("used node-time", "node_s", "Time that tasks held nodes, summed over nodes.", 1),
     "occupancy": Term("occupancy", "share", "How much of the idle node-time tasks held.", 1),
@@ -53,11 +53,11 @@ GLOSSARY: dict[str, Term] = {
     "loss_variability_share": Term(
         "variability loss",
         "share",
-        "What a pool that comes and goes gives less than one of the same mean size that stays, at best decisions.",
+        "Loss of a varying pool against a constant one of the same mean size.",
         -1,
     ),
     "loss_horizon_share": Term(
-        "horizon loss", "share", "What decisions lose that look a fixed time ahead and weigh rescaling.", -1
+        "horizon loss", "share", "Loss because decisions look a fixed time ahead and weigh rescaling.", -1
     ),
     "tasks_completed": Term("tasks completed", "count", "Tasks that did all their work within the window.", 1),
     "tasks_started": Term("tasks started", "count", "Tasks that ran at least once.", 1),
@@ -81,16 +81,16 @@ GLOSSARY: dict[str, Term] = {
     "tasks_failed": Term("tasks given up", "count", "Tuned tasks that could not go on.", -1),
     "events": Term("events", "count", "Instants at which nodes or tasks came or went."),
     "decisions": Term("decisions", "count", "Times that nodes were allocated anew."),
-    "decisions_optimal": Term("proven optimal", "count", "Decisions than which none is better, proven.", 1),
+    "decisions_optimal": Term("proven optimal", "count", "Decisions that are proven to be the best possible.", 1),
     "decisions_incumbent": Term("best found", "count", "Decisions that ran out of time, with an allocation.", -1),
-    "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept what there was.", -1),
+    "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1),
     "backend_asked": Term("left to the solver", "count", "Decisions that pruning and search had not settled before."),
-    "gap_max": Term("worst gap", "share", "The most that a decision may be worth less than the best one.", -1),
+    "gap_max": Term("worst gap", "share", "Largest possible shortfall of a decision from the best one.", -1),
     "solve_s_median": Term("decision time, median", "wall_s", "Half of the decisions took no longer.", -1),
     "solve_s_p95": Term("decision time, p95", "wall_s", "19 of 20 decisions took no longer.", -1),
     "solve_s_max": Term("decision time, longest", "wall_s", "The decision that took longest.", -1),
     "window_s": Term("window", "s", "How much of the log was replayed."),
-    "nodes_total": Term("nodes of the machine", "count", "Nodes that the log tells of."),
+    "nodes_total": Term("nodes of the machine", "count", "Nodes in the log."),
     "wall_s": Term("wall time", "wall_s", "How long the replay took to compute.", -1),
 }
 """Figures that pages and tables tell of, by their key in `summary.json`, in the order in which they do."""

@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # reading the declarations, as help does, must not import mor
     from solvers import Solver
 
 SECTIONS = {
-    "inputs": "What goes in, and which part of it?",
+    "inputs": "What is read, and which part of it is used?",
     "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
-    "solver": "Who decides?",
+    "solver": "Which solver decides?",
     "objective": "What is maximised?",
-    "start": "When is decided, and from what?",
-    "limits": "How well?",
-    "power": "What does it draw?",
-    "figures": "What else is told?",
+    "start": "When are decisions made, and how do runs start?",
+    "limits": "How accurate are decisions?",
+    "power": "How much power is drawn?",
+    "figures": "What else is reported?",
 }
 """Sections of options in the order of help and documentation, and the question that each answers."""
 
@@ -152,16 +152,16 @@ class ReplayConfig:
     )
     first_node: int = _option(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = _option(
-        None, int, "inputs: -nN --node-count", "How many nodes are used.", unset="all", least=1
+        None, int, "inputs: -nN --node-count", "Number of nodes used.", unset="all", least=1
     )
-    skip_events: int = _option(0, int, "inputs: --skip-events", "Drop that many rows of the log first.", least=0)
+    skip_events: int = _option(0, int, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
     since: datetime | float | None = _option(
         None, datetime, "inputs: --since", "Begin there: ISO time, or seconds since the log's start."
     )
     until: datetime | float | None = _option(
         None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
     )
-    max_events: int | None = _option(None, int, "inputs: --max-events", "Stop after that many events.", least=1)
+    max_events: int | None = _option(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = _option(
         "all", DecideOn, "start: --decide-on", "Events: also submissions and completions, or rows of the log only."
     )

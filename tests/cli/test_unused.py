@@ -35,7 +35,7 @@ UNUSED = {
     "import counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
     "sweep s.toml --engine local --scheduler tcp://x:1": "--scheduler (of the engine dask alone)",
     "sweep s.toml --scheduler tcp://x:1 --workers 2": "--workers (a Dask cluster has its own)",
-    "sweep s.toml --resume --force": "--force (--resume goes on",
+    "sweep s.toml --resume --force": "--force (--resume",
     f"{REPLAY} --seed 3": "--seed (nothing is drawn",
     f"{REPLAY} --sample plain": "--sample (-bdfn names the tasks)",
     f"{REPLAY} --solver dp --fallback dp": "--fallback (it is the solver",

@@ -81,7 +81,7 @@ _NODES = (
         help="What nodes are that the log never names.",
     ),
     click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
-    click.option("--exclude-nodes", metavar="HOSTLIST", help="Nodes that are not offered."),
+    click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes."),
     click.option(
         "--downtimes",
         type=FILE,
@@ -105,7 +105,7 @@ _SWEEP = (
         default=0.0,
         show_default=True,
         metavar="SECONDS",
-        help="Shorter idle intervals are not offered.",
+        help="Leave out shorter idle intervals.",
     ),
     click.option(
         "--max-bad", type=_Share(), default="1%", show_default=True, help="Stop above this share of unusable records."

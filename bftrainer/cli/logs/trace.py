@@ -44,7 +44,7 @@ _writes = with_options(
 )
 # What is left out.
 _narrows = with_options(
-    click.option("--exclude-nodes", metavar="HOSTLIST", help="Not these nodes."),
+    click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes."),
     click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
     click.option(
         "--min-hole",
@@ -59,8 +59,8 @@ _narrows = with_options(
 
 @click.command()
 @click.argument("node_log", type=FILE)
-@click.option("--start", metavar="TIME", help="ISO time or epoch seconds.  [default: the log's start]")
-@click.option("--end", metavar="TIME", help="The same.  [default: the log's end]")
+@click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
+@click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of these times.  [default: UTC]")
 @_writes
 def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, output: Path, force: bool) -> None:
