@@ -125,7 +125,7 @@ OBJECTIVES = {
     "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
     "complex": ("return counts * 1j", "objective credit, task J0: Expected real credit, got complex numbers"),
     "scalar": ("return 1.0", r"Expected credit of shape \(5,\), got \(\)"),
-    "nothing": ("return None", "Expected "),
+    "nothing": ("return None", "objective credit, task J0: "),
     "text": ("return 'much'", "objective credit, task J0: raised ValueError"),
     "raises": ("return task.speed", "raised AttributeError"),
     "divides": ("1 / 0", "raised ZeroDivisionError: division by zero"),
