@@ -1,4 +1,4 @@
-"""Availability traces of any kind: node logs, spot event traces, counts, terminations; told apart by content."""
+"""Read and write availability traces: node logs, spot event traces, counts, terminations; recognised by content."""
 
 from __future__ import annotations
 

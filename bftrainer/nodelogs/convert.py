@@ -1,4 +1,4 @@
-"""Conversion between the forms of node logs and task sets, legacy and native, and traces of preemptible nodes."""
+"""Convert node logs and task sets between legacy and native files, and node logs to traces of preemptible nodes."""
 
 from __future__ import annotations
 

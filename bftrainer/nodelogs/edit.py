@@ -1,4 +1,4 @@
-"""Cut, filter and merge node logs, and replace names in them by pseudonyms so that they can be shared."""
+"""Cut, filter and merge node logs, and replace their names by pseudonyms so that they can be shared."""
 
 from __future__ import annotations
 

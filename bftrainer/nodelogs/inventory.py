@@ -1,4 +1,4 @@
-"""Which nodes a machine has: a hostlist, a file of names, or what `sinfo` and `scontrol` say."""
+"""Read the inventory of a machine's nodes: from a hostlist, a file of names, or output of `sinfo` or `scontrol`."""
 
 from __future__ import annotations
 

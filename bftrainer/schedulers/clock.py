@@ -1,4 +1,4 @@
-"""Times in logs: epoch seconds, or local date and time in a zone, in which an hour may be repeated or skipped."""
+"""Read times in logs: epoch seconds, or local times in a zone, where clock changes repeat or skip an hour."""
 
 from __future__ import annotations
 

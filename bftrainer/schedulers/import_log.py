@@ -1,4 +1,4 @@
-"""Import a scheduler's log: read, sweep, and say what became of it."""
+"""Import a scheduler's log: read it, sweep busy spans into idle ones, and report the data quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes a node log is about: the inventory, what the scheduler's log names, and what the user wants of them."""
+"""Choose the nodes of a node log: from the inventory, the names in the scheduler's log, and the user's selection."""
 
 from __future__ import annotations
 

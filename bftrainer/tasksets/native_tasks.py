@@ -1,4 +1,4 @@
-"""Task sets as TOML, one `[[task]]` each, and as CSV, one row each with lists between spaces; checked key by key."""
+"""Read and write native task sets: TOML (a `[[task]]` per task) and CSV (a row per task), checked key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write task sets in any form, pickled pairs among them; told by content on reading, by name on writing."""
+"""Read task sets in any form, recognised by content, and write them in the form that the file name asks for."""
 
 from __future__ import annotations
 

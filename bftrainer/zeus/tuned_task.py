@@ -1,4 +1,4 @@
-"""Tasks of a replay whose batch size and power limit are tuned: recurrences of jobs, in groups that learn together.
+"""Tune batch size and power limit of a replay's tasks: recurrences of jobs, in groups that learn together.
 
 Work is counted in epochs. On n nodes a run does ``speedup(n) / time_per_epoch`` epochs/s, where the speed-up is the
 task's own scaling curve relative to one node: the traces measure one node (or one group of GPUs), and the curve says

@@ -1,4 +1,4 @@
-"""`bftrainer bso`: the batch-size server and what it keeps."""
+"""`bftrainer bso`: run the batch-size server, and manage the jobs that it keeps."""
 
 from __future__ import annotations
 

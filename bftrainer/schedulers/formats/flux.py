@@ -1,4 +1,4 @@
-"""Flux: the eventlog of its resources, which tells when nodes were up, and its jobs, which tell when they were busy."""
+"""Import Flux logs: the resource eventlog (when nodes were up) and job lists (when they were busy)."""
 
 from __future__ import annotations
 

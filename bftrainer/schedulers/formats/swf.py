@@ -1,4 +1,4 @@
-"""The Standard Workload Format, version 2.2: 18 fields a job, no names of nodes."""
+"""Import the Standard Workload Format, version 2.2: 18 fields a job, no names of nodes."""
 
 from __future__ import annotations
 

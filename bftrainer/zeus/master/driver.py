@@ -1,4 +1,4 @@
-"""Make the runs of a recurring job, one after the other, and keep its journal."""
+"""Launch the runs of a recurring job one after the other, and keep the job's journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trains: NVIDIA GPUs through NVML or the whole machine, and how much power it may draw."""
+"""Hardware to train on: NVIDIA GPUs through NVML, or the whole machine; and its power limits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files of a recurring job: the one that says what it is, and a journal of all that it takes to go on.
+"""Read and write the files of a recurring job: the job file, and the journal from which a job is resumed.
 
-The journal is on disk before each launch and after each run. Each entry takes the place of the one before it in one
-step, so whenever the master is killed, the journal is whole: it says either that a run is to be made, which is then
-made again, or what it did.
+The journal is written to disk before each launch and after each run. Each version replaces the one before it
+atomically, so the journal is whole whenever the master is killed. It holds either a run that is still to be made,
+which a resumed master makes again, or the result of that run.
 """
 
 from __future__ import annotations

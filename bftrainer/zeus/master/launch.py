@@ -1,4 +1,4 @@
-"""Run a training script: shown live, logged, limited in time, and gone when it is over."""
+"""Run a training script: show its output live, log it, limit its time, and end every process that it started."""
 
 from __future__ import annotations
 

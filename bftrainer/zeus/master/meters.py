@@ -1,4 +1,4 @@
-"""What energy and power limits are measured with: NVML, RAPL, the ``zeus`` package, or a power model."""
+"""Measure energy and power limits: by NVML, RAPL, the ``zeus`` package, or a power model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recurs how often, and where it stands: the run to launch next, and what each did. No files, no processes."""
+"""State of a recurring job: its plan, the next run to launch, and the results so far. No files, no processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a master and a training script tell each other: environment variables there, and `train.json` back."""
+"""Interface between master and training script: environment variables to the script, `train.json` back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch sizes from a server that other masters and training scripts ask as well."""
+"""Get batch sizes from a batch-size server, which other masters and training scripts may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The master as published: a policy, a place for logs, and jobs that recur."""
+"""`ZeusMaster`, the master with the published interface: drives recurring jobs by a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy must offer, to have your own simulated, replayed or served; and what all of ours check and print."""
+"""Interfaces to implement for a policy of your own, and checks and output that the included policies share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recurring training job: what it is, what each run of it used, and what that cost."""
+"""A recurring training job, the history of its runs, and the cost of a run."""
 
 from __future__ import annotations
 

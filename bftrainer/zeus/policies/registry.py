@@ -1,7 +1,7 @@
-"""Policies by name: registered ones, and any ``module:callable``.
+"""Look up policies by name: registered ones, and any ``module:callable``.
 
-A policy registers by an entry point of the group ``bftrainer.batch_size_optimizers`` or
-``bftrainer.power_limit_optimizers`` whose object takes a `PolicyContext` and gives a new policy.
+To register a policy, add an entry point to the group ``bftrainer.batch_size_optimizers`` or
+``bftrainer.power_limit_optimizers``; its object takes a `PolicyContext` and returns a new policy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client of the batch-size server, for training scripts and for `bftrainer bso`; and files of what a server keeps."""
+"""Client of the batch-size server, for training scripts and `bftrainer bso`; export of a job's trials to a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Transactions: functions of a connection, run whole, repeated where the database asks for it.
+"""Run database transactions: functions of a connection, run as a whole and retried where the database asks for it.
 
-SQLite takes one writer at a time, so its transactions run in a thread of their own, from lock to commit without giving
-way to anything. Other databases lock rows, and are driven asynchronously.
+SQLite allows one writer at a time, so its transactions run in a thread of their own, uninterrupted from lock to
+commit. Other databases lock rows, and are driven asynchronously.
 """
 
 from __future__ import annotations

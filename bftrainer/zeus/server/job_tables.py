@@ -1,4 +1,4 @@
-"""Tables of the server's database, and what transactions ask of them; made, or refused where they are others."""
+"""Tables of the server's database and the queries on them; creates them, or refuses a database with other ones."""
 
 from __future__ import annotations
 

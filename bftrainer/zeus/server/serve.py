@@ -1,4 +1,4 @@
-"""Runs the server until it is told to stop; its logs are one JSON object a line, on standard error."""
+"""Run the server until it is told to stop; it logs to standard error, one JSON object a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a batch-size server runs: settings that are handed on to its workers, and files of bearer tokens."""
+"""Settings of a batch-size server, which it passes to its workers; and files of bearer tokens."""
 
 from __future__ import annotations
 

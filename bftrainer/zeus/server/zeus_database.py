@@ -1,4 +1,4 @@
-"""Moves the jobs of a database that the published server kept into one of this server's."""
+"""Move jobs from a database of the published server into one of this server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Figures of tuned recurring jobs, and their files: cumulative regret, and energy against time with tuning's path.
+"""Figures of tuned recurring jobs: cumulative regret, and energy against time with the path that tuning took.
 
-What is drawn is worked out apart from drawing.
+The data of a figure are computed apart from drawing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What simulations of recurring jobs start from: traces, and the jobs that are chosen of them."""
+"""Inputs of simulations of recurring jobs: traces, and the jobs and groups chosen from them."""
 
 from __future__ import annotations
 

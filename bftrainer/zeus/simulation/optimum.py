@@ -1,4 +1,4 @@
-"""What traced jobs could cost at best, and how near a simulation came: the cheapest setting, Pareto front, regrets."""
+"""Best possible cost of traced jobs, and how near a simulation came: cheapest setting, Pareto front, regrets."""
 
 from __future__ import annotations
 
