@@ -196,8 +196,8 @@ def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str
     """
     for name in wanted:
         if name not in partitions:
-            hint = suggestion(name, partitions) if partitions else " Nothing tells of partitions."
-            raise SettingsError(f"Expected a partition that is known, got {name!r}.{hint}")
+            hint = suggestion(name, partitions) if partitions else " No partitions are known."
+            raise SettingsError(f"Unknown partition {name!r}.{hint}")
     return frozenset(node for name in wanted for node in partitions[name])
 
 

@@ -190,5 +190,5 @@ def test_figures(zeus, here, command, names):
     assert sorted(path.name for path in (here / "figures").iterdir()) == names
     refused = zeus(*words, "--figures", "figures")
     assert refused.status == 2
-    assert refused.err.startswith("Error: figures/regret-pages-net-sgd-0.5.svg: Expected no such file yet")
+    assert refused.err.startswith("Error: figures/regret-pages-net-sgd-0.5.svg: File exists")
     assert zeus(*words, "--figures", "figures", "--force").status == 0

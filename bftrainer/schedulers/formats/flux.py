@@ -108,7 +108,7 @@ def _ids(text: Any) -> tuple[int, ...]:
     return numbers(str(text).strip("[]"))
 
 
-_NAMELESS = "Expected --nodes with all names in order of rank: events tell ranks, jobs names."
+_NAMELESS = "Missing --nodes with all names in order of rank: events have ranks, jobs have names."
 
 
 @dataclass(frozen=True, slots=True)

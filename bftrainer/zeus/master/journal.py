@@ -147,7 +147,7 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
         plan = Plan(**kept | {"beta_knob": math.inf if kept["beta_knob"] is None else kept["beta_knob"]})
         settings = RunSettings(**document["settings"])
         if document["policy"] is None:
-            raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
+            raise JournalError("This policy is not one of bftrainer: its state cannot be restored from a journal.")
         progress = Recurrences(plan, _restored(document["policy"], plan, token), settings.total_power_w)
         progress.restore(document["progress"])
     except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
@@ -196,7 +196,7 @@ def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise JournalError(f"{logdir}: Expected a job that nobody runs, but a master does.") from None
+                    raise JournalError(f"{logdir}: Locked: another master is running this job.") from None
                 time.sleep(POLL_S)
         yield lock
     finally:
@@ -239,7 +239,7 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
 
 def _document(path: Path) -> Any:
     if path.parent.is_dir() and not path.exists():
-        raise JournalError(f"{path.parent}: Expected the logs of a recurring job, found no {path.name}.")
+        raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
     return json_file(path, JournalError)
 
 

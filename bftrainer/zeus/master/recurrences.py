@@ -55,7 +55,7 @@ class Plan:
         check_knobs(self.eta_knob, self.beta_knob)
         check_seed(self.seed)
         if job.command is None:
-            raise TuningInputError(f"{job}: Expected a command to launch runs with, got none.")
+            raise TuningInputError(f"{job}: Missing command to launch runs with.")
         if self.recurrences < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
         for size in self.batch_sizes:

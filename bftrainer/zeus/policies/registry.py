@@ -95,7 +95,7 @@ def _made(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) ->
         raise
     except Exception as error:  # a factory of the user's may raise anything
         raise TuningInputError(
-            " ".join(f"{noun} {name}: Expected a policy, got {type(error).__name__}: {error}.".split())
+            " ".join(f"{noun} {name} cannot be made: {type(error).__name__}: {error}.".split())
         ) from error
     if not isinstance(policy, kind):
         raise TuningInputError(f"{noun} {name}: Expected a {kind.__name__}, got {type(policy).__name__}.")

@@ -170,8 +170,7 @@ def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
             )
         if sa.inspect(connection).has_table(PUBLISHED_TABLE):
             raise SettingsError(
-                f"{name}: Expected a database of this server, found one of Zeus's; "
-                "`bftrainer bso import` moves its jobs to another one."
+                f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
             )
         if not migrate:
             raise SettingsError(f"{name}: Expected schema {REVISION}, found none; run without --no-migrate.")
