@@ -1,1 +1,1 @@
-"""Pickles of the published replayer, read without running what they hold."""
+"""Read pickles of the published replayer without running code in them."""

@@ -1,4 +1,4 @@
-"""From the records of a pickled DataFrame to its arrays, whatever pandas version wrote it."""
+"""Rebuild the arrays of a pickled DataFrame from its records, whatever pandas version wrote it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Pickled DataFrames read as plain records: nothing in the file is ever called.
+"""Read pickled DataFrames as plain records: nothing in the file is ever called.
 
 A pickle is code. The unpickler here admits only the globals that pandas and numpy need to rebuild a
-DataFrame, and even those not in person: each is replaced by a stand-in that keeps its arguments. What
-comes out is a tree of `Record`, which `bftrainer.legacy.frame` turns into arrays. So neither
-pandas nor its version matters, and no argument, however crafted, reaches code of pandas, numpy or pyarrow.
+DataFrame, and replaces each of them by a stand-in that only keeps its arguments. The result is a tree
+of `Record`, which `bftrainer.legacy.frame` turns into arrays. So the pandas version does not matter,
+and no argument, however crafted, reaches code of pandas, numpy or pyarrow.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Walk through a pickle's opcodes before any of them takes effect.
+"""Check a pickle's opcodes before any of them is executed.
 
-The C unpickler believes what a pickle says about itself: one damaged byte in a memo index makes it fill
-gigabytes of memory. This walk, which executes nothing, checks those claims, and what is used as a key. Large byte
-strings are taken out of the stream on the way, so that a matrix is held once even if the file is a compressed stream.
+The C unpickler trusts the sizes and indices in a pickle: one damaged byte in a memo index makes it fill
+gigabytes of memory. This scan, which executes nothing, checks them, and the keys of dictionaries. It also takes large
+byte strings out of the stream, so that a matrix is held in memory once even if the file is compressed.
 
-A tuple that holds itself twice over, sixty deep, takes a hundred bytes to write and forever to hash. Data of pandas
-and numpy need no keys but scalars, so a pickle with any other key is refused before it is read.
+Nested tuples that repeat themselves, sixty deep, take a hundred bytes to write and forever to hash. Data of pandas
+and numpy need no keys but scalars, so a pickle with any other key is refused before it is loaded.
 """
 
 from __future__ import annotations

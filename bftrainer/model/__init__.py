@@ -1,4 +1,4 @@
-"""The nouns: frozen, slotted dataclasses, validated when made."""
+"""The data model: frozen, slotted dataclasses, validated when made."""
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
 from bftrainer.model.instants import StepSeries, instant_ns, iso, rounding_s

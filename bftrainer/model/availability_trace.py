@@ -1,4 +1,4 @@
-"""When nodes were there to be used: counts over time, nodes taken or added, the log they amount to, its figures."""
+"""Availability traces: node counts over time, nodes taken or added, the node log they give, and its statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decision: the events that call for it, the objective that it maximises, and what is decided."""
+"""Decisions: the events that trigger one, the objective that it maximises, and the resulting allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instants as nanoseconds since the Unix epoch (UTC) and as ISO 8601 text; quantities that change in steps."""
+"""Instants as nanoseconds since the Unix epoch (UTC) and as ISO 8601 text; step functions of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each node was idle: transitions in an observation window, never the dense matrix."""
+"""Node log: when each node was idle, kept as transitions in an observation window, never as a dense matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay leaves behind, in memory and as its files tell it; `RUN_SCHEMA` is the version of these."""
+"""Records of a replay, in memory and as read from its files; `RUN_SCHEMA` is the version of the files."""
 
 from __future__ import annotations
 

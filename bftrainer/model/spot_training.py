@@ -1,4 +1,4 @@
-"""Pipeline-parallel training on preemptible nodes: its measured times, and what a simulated run leaves behind."""
+"""Pipeline-parallel training on preemptible nodes: the measured profile, and the record of a simulated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose batch size and power limit are tuned while the replay runs: what they ask for, and what they get."""
+"""Tuning of tasks while a replay runs: the request (`TuningSpec`), the runs, and the `Tuner` interface."""
 
 from __future__ import annotations
 

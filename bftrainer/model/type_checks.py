@@ -1,4 +1,4 @@
-"""Values of the types that nouns have; others are refused by the field's name."""
+"""Check field types of the data model; errors name the field."""
 
 from __future__ import annotations
 

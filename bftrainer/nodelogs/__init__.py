@@ -1,4 +1,4 @@
-"""Node logs: when which nodes were idle; from files of any supported form to the model's noun, and back."""
+"""Node logs (when each node was idle): read them from files of any supported form, and write them."""
 
 from bftrainer.nodelogs.node_log_files import read_node_log, write_node_log
 

@@ -1,4 +1,4 @@
-"""Availability traces of any kind: node logs, spot event traces, counts, terminations; told apart by content."""
+"""Read and write availability traces: node logs, spot event traces, counts, terminations; recognised by content."""
 
 from __future__ import annotations
 
@@ -174,11 +174,11 @@ def _check_row(where: str, action: str, node: str, live: Mapping[str, bool]) -> 
         raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
     is_live = live.get(node, False)
     if _ACTIONS[action] and is_live:
-        raise NodeLogError(f"{where}: Expected to add a node that is not there, got {node!r}, which is.")
+        raise NodeLogError(f"{where}: Node {node!r} is added, but is already there.")
     if not _ACTIONS[action] and not is_live:
         near = get_close_matches(node, (name for name, is_there in live.items() if is_there), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise NodeLogError(f"{where}: Expected to remove a node that is there, got {node!r}, which is not.{hint}")
+        raise NodeLogError(f"{where}: Node {node!r} is removed, but is not there.{hint}")
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:

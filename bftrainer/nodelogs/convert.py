@@ -1,4 +1,4 @@
-"""Conversion between the forms of node logs and task sets, legacy and native, and traces of preemptible nodes."""
+"""Convert node logs and task sets between legacy and native files, and node logs to traces of preemptible nodes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def convert(
             raise UnusedOptionsError(vain)
         log = read_availability(source, heard.append).log
         if log is None:
-            raise NodeLogError(f"{source}: Expected to know which nodes stay, got terminations alone.")
+            raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
         if to is None:
             write_node_log(target, log)
             return Conversion("node log", len(log.nodes), tuple(heard))
@@ -118,7 +118,7 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
         write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])
         return (f"{path}: this form cannot hold nodes that come or stay.",)
     if not log.time_ns.size:
-        raise NodeLogError(f"Expected nodes that come or go for a {TRACES[to]}, got none.")
+        raise NodeLogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
     write_spot_trace(path, log)
     lost = []
     if log.start_ns:

@@ -1,4 +1,4 @@
-"""Cut, filter and merge node logs, and replace names in them by pseudonyms so that they can be shared."""
+"""Cut, filter and merge node logs, and replace their names by pseudonyms so that they can be shared."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def filtered_log(
     wanted -= set(exclude)
     kept = tuple(name for name in log.nodes if name in wanted)
     if not kept:
-        raise SettingsError("Expected nodes to be left, got none.")
+        raise SettingsError("No nodes are left.")
     index = {name: at for at, name in enumerate(kept)}
     place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
     idle = idle_spans(log)
@@ -145,7 +145,7 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
         If there are no logs.
     """
     if not logs:
-        raise SettingsError("Expected node logs to merge, got none.")
+        raise SettingsError("No node logs to merge.")
     names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
     index = {name: at for at, name in enumerate(names)}
     window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
@@ -234,7 +234,7 @@ class Pseudonyms:
         """
         made = {name: self.of(kind, name) for name in names}
         if len(set(made.values())) != len(made):
-            raise LogError("Expected a pseudonym for each name, got one for two of them: take another key.")
+            raise LogError("Two names have the same pseudonym: take another key.")
         return made
 
 

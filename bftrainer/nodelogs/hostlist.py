@@ -1,4 +1,4 @@
-"""Lists of nodes as schedulers write them: `cpn-f13-03-[01-02],d13n[03,05,07-08]`, and sets of numbers: `0-3,7`."""
+"""Expand and fold hostlists, `cpn-f13-03-[01-02],d13n[03,05,07-08]`, and sets of numbers, `0-3,7`."""
 
 from __future__ import annotations
 

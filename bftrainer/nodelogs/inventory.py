@@ -1,4 +1,4 @@
-"""Which nodes a machine has: a hostlist, a file of names, or what `sinfo` and `scontrol` say."""
+"""Read the inventory of a machine's nodes: from a hostlist, a file of names, or output of `sinfo` or `scontrol`."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str
     """
     for name in wanted:
         if name not in partitions:
-            hint = suggestion(name, partitions) if partitions else " Nothing tells of partitions."
-            raise SettingsError(f"Expected a partition that is known, got {name!r}.{hint}")
+            hint = suggestion(name, partitions) if partitions else " No partitions are known."
+            raise SettingsError(f"Unknown partition {name!r}.{hint}")
     return frozenset(node for name in wanted for node in partitions[name])
 
 

@@ -1,4 +1,4 @@
-"""Node logs in their native form: a table of transitions, as Parquet or CSV, and what the table does not say."""
+"""Read and write native node logs: a table of transitions as Parquet or CSV, and its metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and write node logs in any form, pickled ones among them; told by content on reading, by name on writing."""
+"""Read node logs in any form, recognised by content, and write them in the form that the file name asks for."""
 
 from __future__ import annotations
 

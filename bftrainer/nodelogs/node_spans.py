@@ -1,4 +1,4 @@
-"""The shared sweep: busy intervals of nodes, a window and an inventory become a node log."""
+"""Spans of time on nodes: union, gaps, blocks; and the node log made from idle spans, window and inventory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What schedulers and clouds log of a machine, turned into its idle nodes."""
+"""Turn logs of schedulers and clouds into node logs: when each node of a machine was idle."""

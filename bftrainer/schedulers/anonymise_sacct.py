@@ -1,4 +1,4 @@
-"""Rows of sacct with pseudonyms for jobs, nodes, users and all else that has a name."""
+"""Replace the names in a sacct table (jobs, nodes, users, ...) by pseudonyms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an importer finds in a log: which nodes were busy from when to when, row by row, columns in memory."""
+"""Records of busy nodes that an importer collects from a log, kept as columns in memory."""
 
 from __future__ import annotations
 

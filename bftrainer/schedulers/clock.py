@@ -1,4 +1,4 @@
-"""Times in logs: epoch seconds, or local date and time in a zone, in which an hour may be repeated or skipped."""
+"""Read times in logs: epoch seconds, or local times in a zone, where clock changes repeat or skip an hour."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Clock:
         if stamps.local.any():
             if self.zone is None:
                 shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
-                raise SettingsError(f"Expected --tz: times such as {shown} are local, and nothing says where.")
+                raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], late=late)
         return np.where(known, count * NS_PER_S, stamps.seconds)
 

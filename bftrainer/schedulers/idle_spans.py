@@ -1,4 +1,4 @@
-"""From busy spans by kind, or from jobs that only count their nodes, to idle spans and the node-seconds of both."""
+"""Turn busy spans into idle spans (the line sweep); place jobs that only count their nodes; sum node-seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import a scheduler's log: read, sweep, and say what became of it."""
+"""Import a scheduler's log: read it, sweep busy spans into idle ones, and report the data quality."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
     settings = reading.settings
     if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
         raise SettingsError(
-            "Expected no --downtimes, --reservations, --partition or --exclude-nodes: the log names no nodes."
+            "--downtimes, --reservations, --partition and --exclude-nodes cannot be used: the log names no nodes."
         )
     window = _window(importer, reading, demand.extent_ns())
     chosen = counted_nodes(settings.nodes, reading.capacity)
@@ -254,8 +254,8 @@ def _sweep(
 def _nothing(reading: Reading) -> LogError:
     """What to say of a log without a single record that can be used."""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
-    shown = f"{reading.tally.records:,} records and none ({reasons})" if reasons else "no record at all"
-    return LogError(f"Expected records of busy nodes, got {shown}.")
+    shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
+    return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
 def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | None) -> Window:
@@ -263,7 +263,7 @@ def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | N
     settings, covered = reading.settings, reading.window_ns or extent_ns
     shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
     if (importer.needs_window or covered is None) and (settings.start is None or settings.end is None):
-        raise SettingsError(f"Expected --start and --end: the log does not tell what time it covers.{shown}")
+        raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
     start, end = covered or (0, 0)
     if settings.start is not None:
         start = reading.clock.instant_ns(settings.start)

@@ -1,4 +1,4 @@
-"""What an importer is, what it reads with and writes to, and all importers by name."""
+"""The importer interface, the settings and state of an import, and all importers by name."""
 
 from __future__ import annotations
 

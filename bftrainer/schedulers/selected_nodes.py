@@ -1,4 +1,4 @@
-"""Which nodes a node log is about: the inventory, what the scheduler's log names, and what the user wants of them."""
+"""Choose the nodes of a node log: from the inventory, the names in the scheduler's log, and the user's selection."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
     excluded = excluded_names(settings.exclude_nodes)
     names = tuple(name for name in chosen if name not in excluded)
     if not names:
-        raise LogError("Expected nodes to be left after --partition and --exclude-nodes, got none.")
+        raise LogError("No nodes are left after --partition and --exclude-nodes.")
     kept = set(names)
     within = {name: tuple(node for node in some if node in kept) for name, some in sorted(partitions.items())}
     return NodeChoice(
@@ -133,7 +133,7 @@ def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """
     if nodes in (None, SEEN):
         if counted is None:
-            raise SettingsError("Expected --nodes with the number of nodes, or their names: the log does not tell.")
+            raise SettingsError("Missing --nodes, their number or names: the log has neither.")
         names = anonymous(counted)
     elif (number := node_number(nodes)) is not None:
         names = anonymous(number)

@@ -1,4 +1,4 @@
-"""Preemptible nodes: traces measured and generated, and checkpointed training simulated on them."""
+"""Preemptible nodes: measure and generate their traces, and simulate checkpointed training on them."""
 
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.generation import generate_holes, generate_minutes

@@ -1,4 +1,4 @@
-"""When holes open and how large they are."""
+"""Draw when idle nodes become available, and how many at once (a "hole" in the batch schedule)."""
 
 from __future__ import annotations
 

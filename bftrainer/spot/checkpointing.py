@@ -1,7 +1,7 @@
 """Simulate checkpointed pipeline-parallel training on nodes that come and go.
 
-Only what the trace does, the end of a preparation and the end of a reconfiguration are events. Iterations and
-checkpoints between them follow one another at fixed times, so their number is computed.
+The only events are changes of the trace, the end of a node's preparation and the end of a reconfiguration. Between
+them, iterations and checkpoints follow one another at fixed times, so their number is computed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distributions of lengths and sizes, by their quantiles, so that a sample can be drawn evenly as well as at random."""
+"""Distributions of lengths and sizes, given by quantiles, to be sampled evenly as well as at random."""
 
 from __future__ import annotations
 

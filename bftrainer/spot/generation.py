@@ -1,4 +1,4 @@
-"""Generate traces: from options, or after another trace, to a log and its files."""
+"""Generate traces of preemptible nodes, from options or fitted to another trace."""
 
 from __future__ import annotations
 

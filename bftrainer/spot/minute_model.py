@@ -1,4 +1,4 @@
-"""Preemptions and additions of spot nodes, minute by minute."""
+"""Model of spot nodes that are preempted and added minute by minute."""
 
 from __future__ import annotations
 

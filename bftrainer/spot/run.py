@@ -1,4 +1,4 @@
-"""Simulated training on preemptible nodes: where its time went, what came of it and what it cost; from and to files."""
+"""Simulated training on preemptible nodes: inputs from files, time spent, work done, cost, output files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure a trace: counts, preemptions and additions, fragments and lifetimes, holes, events over time."""
+"""Measure a trace: counts, preemptions and additions, idle spans and lifetimes, nodes freed at once, events by hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle nodes of a machine with a batch scheduler: holes open, and their nodes are taken back in groups."""
+"""Model of idle nodes under a batch scheduler: many become idle at once (a hole), and are taken back in groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on preemptible nodes over levels of preemption and addition, many times each."""
+"""Sweep simulated training over levels of preemption and addition, with several traces for each pair of levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task sets: from files of any supported form to the model's nouns, and back.
+"""Task sets: read them from files of any supported form, and write them.
 
 Importing this package imports neither pandas nor pyarrow nor pydantic: each is loaded by the form that needs it.
 """

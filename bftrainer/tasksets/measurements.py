@@ -1,4 +1,4 @@
-"""Task sets from measured runs: scaling sections of throughputs, and profiles of training runs."""
+"""Read measurements: throughputs, fitted to a scaling curve for a task set; and profiles of training runs."""
 
 from __future__ import annotations
 

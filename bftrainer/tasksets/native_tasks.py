@@ -1,4 +1,4 @@
-"""Task sets as TOML, one `[[task]]` each, and as CSV, one row each with lists between spaces; checked key by key."""
+"""Read and write native task sets: TOML (a `[[task]]` per task) and CSV (a row per task), checked key by key."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _work(fields: Mapping[str, Any]) -> float:
     tuning, work = fields["tuning"], fields["work"]
     if tuning is not None:
         if work is not None:
-            raise InvalidTaskError("Expected no work beside a zeus section, which counts in epochs.")
+            raise InvalidTaskError("Work cannot be given with a zeus section, which counts in epochs.")
         return float(tuning.max_epochs)
     if work is None:
         raise InvalidTaskError("Missing key 'work'.")
@@ -140,7 +140,7 @@ def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
         raise InvalidTaskError(f"Expected rate_1 > 0, got {rate}.")
     if table["model"] == "linear":
         if table["parallel_fraction"] is not None:
-            raise InvalidTaskError("Expected no parallel_fraction with model 'linear'.")
+            raise InvalidTaskError("Model 'linear' takes no parallel_fraction.")
         return ScalingModel(1.0, rate)
     fraction = table["parallel_fraction"]
     if fraction is None:

@@ -1,4 +1,4 @@
-"""Read and write task sets in any form, pickled pairs among them; told by content on reading, by name on writing."""
+"""Read task sets in any form, recognised by content, and write them in the form that the file name asks for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _beside(bounds_path: Path) -> Path | None:
         found = sorted(path for path in bounds_path.parent.iterdir() if path.name.lower() == wanted and path.is_file())
     except OSError as error:
         reason = f"{bounds_path.parent} cannot be listed ({error.strerror}); name the file with -scfn."
-        raise InvalidTaskError(f"{bounds_path}: Expected to find the scalability beside it, but {reason}") from None
+        raise InvalidTaskError(f"{bounds_path}: No scalability found beside it: {reason}") from None
     if len(found) > 1:
         names = one_line(", ".join(path.name for path in found))
         raise InvalidTaskError(f"{bounds_path}: Expected one scalability beside it, got {names}; name one with -scfn.")
@@ -287,9 +287,7 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     form = suffix_form(path)
     tuned = [task.name for task in tasks if task.tuning is not None]
     if tuned and form in (Form.PICKLE, Form.CSV):
-        raise InvalidTaskError(
-            f"{path}: Expected tasks without a zeus section, which only TOML holds (task {tuned[0]})."
-        )
+        raise InvalidTaskError(f"{path}: Only TOML can hold the zeus section of task {tuned[0]}.")
     if form is Form.PICKLE:
         return _write_pickled(path, tasks)
     if form is Form.TOML:

@@ -1,4 +1,4 @@
-"""Task sets like the published ones: hyper-parameter optimisation and neural architecture search of known models."""
+"""Generate task sets like the published ones: hyper-parameter optimisation and neural architecture search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task sets on their way in: drafts from any form of file, and the scaling they end up with."""
+"""Build a task set from the drafts that a file gives, and give each task its scaling."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Schemas of the files about recurring jobs, made of the classes whose values they keep.
+"""Schemas of the files about recurring jobs, derived from the classes whose values they hold.
 
-Import it late: pydantic takes as long to load as a simulation to run.
+Import it lazily: pydantic takes as long to load as a simulation to run.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Tasks of a replay whose batch size and power limit are tuned: recurrences of jobs, in groups that learn together.
+"""Tune batch size and power limit of a replay's tasks: recurrences of jobs, in groups that learn together.
 
 Work is counted in epochs. On n nodes a run does ``speedup(n) / time_per_epoch`` epochs/s, where the speed-up is the
 task's own scaling curve relative to one node: the traces measure one node (or one group of GPUs), and the curve says
@@ -144,7 +144,7 @@ class GroupTuner:
         for task, section in sections:
             if task.group in alone:
                 raise InvalidTaskError(
-                    f"Expected a group without the name of a task that has none, got {task.group!r} (task {task.name})."
+                    f"Group {task.group!r} of task {task.name} has the name of a task without a group."
                 )
             self._group(task, section)
 
@@ -233,7 +233,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> J
     measured = traces.get((section.train_trace, section.power_trace))
     if measured is None:
         raise InvalidTaskError(
-            f"Expected traces that were read, got {section.train_trace}, {section.power_trace} (task {task.name})."
+            f"Traces {section.train_trace}, {section.power_trace} of task {task.name} were not read."
         )
     try:
         trace = measured.of(job)

@@ -146,7 +146,7 @@ def test_a_server_that_is_not_there(call, here, job, monkeypatch):
     monkeypatch.setitem(BatchSizeClient.__init__.__kwdefaults__, "retries", 0)
     done = call("master", "run", job, "--server", "http://127.0.0.1:9")
     assert done.status == 1
-    assert done.err.startswith("Error: http://127.0.0.1:9: Expected a batch-size server, got: ")
+    assert done.err.startswith("Error: http://127.0.0.1:9: No answer")
     assert list((here / "logs").iterdir()) == []
 
 
@@ -225,7 +225,7 @@ BAD_FILES = {
     "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
     "no directory": (
         JOB.replace("[job]", '[job]\nworkdir = "none"'),
-        "none: Expected a directory to run the command in",
+        "none: No such directory to run the command in",
     ),
     "no program": (JOB.replace(json.dumps(sys.executable), '"pyhton"'), "Expected a program that can be run in"),
 }
@@ -251,7 +251,7 @@ BAD_OPTIONS = {
     "measure": (("run", "job.toml", "--measure", "rap"), "Unknown way to measure 'rap'. Did you mean 'rapl'?"),
     "power limits": (
         ("run", "job.toml", "--set-power-limits"),
-        "Expected a GPU whose power can be limited, found none.",
+        "No GPU found whose power can be limited.",
     ),
     "timeout": (("run", "job.toml", "--timeout", -1), "Expected a time-out above 0 s, got -1.0."),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),

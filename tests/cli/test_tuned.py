@@ -94,7 +94,7 @@ def test_a_batch_size_without_measured_power(replay):
     """As the default it is told from one that was never trained; elsewhere it is no batch size to choose."""
     done = replay("--solver", "dp", default_batch_size=128)
     check_refusal(done)
-    assert "Expected power measured at batch size 128, found none. Closest: 16, 32, 64." in done.err
+    assert "No power was measured at batch size 128. Closest: 16, 32, 64." in done.err
     assert replay("--solver", "dp", "--no-baseline").status == 0
 
 

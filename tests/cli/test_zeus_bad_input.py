@@ -42,11 +42,11 @@ JOBS = {
     "not three names": (("--job", "pages,net"), "Expected --job as dataset,network,optimizer, got 'pages,net'."),
     "no job": (
         (),
-        "Expected --job or --jobs to say what is trained, got neither. Known: pages,net,sgd; words,net,adam.",
+        "Missing --job or --jobs. Known: pages,net,sgd; words,net,adam.",
     ),
     "no target": (
         ("--job", "pages,net,sgd"),
-        "Expected --target with --job pages,net,sgd, got none. Known: 0.5, 0.6.",
+        "Missing --target of --job pages,net,sgd. Known: 0.5, 0.6.",
     ),
     "unknown target": (
         ("--job", "pages,net,sgd", "--target", 0.55, "--default-bs", 8),
@@ -186,7 +186,7 @@ TABLES = {
     ),
     "nothing in common": (
         ("power.csv", POWER.replace("net,", "web,")),
-        "train.csv and power.csv: Expected rows with equal dataset, network, batch_size, optimizer, found none.",
+        "train.csv and power.csv: No rows have equal dataset, network, batch_size, optimizer.",
     ),
     "no rows": (
         ("train.csv", TRAIN.splitlines()[0] + "\n"),
@@ -295,7 +295,7 @@ GROUP_CHOICES = {
     ),
     "no job for a dataset": (
         JOB,
-        "Group c: Expected a job for the dataset 'words', got none. Known: pages.",
+        "Group c: No job for the dataset 'words'. Known: pages.",
     ),
     "two jobs for a dataset": (
         (*JOB, "--job", "pages,net,sgd", "--max-epochs", "30"),
@@ -303,7 +303,7 @@ GROUP_CHOICES = {
     ),
     "none is left": (
         ("--jobs", "jobs.toml", "--group", "a", "--dataset", "words"),
-        "Expected a group that is wanted both by name and by dataset, got none.",
+        "No group matches both the names and the datasets.",
     ),
 }
 

@@ -51,7 +51,7 @@ def test_spot(imported):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0,add,a\n5,add,a\n", r"trace.csv:2: Expected to add a node that is not there, got 'a'"),
+        ("0,add,a\n5,add,a\n", r"trace.csv:2: Node 'a' is added"),
         ("5,add,a\n0,add,b\n", r"trace.csv:2: Expected times to ascend, got 0 after 5 ms\."),
         ("0,add,a\n5,rem", r"trace.csv:2: Expected milliseconds, add or remove, and a node, got 2 values\."),
         ("0,add,a\n", r"Expected the window to start before its end"),

@@ -85,5 +85,5 @@ def test_malformed_files(tmp_path, text, message):
 
 def test_local_times_need_a_zone(tmp_path):
     """As in the log itself."""
-    with pytest.raises(SettingsError, match="Expected --tz"):
+    with pytest.raises(SettingsError, match="--tz"):
         read(tmp_path, EVENTS, zone=None)

@@ -142,7 +142,7 @@ def test_names_of_ranks(tmp_path):
     told = (START, event(110, "online", idset="0-1", nodelist="d[1-2]"))
     _, runs = read(tmp_path, told, (job(120, 130, nodelist="d1"),))
     assert [name for name, *_ in runs] == ["d1", "d1", "d2"]
-    with pytest.raises(SettingsError, match="Expected --nodes with all names in order of rank"):
+    with pytest.raises(SettingsError, match="--nodes with all names in order of rank"):
         read(tmp_path, events, (job(120, 130, nodelist="d1"),))
 
 
@@ -156,7 +156,7 @@ def test_eventlogs_as_downtimes(tmp_path):
     done = import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given, nodes="a,b"))
     assert idle_of(done.log) == {"a": [(110, 120), (130, 200)], "b": [(110, 120), (140, 150), (160, 200)]}
     assert done.quality.records == 2
-    with pytest.raises(SettingsError, match="events: Expected --nodes with all names in order of rank"):
+    with pytest.raises(SettingsError, match=r"events: .*--nodes with all names in order of rank"):
         import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given))
 
 

@@ -90,7 +90,7 @@ def test_shared_nodes(imported):
 def test_the_window_is_required(imported):
     """Rows of sacct are chosen by their end: their span is not the window, and the message tells it."""
     for missing in ("start", "end"):
-        with pytest.raises(SettingsError, match=r"Expected --start and --end: .* from 1970-01-01T00:00:10Z to 1970-"):
+        with pytest.raises(SettingsError, match=r"--start and --end: .* from 1970-01-01T00:00:10Z to 1970-"):
             imported(JOBS, **{missing: None})
 
 
@@ -172,9 +172,9 @@ def test_partitions(imported):
     done = imported(text, partitions=("big",), nodes="n1|big|idle\nn3|big|idle\nn2|small|idle\n")
     assert done.log.nodes == ("n1", "n3")
     assert imported(text).log.provenance["partitions"] == {"batch": "n[1-3]", "gpu": "n1"}
-    with pytest.raises(SettingsError, match=r"Expected a partition that is known, got 'gqu'\. Did you mean 'gpu'\?"):
+    with pytest.raises(SettingsError, match=r"partition 'gqu'\. Did you mean 'gpu'\?"):
         imported(text, partitions=("gqu",))
-    with pytest.raises(SettingsError, match=r"got 'gpu'\. Nothing tells of partitions\."):
+    with pytest.raises(SettingsError, match=r"'gpu'\. No partitions"):
         imported(rows((100, 110, "n1")), partitions=("gpu",))
 
 
@@ -195,7 +195,7 @@ def test_strangers_among_the_downtimes(imported):
 def test_excluded_nodes(imported):
     """Nodes that are excluded are not offered; at least one has to be left."""
     assert imported(JOBS, exclude_nodes="n[2-3],m7").log.nodes == ("n1",)
-    with pytest.raises(LogError, match="Expected nodes to be left after --partition and --exclude-nodes"):
+    with pytest.raises(LogError, match="left after --partition and --exclude-nodes"):
         imported(JOBS, exclude_nodes="n[1-3]")
     with pytest.raises(LogError, match="--exclude-nodes: Expected a list of nodes"):
         imported(JOBS, exclude_nodes="n[1-")
@@ -265,9 +265,9 @@ def test_too_many_unusable_records(imported):
 
 def test_a_log_without_jobs(imported):
     """A log in which nothing ran gives no node log, and says why."""
-    with pytest.raises(LogError, match=r"Expected records of busy nodes, got no record at all\."):
+    with pytest.raises(LogError, match=r"no record at all\."):
         imported(f"{HEADER}\n")
-    with pytest.raises(LogError, match=r"Expected records of busy nodes, got 1 records and none \(1 no nodes\)"):
+    with pytest.raises(LogError, match=r"1 records \(1 no nodes\)"):
         imported(f"{HEADER}\n1||100|200|0|None assigned\n")
 
 

@@ -224,7 +224,7 @@ def test_local_times(tmp_path):
     row = "1|COMPLETED|2026-07-01T02:00:00|2026-07-01T04:00:00|1|n1|x"
     ((_, start, end, _),) = one(tmp_path, row, zone="Europe/Berlin")
     assert (start, end) == (1782864000, 1782864000 + 7200)
-    with pytest.raises(SettingsError, match="Expected --tz"):
+    with pytest.raises(SettingsError, match="--tz"):
         one(tmp_path, row)
 
 

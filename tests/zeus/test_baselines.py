@@ -108,7 +108,7 @@ def test_registering_again_changes_nothing(name):
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
 def test_unregistered_jobs_are_refused(name):
     """A job must be registered, or known to the oracle, before a choice is asked for."""
-    with pytest.raises(TuningProtocolError, match="Expected a registered job"):
+    with pytest.raises(TuningProtocolError, match="register_job first"):
         BATCH_SIZE_POLICIES[name]().predict(replace(JOB, dataset="other"))
 
 
@@ -128,7 +128,7 @@ def test_learners_refuse_what_they_cannot_use(learner):
     """A batch size that is none of the job's, and a run of which nobody knows whether it converged."""
     with pytest.raises(TuningInputError, match=r"batch sizes, got 5\. Closest: 4, 8, 16"):
         learner.observe(JOB, 5, 1.0, True)
-    with pytest.raises(TuningInputError, match="whether batch size 8 converged"):
+    with pytest.raises(TuningInputError, match="converged of batch size 8"):
         learner.observe(JOB, 8, 1.0)
 
 
@@ -266,7 +266,7 @@ def test_the_oracle_knows_the_optimum(sizes, eta):
 
 def test_the_oracle_needs_a_target_that_is_reached():
     """A job whose every path misses the target has no optimum, and an unknown batch size no limit."""
-    with pytest.raises(TuningInputError, match="no path does"):
+    with pytest.raises(TuningInputError, match="No batch size reaches"):
         Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
     with pytest.raises(TuningInputError, match=r"got 5\. Closest: 4, 8, 16"):
         Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)

@@ -90,7 +90,7 @@ def test_what_is_in_the_way(trace, tmp_path):
     with pytest.raises(OutputError, match="Expected a directory or nothing, found a file"):
         plan_figures(tmp_path / "train.csv", "svg", simulations, fronts=True, force=True)
     assert plan_figures(None, "svg", simulations, fronts=True, force=False) is None
-    with pytest.raises(OutputError, match="Expected a place for figures, got: "):
+    with pytest.raises(OutputError, match="cannot be written"):
         drawn(trace, tmp_path / "train.csv" / "figures", simulations)
 
 

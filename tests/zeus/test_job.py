@@ -86,7 +86,7 @@ def test_impossible_jobs(changes, message):
 
 def test_what_is_missing_is_named():
     """No command, no rate to scale from, an optimizer without a rule: each is said, the last with those known."""
-    with pytest.raises(TuningInputError, match="Expected a command"):
+    with pytest.raises(TuningInputError, match="command"):
         JOB.gen_command(8, 0.1, 1, 1)
     with pytest.raises(TuningInputError, match="default batch size and learning rate"):
         replace(JOB, default_lr=None).scale_lr(8)

@@ -124,7 +124,7 @@ def test_ties_go_to_the_first():
 
 def test_no_optimum_of_nothing():
     """Without a configuration there is no optimum, which is said."""
-    with pytest.raises(TuningInputError, match="Expected a batch size that reaches the target"):
+    with pytest.raises(TuningInputError, match="No batch size reaches the target"):
         optimum([])
 
 

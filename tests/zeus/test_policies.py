@@ -76,7 +76,7 @@ def test_what_is_refused_leaves_no_trace():
     before = policy.to_dict()
     with pytest.raises(TuningProtocolError, match="report on batch size 16, got one on 32"):
         policy.observe(JOB, 32, 5.0, True)
-    with pytest.raises(TuningInputError, match="whether batch size 16 converged, got None"):
+    with pytest.raises(TuningInputError, match=r"batch size 16 .*got None"):
         policy.observe(JOB, 16, 5.0)
     for cost in (math.nan, math.inf):
         with pytest.raises(TuningInputError, match=f"finite cost of batch size 16, got {cost}"):
@@ -124,7 +124,7 @@ def test_no_batch_size_is_left():
     policy.register_job(JOB, SIZES)
     for _ in range(2):
         policy.observe(JOB, policy.predict(JOB), 1.0, False)
-    with pytest.raises(AllPrunedError, match="none did in the first round of pruning; it started at the default, 16"):
+    with pytest.raises(AllPrunedError, match=r"first round of pruning; .* default, 16"):
         policy.predict(JOB)
     policy = pruned(missing=[8, 32])
     policy = PruningGTSBatchSizeOptimizer(verbose=False)
@@ -132,7 +132,7 @@ def test_no_batch_size_is_left():
     for reached in (True, False, False, False):
         policy.observe(JOB, policy.predict(JOB), 1.0, reached)
     for _ in range(2):
-        with pytest.raises(AllPrunedError, match="all were pruned in the last round"):
+        with pytest.raises(AllPrunedError, match="last round of pruning"):
             policy.predict(JOB)
 
 

@@ -125,7 +125,7 @@ def test_any_callable_works(module):
         ("my_policies:mines", "to define 'mines'. Did you mean 'mine'"),
         ("my_policies:number", "my_policies:number: Expected a callable, got int"),
         ("my_policies:limits", "Expected a BatchSizeOptimizer, got JITPowerLimitOptimizer"),
-        ("my_policies:breaks", "Expected a policy, got ValueError: two lines."),
+        ("my_policies:breaks", "cannot be made: ValueError: two lines."),
         ("absent_module:mine", "absent_module:mine: Cannot import the module: ModuleNotFoundError"),
     ],
 )

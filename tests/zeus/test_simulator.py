@@ -297,7 +297,7 @@ def test_a_group_without_concurrency():
     """A policy that is not made for runs that overlap refuses them, and the error holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})
     jobs = [(0.0, 10.0, 1.0), (5.0, 12.0, 1.0)]
-    with pytest.raises(TuningProtocolError, match="got one on 8") as failed:
+    with pytest.raises(TuningProtocolError, match="size 8 was reported") as failed:
         simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
     assert [entry.bs for entry in failed.value.history] == [8]
 

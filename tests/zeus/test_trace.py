@@ -60,7 +60,7 @@ def test_batch_sizes_without_measured_power(tiny, frames):
     train, power = frames
     found = TrainingTrace(train, power[power["batch_size"] != 16]).of(JOB)
     assert list(found.batch_sizes) == [4, 8, 32, 64]
-    with pytest.raises(TuningInputError, match="Expected power measured at batch size 16, found none"):
+    with pytest.raises(TuningInputError, match=r"power .* at batch size 16"):
         found.at(16)
     with pytest.raises(TuningInputError, match="Expected a batch size of the trace, got 17"):
         found.at(17)
@@ -95,9 +95,9 @@ def test_batch_sizes_of_other_targets_are_feasible(frames):
     trace = TrainingTrace(train, power)
     assert trace.targets("tiny", "net", "sgd") == [0.8, 0.9]
     assert list(trace.of(JOB).batch_sizes) == [4, 8, 16, 32, 64]
-    with pytest.raises(TuningInputError, match="Expected runs towards the target metric") as refused:
+    with pytest.raises(TuningInputError, match="at batch size 16 aims at the target metric") as refused:
         trace.of(JOB).at(16)
-    assert "batch size 16, found none. Closest: 4, 8, 32." in str(refused.value)
+    assert "Closest: 4, 8, 32." in str(refused.value)
 
 
 def test_more_columns_in_common(frames):
@@ -148,7 +148,7 @@ def test_nothing_in_common(frames):
     train, power = frames
     with pytest.raises(
         TrainingTraceError,
-        match="summary_train and summary_power: Expected rows with equal dataset, network, batch_size, optimizer",
+        match=r"summary_train and summary_power: .* equal dataset, network, batch_size, optimizer",
     ):
         TrainingTrace(train, power.assign(optimizer="adam"))
 

@@ -1,1 +1,1 @@
-"""Commands on recurring jobs: simulation, server, master."""
+"""Commands for recurring jobs: simulation, server, master."""

@@ -1,4 +1,4 @@
-"""`bftrainer bso`: the batch-size server and what it keeps."""
+"""`bftrainer bso`: run the batch-size server, and manage the jobs that it keeps."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
             raise
         known = [job.spec.job_id or "" for job in client.jobs()]
         close = suggestion(job_id, known) if known else " None are registered."
-        raise SettingsError(f"Expected a registered job, got {job_id!r}.{close}") from None
+        raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
 @click.command(context_settings=SETTINGS)

@@ -189,7 +189,7 @@ def run(
 
     refuse_unused(
         {
-            "token_file": server is None and "there is no --server that asks for it",
+            "token_file": server is None and "there is no --server",
             "policy": server is not None and "the server decides",
         }
     )

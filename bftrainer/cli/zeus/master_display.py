@@ -1,4 +1,4 @@
-"""Recurrences while they run: what the script prints, and where the job stands."""
+"""Show recurrences while they run: the script's output, and the job's progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands about recurring jobs print and write, and how they end."""
+"""Output of the commands for recurring jobs: tables, files, figures, and the exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that the commands about recurring jobs share. Nothing heavy is imported for them."""
+"""Options that the commands for recurring jobs share; importing them loads nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module for each kind of log."""
+"""Importers, one module for each family of log formats."""

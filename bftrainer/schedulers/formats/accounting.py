@@ -1,4 +1,4 @@
-"""Accounting logs of batch systems, line by line: PBS Pro, OpenPBS, TORQUE and Cobalt; and LSF's `lsb.acct`."""
+"""Import accounting logs of batch systems: PBS Pro, OpenPBS, TORQUE, Cobalt, and LSF's `lsb.acct`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of jobs in CSV, read and written: Argonne's (`DIM_JOB_COMPOSITE`) with their locations, and Batsim's."""
+"""Import CSV tables of jobs: Argonne's (`DIM_JOB_COMPOSITE`) with their locations, and Batsim's; write Batsim's."""
 
 from __future__ import annotations
 

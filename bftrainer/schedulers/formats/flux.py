@@ -1,4 +1,4 @@
-"""Flux: the eventlog of its resources, which tells when nodes were up, and its jobs, which tell when they were busy."""
+"""Import Flux logs: the resource eventlog (when nodes were up) and job lists (when they were busy)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _ids(text: Any) -> tuple[int, ...]:
     return numbers(str(text).strip("[]"))
 
 
-_NAMELESS = "Expected --nodes with all names in order of rank: events tell ranks, jobs names."
+_NAMELESS = "Missing --nodes with all names in order of rank: events have ranks, jobs have names."
 
 
 @dataclass(frozen=True, slots=True)

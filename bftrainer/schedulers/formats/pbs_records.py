@@ -1,4 +1,4 @@
-"""Accounting logs in the format of PBS: `MM/DD/YYYY HH:MM:SS;TYPE;id;key=value ...`, and the runs that they tell of."""
+"""Read accounting records in PBS format, `MM/DD/YYYY HH:MM:SS;TYPE;id;key=value ...`, and follow the runs in them."""
 
 from __future__ import annotations
 

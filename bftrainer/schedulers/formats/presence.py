@@ -1,4 +1,4 @@
-"""Traces of nodes that were there: counts whenever somebody counted, and spot nodes that come and go."""
+"""Import traces of available nodes: node counts over time, and spot nodes that are added and removed."""
 
 from __future__ import annotations
 

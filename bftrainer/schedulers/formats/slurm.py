@@ -1,4 +1,4 @@
-"""Slurm's `sacct -P`, rows of columns between bars with a hostlist in each; and its events and reservations."""
+"""Import Slurm's `sacct -P` (columns separated by bars, one of them a hostlist), node events and reservations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Standard Workload Format, version 2.2: 18 fields a job, no names of nodes."""
+"""Import the Standard Workload Format, version 2.2: 18 fields a job, no names of nodes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class SwfImporter(Importer):
         _use_zone(header, reading)
         chosen = _chosen(jobs, reading)
         if not chosen.size:
-            raise LogError(f"{paths[0]}: Expected jobs that ran, got none among {reading.tally.records:,} records.")
+            raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
         chosen, start_s, end_s = _times(jobs, chosen, header, reading)
         start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (start_s, end_s))
         reading.window_ns = (int(start_ns.min()), int(end_ns.max()))
@@ -276,7 +276,7 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
         each = processors / nodes if nodes and processors else 1.0
         if each != int(each):
             raise SettingsError(
-                f"Expected --procs-per-node: MaxProcs {processors:.0f} is no multiple of MaxNodes {nodes:.0f}."
+                f"Missing --procs-per-node: MaxProcs {processors:.0f} is no multiple of MaxNodes {nodes:.0f}."
             )
         per_node = int(each)
         if not nodes or not processors:
@@ -284,7 +284,7 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     if not nodes and not processors:
         given = node_number(reading.settings.nodes)
         if given is None:
-            raise SettingsError("Expected MaxNodes or MaxProcs in the header, or --nodes with the number of nodes.")
+            raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
         nodes = float(given)
     return int(nodes or -(-(processors or 0) // per_node)), per_node
 

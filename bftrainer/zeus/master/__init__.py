@@ -1,4 +1,4 @@
-"""Real training jobs that recur: a master that tunes them from run to run, and what their scripts report with."""
+"""Tuning of real recurring training jobs: a master that runs them, and the reporting API for their scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the runs of a recurring job, one after the other, and keep its journal."""
+"""Launch the runs of a recurring job one after the other, and keep the job's journal."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Driver:
             self.journal = read_journal(self.logdir, self._token)
         elif runs_booked(self.logdir) > len(self.journal.progress.booked):
             # The policy cannot be brought there, as it is the caller's.
-            raise JournalError(f"{self.logdir}: Expected the job as it was left, but another master has gone on.")
+            raise JournalError(f"{self.logdir}: Another master has gone on with this job.")
 
     def _tidy(self) -> None:
         """Mend what a master or script that was killed left: files half written, and a history behind its journal."""

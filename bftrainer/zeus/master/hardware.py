@@ -1,4 +1,4 @@
-"""What trains: NVIDIA GPUs through NVML or the whole machine, and how much power it may draw."""
+"""Hardware to train on: NVIDIA GPUs through NVML, or the whole machine; and its power limits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Gpus:
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError as error:
-            raise MeasurementError(f"{function}: Expected an answer of NVML, got {error}.") from None
+            raise MeasurementError(f"{function}: NVML failed: {error}.") from None
 
 
 def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
@@ -204,7 +204,7 @@ class Hardware:
         """
         if self.gpus is None:
             require_extra("Power limits need", "gpu", error=MeasurementError)
-            raise MeasurementError("Expected a GPU whose power can be limited, found none.")
+            raise MeasurementError("No GPU found whose power can be limited.")
         self.gpus.set_limits_w(self.gpus.limits_w())
 
 
@@ -244,7 +244,7 @@ def find_hardware(
         missing = absent(*EXTRAS["gpu"])
         hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
         raise MeasurementError(
-            f"Expected the highest power in watts (max_power_w, --max-power), as no GPU was found that tells it.{hint}"
+            f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
         )
     power = gpus.max_power_w if max_power_w is None and gpus is not None else max_power_w
     assert power is not None  # one of the two says it

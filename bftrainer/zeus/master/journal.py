@@ -1,8 +1,8 @@
-"""Files of a recurring job: the one that says what it is, and a journal of all that it takes to go on.
+"""Read and write the files of a recurring job: the job file, and the journal from which a job is resumed.
 
-The journal is on disk before each launch and after each run. Each entry takes the place of the one before it in one
-step, so whenever the master is killed, the journal is whole: it says either that a run is to be made, which is then
-made again, or what it did.
+The journal is written to disk before each launch and after each run. Each version replaces the one before it
+atomically, so the journal is whole whenever the master is killed. It holds either a run that is still to be made,
+which a resumed master makes again, or the result of that run.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
         plan = Plan(**kept | {"beta_knob": math.inf if kept["beta_knob"] is None else kept["beta_knob"]})
         settings = RunSettings(**document["settings"])
         if document["policy"] is None:
-            raise JournalError("Expected one of our policies, got another one, whose state only its maker knows.")
+            raise JournalError("This policy is not one of bftrainer: its state cannot be restored from a journal.")
         progress = Recurrences(plan, _restored(document["policy"], plan, token), settings.total_power_w)
         progress.restore(document["progress"])
     except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
@@ -196,7 +196,7 @@ def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise JournalError(f"{logdir}: Expected a job that nobody runs, but a master does.") from None
+                    raise JournalError(f"{logdir}: Locked: another master is running this job.") from None
                 time.sleep(POLL_S)
         yield lock
     finally:
@@ -239,7 +239,7 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
 
 def _document(path: Path) -> Any:
     if path.parent.is_dir() and not path.exists():
-        raise JournalError(f"{path.parent}: Expected the logs of a recurring job, found no {path.name}.")
+        raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
     return json_file(path, JournalError)
 
 

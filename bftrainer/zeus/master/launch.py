@@ -1,4 +1,4 @@
-"""Run a training script: shown live, logged, limited in time, and gone when it is over."""
+"""Run a training script: show its output live, log it, limit its time, and end every process that it started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ended:
         if self.timed_out:
             return f"it ran out of time after {self.time_s:.0f} s"
         if self.status is None:
-            return "it was killed with the process that watched it"
+            return "it was killed with its supervisor"
         if self.status:
             return f"it ended by signal {-self.status}" if self.status < 0 else f"it exited with status {self.status}"
         return None
@@ -63,9 +63,9 @@ def check_command(command: Sequence[str], workdir: Path, environ: Mapping[str, s
         If the directory or the program is not there.
     """
     if not command or not command[0]:
-        raise TuningInputError("Expected a command with a program to run, got none.")
+        raise TuningInputError("Expected a command, got an empty one.")
     if not workdir.is_dir():
-        raise TuningInputError(f"{workdir}: Expected a directory to run the command in, found none.")
+        raise TuningInputError(f"{workdir}: No such directory to run the command in.")
     program = command[0]
     path = str(workdir / program) if os.sep in program else program
     if shutil.which(path, path=environ.get("PATH", os.defpath)) is None:
@@ -176,7 +176,7 @@ class _Watched:
             os.close(self._cord)
             os.close(self._status)
             if isinstance(error, OSError | ValueError):
-                raise TuningInputError(f"Expected a command that can be run, got {error}.") from None
+                raise TuningInputError(f"The command cannot be run: {error}.") from None
             raise
         finally:
             os.close(lifeline)
@@ -226,7 +226,7 @@ class _Watched:
         """How the command ended, once the context has."""
         said = self._said
         if "refused" in said:
-            raise TuningInputError(f"Expected a command that can be run, got {said['refused']}.")
+            raise TuningInputError(f"The command cannot be run: {said['refused']}.")
         status = int(said["exited"]) if "exited" in said else None
         # What ended in time may leave others that take theirs to go.
         return Ended(status, timed_out and "alone" not in said, self.ended_s - self.started_s)

@@ -1,4 +1,4 @@
-"""What energy and power limits are measured with: NVML, RAPL, the ``zeus`` package, or a power model."""
+"""Measure energy and power limits: by NVML, RAPL, the ``zeus`` package, or a power model."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RaplMeter:
             if (name := (zone / "name").read_text().strip()).startswith("package") or name == "dram"
         ]
         if not zones:
-            raise MeasurementError(f"{root}: Expected processor packages that count energy, found none.")
+            raise MeasurementError(f"{root}: No processor packages found that count energy.")
         self._zones = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
         self._last = [self._count(path) for path, _ in self._zones]
         self._total_uj = 0
@@ -127,7 +127,7 @@ class RaplMeter:
         try:
             return int(path.read_text())
         except OSError as cause:
-            raise MeasurementError(f"{path}: Expected a counter that can be read, got {cause.strerror}.") from None
+            raise MeasurementError(f"{path}: cannot be read ({cause.strerror}).") from None
 
 
 class ZeusMeter:
@@ -157,13 +157,11 @@ class ZeusMeter:
             try:
                 monitor = import_module("zeus.monitor").ZeusMonitor()
             except Exception as error:  # its errors are many, and have no common root
-                raise MeasurementError(
-                    f"Expected the zeus package to measure, got {type(error).__name__}: {error}."
-                ) from None
+                raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
         self._monitor = monitor
         if not self._monitor.gpu_indices:
             # It would measure, and find 0 J.
-            raise MeasurementError("Expected the zeus package to find a GPU, it found none.")
+            raise MeasurementError("The zeus package found no GPU.")
         self._total_j = 0.0
         self._begin()
 
@@ -246,7 +244,7 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
             require_extra("GPUs need", "gpu", error=MeasurementError)
-            raise MeasurementError("Expected a GPU, found none.")
+            raise MeasurementError("No GPU found.")
         return NvmlMeter(gpus)
     if measure == "zeus":
         return ZeusMeter()

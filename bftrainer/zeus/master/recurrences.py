@@ -1,4 +1,4 @@
-"""What recurs how often, and where it stands: the run to launch next, and what each did. No files, no processes."""
+"""State of a recurring job: its plan, the next run to launch, and the results so far. No files, no processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Plan:
         check_knobs(self.eta_knob, self.beta_knob)
         check_seed(self.seed)
         if job.command is None:
-            raise TuningInputError(f"{job}: Expected a command to launch runs with, got none.")
+            raise TuningInputError(f"{job}: Missing command to launch runs with.")
         if self.recurrences < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
         for size in self.batch_sizes:

@@ -1,6 +1,6 @@
-"""A small training script that really trains: which arm of a spiral a point lies on, by scikit-learn's perceptron.
+"""Sample training script: a scikit-learn perceptron that learns which arm of a spiral a point lies on.
 
-``python -m bftrainer.zeus.master.sample_training --batch-size 32`` is what the tutorial's job runs. Small batches
+The tutorial's job runs ``python -m bftrainer.zeus.master.sample_training --batch-size 32``. Small batches
 take more steps, so an epoch takes longer; large ones make fewer updates, so more epochs are needed.
 """
 

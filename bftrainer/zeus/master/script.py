@@ -1,4 +1,4 @@
-"""What a master and a training script tell each other: environment variables there, and `train.json` back."""
+"""Interface between master and training script: environment variables to the script, `train.json` back."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class RunEnvironment:
             If the target metric is missing, or a variable is not what it should be.
         """
         if "ZEUS_TARGET_METRIC" not in environ:
-            raise TuningInputError("ZEUS_TARGET_METRIC: Expected the target metric in the environment, got none.")
+            raise TuningInputError("ZEUS_TARGET_METRIC: Missing from the environment.")
         text = environ.get(_ITERATIONS, "10,40")
         parts = text.split(",")
         if len(parts) != 2:

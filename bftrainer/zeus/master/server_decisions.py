@@ -1,4 +1,4 @@
-"""Batch sizes from a server that other masters and training scripts ask as well."""
+"""Get batch sizes from a batch-size server, which other masters and training scripts may share."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
             gpu_model=hardware.model,
         )
     except ValidationError as fault:
-        told = fault_text(telling_fault(fault), lambda at: [])  # noqa: ARG005
-        raise TuningInputError(f"{job}: The server's jobs are narrower: {told}") from None
+        reason = fault_text(telling_fault(fault), lambda at: [])  # noqa: ARG005
+        raise TuningInputError(f"{job}: The server takes no such job: {reason}") from None
 
 
 class ServerDecisions(Decisions):

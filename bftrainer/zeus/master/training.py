@@ -1,4 +1,4 @@
-"""What a training script wraps its epochs in.
+"""Context manager that a training script runs its epochs in: measures, stops early, reports.
 
 Examples
 --------

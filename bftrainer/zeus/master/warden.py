@@ -1,4 +1,4 @@
-"""Sees to it that nothing which a command started outlives it, or the process that wanted it.
+"""Supervisor: ends everything that a command started, when the command ends or the process that launched it is gone.
 
 Run as a program of its own, without the rest of the package: ``warden.py LIFELINE STATUS GRACE COMMAND...``. It starts
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other

@@ -1,4 +1,4 @@
-"""The master as published: a policy, a place for logs, and jobs that recur."""
+"""`ZeusMaster`, the master with the published interface: drives recurring jobs by a policy."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class ZeusMaster:
         try:
             make_directory(path, exist_ok=exist_ok)
         except FileExistsError:
-            raise OutputError(f"{path}: Expected no such directory yet.") from None
+            raise OutputError(f"{path}: Directory exists.") from None
         return str(path)
 
     def run_job(

@@ -1,1 +1,1 @@
-"""How batch sizes and power limits are chosen: bandits, pruning, baselines; no files."""
+"""Policies that choose batch sizes and power limits: bandits, pruning, baselines. No files."""

@@ -1,7 +1,7 @@
-"""Gaussian Thompson sampling: each arm's mean reward is a normal belief, and the best of a draw each is played.
+"""Gaussian Thompson sampling: draw from the normal belief about each arm's mean reward, play the best one.
 
-State is explicit: beliefs and the generator's state go to a dictionary and come back, so that simulator, replay and
-server share this bandit whatever they keep it in.
+The state (beliefs and random generator) is saved to a plain dictionary and restored from it, so simulator, replay and
+server share this bandit, wherever each of them keeps its state.
 """
 
 from __future__ import annotations

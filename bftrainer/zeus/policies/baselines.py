@@ -101,7 +101,7 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         if grid.ahead:
             return grid.ahead[0]
         if not grid.costs:
-            raise AllPrunedError(f"{job}: Expected a batch size that converges, but all were tried and none did.")
+            raise AllPrunedError(f"{job}: All batch sizes were tried, and none converged.")
         return min(grid.costs, key=lambda size: grid.costs[size])
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
@@ -163,7 +163,7 @@ class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitO
             traced = trace.of(job)
             found = configurations(traced, job, eta_knob)
             if not found:
-                raise TuningInputError(f"{job}: Expected a batch size that reaches the target, but no path does.")
+                raise TuningInputError(f"{job}: No batch size reaches the target.")
             best = optimum(found)
             limits_w = {
                 size: _cheapest_limit(sized, eta_knob, traced.max_power_w) for size, sized in traced.batch_sizes.items()
@@ -341,7 +341,7 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
                 return size
         playable = {size: arm for size, arm in played.arms.items() if arm.reached}
         if not playable:
-            raise AllPrunedError(f"{job}: Expected a batch size that converges, but all were tried and none did.")
+            raise AllPrunedError(f"{job}: All batch sizes were tried, and none converged.")
         spread = played.highest_j - played.lowest_j
         twice_log = 2.0 * math.log(sum(arm.plays for arm in played.arms.values()))
         return min(

@@ -1,4 +1,4 @@
-"""What a policy must offer, to have your own simulated, replayed or served; and what all of ours check and print."""
+"""Interfaces to implement for a policy of your own, and checks and output that the included policies share."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
         If that is unknown.
     """
     if converged is None:
-        raise TuningInputError(f"{job}: Expected to hear whether batch size {batch_size} converged, got None.")
+        raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
     return converged
 
 
@@ -200,5 +200,5 @@ def registered(jobs: Mapping[Job, T], job: Job) -> T:
     """
     found = jobs.get(job)
     if found is None:
-        raise TuningProtocolError(f"Expected a registered job, got {job}; call register_job first.")
+        raise TuningProtocolError(f"Unknown job {job}; call register_job first.")
     return found

@@ -1,4 +1,4 @@
-"""A recurring training job: what it is, what each run of it used, and what that cost."""
+"""A recurring training job, the history of its runs, and the cost of a run."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Job:
             If the job has no command.
         """
         if self.command is None:
-            raise TuningInputError(f"{self}: Expected a command to launch runs with, got none.")
+            raise TuningInputError(f"{self}: Missing command to launch runs with.")
         values: dict[str, object] = {
             "{bs}": batch_size,
             "{batch_size}": batch_size,
@@ -165,7 +165,7 @@ class Job:
         Goyal et al., arXiv:1706.02677 (linear); Krizhevsky, arXiv:1404.5997 (square root).
         """
         if not self.default_bs or not self.default_lr:
-            raise TuningInputError(f"{self}: Expected a default batch size and learning rate to scale from.")
+            raise TuningInputError(f"{self}: Missing default batch size and learning rate to scale from.")
         kind = self.optimizer.lower()
         if kind in _SQUARE_ROOT:
             return self.default_lr * math.sqrt(batch_size / self.default_bs)

@@ -85,14 +85,12 @@ class PruningExploreManager:
             If the last one was not reported yet.
         """
         if self.expecting is not None:
-            raise TuningProtocolError(
-                f"Expected a report on batch size {self.expecting} before the next one is asked for."
-            )
+            raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
         if self.done:
             raise StopIteration(list(self.batch_sizes))
         if not self.batch_sizes:
             raise AllPrunedError(
-                "Expected a batch size that reaches the target, but none did in the first round of pruning; "
+                "No batch size reached the target in the first round of pruning; "
                 f"it started at the default, {self.default}."
             )
         self.expecting = self._ahead[0]
@@ -107,7 +105,7 @@ class PruningExploreManager:
             If another batch size was asked for, or none.
         """
         if self.expecting is None:
-            raise TuningProtocolError(f"Expected no report before a batch size is asked for, got one on {batch_size}.")
+            raise TuningProtocolError(f"Batch size {batch_size} was reported, but none was asked for.")
         if batch_size != self.expecting:
             raise TuningProtocolError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
         self.expecting = None
@@ -293,9 +291,7 @@ class PrunedBandit:
         """
         survivors, settings = self.manager.batch_sizes, self.settings
         if not survivors:
-            raise AllPrunedError(
-                f"{self.job}: Expected a batch size that reaches the target, but all were pruned in the last round."
-            )
+            raise AllPrunedError(f"{self.job}: No batch size reached the target in the last round of pruning.")
         prior = (settings.prior_mean, settings.prior_precision)
         bandit = GaussianTS(survivors, 0.0, *prior, settings.num_exploration, settings.seed, settings.verbose)
         for size in survivors:

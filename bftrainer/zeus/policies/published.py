@@ -1,4 +1,4 @@
-"""Policies as published: pruning followed by Thompson sampling, that alone, and power limits profiled just in time."""
+"""The published policies: pruning, then Thompson sampling; Thompson sampling alone; just-in-time power profiling."""
 
 from __future__ import annotations
 

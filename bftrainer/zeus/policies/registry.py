@@ -1,7 +1,7 @@
-"""Policies by name: registered ones, and any ``module:callable``.
+"""Look up policies by name: registered ones, and any ``module:callable``.
 
-A policy registers by an entry point of the group ``bftrainer.batch_size_optimizers`` or
-``bftrainer.power_limit_optimizers`` whose object takes a `PolicyContext` and gives a new policy.
+To register a policy, add an entry point to the group ``bftrainer.batch_size_optimizers`` or
+``bftrainer.power_limit_optimizers``; its object takes a `PolicyContext` and returns a new policy.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _made(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) ->
         raise
     except Exception as error:  # a factory of the user's may raise anything
         raise TuningInputError(
-            " ".join(f"{noun} {name}: Expected a policy, got {type(error).__name__}: {error}.".split())
+            " ".join(f"{noun} {name} cannot be made: {type(error).__name__}: {error}.".split())
         ) from error
     if not isinstance(policy, kind):
         raise TuningInputError(f"{noun} {name}: Expected a {kind.__name__}, got {type(policy).__name__}.")

@@ -128,16 +128,12 @@ class JobTrace:
         if found is None:
             close = nearest(batch_size, self.batch_sizes)
             if batch_size in self.unmeasured:
-                raise TuningInputError(
-                    f"{self.name}: Expected power measured at batch size {batch_size}, found none.{close}"
-                )
+                raise TuningInputError(f"{self.name}: No power was measured at batch size {batch_size}.{close}")
             raise TuningInputError(f"{self.name}: Expected a batch size of the trace, got {batch_size}.{close}")
         if not found.target_epochs:
             having = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
             close = nearest(batch_size, having)
-            raise TuningInputError(
-                f"{self.name}: Expected runs towards the target metric at batch size {batch_size}, found none.{close}"
-            )
+            raise TuningInputError(f"{self.name}: No run at batch size {batch_size} aims at the target metric.{close}")
         return found
 
 
@@ -170,9 +166,7 @@ class TrainingTrace:
         self._unmeasured: dict[tuple[str, ...], set[int]] = {}
         self._join(train, shared, measured)
         if not self._points:
-            raise TrainingTraceError(
-                f"{train.name} and {power.name}: Expected rows with equal {', '.join(shared)}, found none."
-            )
+            raise TrainingTraceError(f"{train.name} and {power.name}: No rows have equal {', '.join(shared)}.")
         every = (point for sizes in self._points.values() for points in sizes.values() for point in points)
         self.max_power_w = max(point.limit_w for point in every)
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}

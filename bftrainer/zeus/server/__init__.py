@@ -1,4 +1,4 @@
-"""The batch-size server: recurring jobs of a cluster ask it which batch size to use, and report what that cost."""
+"""The batch-size server: tells recurring jobs of a cluster which batch size to use, learns from their costs."""
 
 from bftrainer.errors import (
     BadOperationError,

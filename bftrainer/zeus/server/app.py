@@ -1,4 +1,4 @@
-"""The server as an ASGI application: its routes, what it is made of, and how errors are answered."""
+"""The server as an ASGI application: routes, wiring of its parts, and answers to errors."""
 
 # Annotations are what FastAPI reads requests by, and some are chosen as routes are made: they cannot be text.
 

@@ -1,4 +1,4 @@
-"""A client of the batch-size server, for training scripts and for `bftrainer bso`; and files of what a server keeps."""
+"""Client of the batch-size server, for training scripts and `bftrainer bso`; export of a job's trials to a file."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class BatchSizeClient:
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error) or type(error).__name__
-                    raise ServerRequestError(f"{self.server_url}: Expected a batch-size server, got: {why}.") from None
+                    raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
                 if answer.is_success:
                     return self._parsed(answer)
@@ -228,7 +228,7 @@ class BatchSizeClient:
             raise self._other() from None
 
     def _other(self) -> ServerRequestError:
-        return ServerRequestError(f"{self.server_url}: Expected a batch-size server, got the answer of another one.")
+        return ServerRequestError(f"{self.server_url}: This is not a batch-size server.")
 
     def _refused(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
         try:

@@ -1,7 +1,7 @@
-"""Transactions: functions of a connection, run whole, repeated where the database asks for it.
+"""Run database transactions: functions of a connection, run as a whole and retried where the database asks for it.
 
-SQLite takes one writer at a time, so its transactions run in a thread of their own, from lock to commit without giving
-way to anything. Other databases lock rows, and are driven asynchronously.
+SQLite allows one writer at a time, so its transactions run in a thread of their own, uninterrupted from lock to
+commit. Other databases lock rows, and are driven asynchronously.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _reason(error: BaseException) -> str:
     """Why a database cannot be used, in a line that tells neither statements nor secrets."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = " ".join(str(original).split())
-    return f"Expected a database that can be used, got: {text or type(original).__name__}."
+    return f"The database cannot be used: {text or type(original).__name__}."
 
 
 def open_database(text: str, *, read_only: bool = False) -> Database:
@@ -297,7 +297,7 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
     except (ImportError, NoSuchModuleError) as error:
         if name.endswith(f"+{_DRIVERS[backend]}"):
             require_extra(f"{name}:// needs", _EXTRAS[_DRIVERS[backend]])
-        raise SettingsError(f"Expected the driver of {name}:// to be installed, got: {error}.") from None
+        raise SettingsError(f"The driver of {name}:// is not installed: {error}.") from None
     except SQLAlchemyError:
         raise SettingsError(
             f"Expected a database URL with an asynchronous driver, got {name}://; try {backend}+{_DRIVERS[backend]}://."

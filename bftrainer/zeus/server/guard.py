@@ -1,4 +1,4 @@
-"""What every request passes: who may ask, how much may be sent, and what is logged and counted of it."""
+"""Middleware for every request: checks access and size, then logs and counts the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the server's database, and what transactions ask of them; made, or refused where they are others."""
+"""Tables of the server's database and the queries on them; creates them, or refuses a database with other ones."""
 
 from __future__ import annotations
 
@@ -170,8 +170,7 @@ def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
             )
         if sa.inspect(connection).has_table(PUBLISHED_TABLE):
             raise SettingsError(
-                f"{name}: Expected a database of this server, found one of Zeus's; "
-                "`bftrainer bso import` moves its jobs to another one."
+                f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
             )
         if not migrate:
             raise SettingsError(f"{name}: Expected schema {REVISION}, found none; run without --no-migrate.")

@@ -1,4 +1,4 @@
-"""What goes over the wire: jobs, trials, results and verdicts, checked as they are read."""
+"""Messages between client and server: jobs, trials, results and verdicts, validated when read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published optimizer of the server: jobs are registered, batch sizes handed out, results learned from."""
+"""The server's published optimizer, `ZeusBatchSizeOptimizer`: registers jobs, chooses batch sizes, learns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status page: what a browser shows of jobs, without scripts and without anything from elsewhere."""
+"""Status page of the server: jobs in a browser, without scripts and without resources from other sites."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Data under the names that the published server gives it, for code that was written with it.
+"""Data classes with the names of the published server, for code that was written for it.
 
-Those that describe what is kept (`JobState`, `ExplorationsPerJob`, `GaussianTsArmState`) are what `PruningStage` and
-`BanditStage` answer with. Those that order something (`CreateJob`, `CreateTrial`, `UpdateTrial` and their like) check
-their fields as published; the store here takes none of them, a transaction has methods of its own.
+`PruningStage` and `BanditStage` return the classes that describe stored state (`JobState`, `ExplorationsPerJob`,
+`GaussianTsArmState`). Classes that describe a change (`CreateJob`, `CreateTrial`, `UpdateTrial` and the like) check
+their fields as published, but the store here takes none of them: transactions have methods of their own.
 """
 
 from __future__ import annotations

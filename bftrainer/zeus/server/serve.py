@@ -1,4 +1,4 @@
-"""Runs the server until it is told to stop; its logs are one JSON object a line, on standard error."""
+"""Run the server until it is told to stop; it logs to standard error, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None
     """
     if token_file is None and not insecure and not is_loopback(host):
         raise SettingsError(
-            f"Expected --token-file to serve others than this machine at {host}, found none; "
-            "--insecure lets everyone in who reaches it."
+            f"Serving other machines at {host} needs --token-file; --insecure lets everyone in who reaches it."
         )
 
 
@@ -148,6 +147,6 @@ def _free_port(host: str, port: int) -> int:
         try:
             trial.bind(address)
         except OSError as error:
-            raise SettingsError(f"{host}:{port}: Expected a free port to listen at, got: {error.strerror}.") from None
+            raise SettingsError(f"{host}:{port}: cannot listen there ({error.strerror}).") from None
         number: int = trial.getsockname()[1]
         return number

@@ -1,4 +1,4 @@
-"""How a batch-size server runs: settings that are handed on to its workers, and files of bearer tokens."""
+"""Settings of a batch-size server, which it passes to its workers; and files of bearer tokens."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def read_tokens(path: str | None) -> tuple[str, ...]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SettingsError(f"{path}: Expected a file of tokens, got: {reason}.") from None
+        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
     found = []
     for number, line in enumerate(lines, start=1):
         token = line.strip()
@@ -115,5 +115,5 @@ def read_tokens(path: str | None) -> tuple[str, ...]:
             )
         found.append(token)
     if not found:
-        raise SettingsError(f"{path}: Expected at least one token, found none.")
+        raise SettingsError(f"{path}: No token found.")
     return tuple(found)

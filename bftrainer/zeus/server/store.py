@@ -1,4 +1,4 @@
-"""Jobs and trials in a database: what a transaction may do with them. No decision is made here."""
+"""Store jobs and trials in a database: the operations of a transaction. No decision is made here."""
 
 from __future__ import annotations
 

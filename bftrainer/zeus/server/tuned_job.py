@@ -1,4 +1,4 @@
-"""A job on the server: which batch size its next trial gets, what a report means, and what is learned from it.
+"""Decisions for one job on the server: the next trial's batch size, the verdict on a report, and learning from it.
 
 Pure: no database and no clock. Pruning and bandit are those of the simulator.
 """

@@ -1,4 +1,4 @@
-"""Moves the jobs of a database that the published server kept into one of this server's."""
+"""Move jobs from a database of the published server into one of this server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def read_published(database: Database) -> list[PublishedJob]:
         """Read the four tables."""
         missing = [table.name for table in _METADATA.sorted_tables if not inspect(connection).has_table(table.name)]
         if missing:
-            raise SettingsError(f"{name}: Expected a database of Zeus's server, found no table {missing[0]}.")
+            raise SettingsError(f"{name}: Not a database of Zeus's server: table {missing[0]} is missing.")
         sizes, trials, arms = (
             _by_job(connection.execute(select(table).order_by(*order)).all())
             for table, order in (
@@ -123,11 +123,11 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
     )
     name = str(spec.job_id)
     if transaction.find_spec(name) is not None:
-        raise SettingsError(f"Expected no job {name!r} in the new database yet, found one.")
+        raise SettingsError(f"The new database already has a job {name!r}.")
     try:
         tuned = _tuned(spec, job)
     except (TuningError, TuningInputError) as error:
-        raise SettingsError(f"job {name!r}: Expected trials that explain its state, got: {error}") from None
+        raise SettingsError(f"job {name!r}: Its trials contradict its state: {error}") from None
     results = sorted(
         (trial for trial in job.trials if trial.status == TrialStatus.SUCCEEDED),
         key=lambda trial: (trial.end_timestamp, trial.trial_number),

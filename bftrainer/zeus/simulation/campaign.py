@@ -1,4 +1,4 @@
-"""Many simulations of recurring jobs at once: jobs, groups, policies and seeds, on as many processes as you like."""
+"""Run many simulations of recurring jobs in parallel: jobs, groups, policies and seeds."""
 
 from __future__ import annotations
 

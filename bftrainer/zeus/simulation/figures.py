@@ -1,6 +1,6 @@
-"""Figures of tuned recurring jobs, and their files: cumulative regret, and energy against time with tuning's path.
+"""Figures of tuned recurring jobs: cumulative regret, and energy against time with the path that tuning took.
 
-What is drawn is worked out apart from drawing.
+The data of a figure are computed apart from drawing it.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class FigurePlan:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{self.directory}: Expected a place for figures, got: {error.strerror}.") from None
+            raise OutputError(f"{self.directory}: cannot be written ({error.strerror}).") from None
         written = []
         for job, paths in self.paths.items():
             of_job = [result for result in results if result.simulation.job == job]
@@ -382,5 +382,5 @@ def plan_figures(
         paths[job] = {kind: directory / f"{kind}-{stems[-1]}.{form}" for kind in kinds}
         for path in paths[job].values():
             if path.exists() and not force:
-                raise OutputError(f"{path}: Expected no such file yet; choose another directory or give --force.")
+                raise OutputError(f"{path}: File exists; choose another directory or give --force.")
     return FigurePlan(directory, form, paths)

@@ -1,4 +1,4 @@
-"""Histories of simulated recurring jobs as JSON or Parquet: data only, and read back as they were."""
+"""Write histories of simulated recurring jobs as JSON or Parquet, and read them back unchanged."""
 
 from __future__ import annotations
 

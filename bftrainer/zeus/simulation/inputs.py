@@ -1,4 +1,4 @@
-"""What simulations of recurring jobs start from: traces, and the jobs that are chosen of them."""
+"""Inputs of simulations of recurring jobs: traces, and the jobs and groups chosen from them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
         known = known[:1]
     if not choice.names and not known:
         shown = "; ".join(",".join(each) for each in inputs.trace.jobs)
-        raise TuningInputError(f"Expected --job or --jobs to say what is trained, got neither. Known: {shown}.")
+        raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
     if choice.names:
         jobs = [_named(inputs.trace, known, choice, number) for number in range(len(choice.names))]
     else:
@@ -175,7 +175,7 @@ def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bo
     if not open_ended:
         return choose_jobs(inputs, choice), True
     if len(choice.max_epochs) > 1 or choice.default_batch_sizes:
-        raise TuningInputError("Expected --max-epochs once and no --default-bs where no --target is given.")
+        raise TuningInputError("Without --target, give --max-epochs at most once and no --default-bs.")
     keys: Sequence[tuple[str, str, str]] = [job_key(trace, name) for name in choice.names] or trace.jobs
     max_epochs = choice.max_epochs[0] if choice.max_epochs else MAX_EPOCHS
     return [Job(*key, target, max_epochs) for key in keys for target in trace.targets(*key)], False
@@ -209,7 +209,7 @@ def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: in
     target = _pick(choice.targets, "target", number, count, None)
     if target is None:
         shown = ", ".join(map(str, trace.targets(*parts)))
-        raise TuningInputError(f"Expected --target with --job {name}, got none. Known: {shown}.")
+        raise TuningInputError(f"Missing --target of --job {name}. Known: {shown}.")
     return _changed(Job(*parts, target, MAX_EPOCHS), choice, number, count)
 
 
@@ -281,11 +281,9 @@ def choose_groups(
     for group in chosen:
         if group.dataset not in by_dataset:
             close = suggestion(group.dataset, by_dataset)
-            raise TuningInputError(
-                f"Group {group.name}: Expected a job for the dataset {group.dataset!r}, got none.{close}"
-            )
+            raise TuningInputError(f"Group {group.name}: No job for the dataset {group.dataset!r}.{close}")
     if not chosen:
-        raise TuningInputError("Expected a group that is wanted both by name and by dataset, got none.")
+        raise TuningInputError("No group matches both the names and the datasets.")
     return [(group, by_dataset[group.dataset]) for group in chosen]
 
 

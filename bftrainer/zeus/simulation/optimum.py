@@ -1,4 +1,4 @@
-"""What traced jobs could cost at best, and how near a simulation came: the cheapest setting, Pareto front, regrets."""
+"""Best possible cost of traced jobs, and how near a simulation came: cheapest setting, Pareto front, regrets."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
     You et al., "Zeus", NSDI '23, section 3.2: the batch size and power limit of least cost.
     """
     if not configurations:
-        raise TuningInputError("Expected a batch size that reaches the target within the job's epochs, found none.")
+        raise TuningInputError("No batch size reaches the target within the job's epochs.")
     return min(configurations, key=lambda each: each.cost_j)
 
 

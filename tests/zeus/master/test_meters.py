@@ -74,10 +74,10 @@ def test_rapl_looks_by_itself(rapl, monkeypatch):
 def test_rapl_that_is_not_there(tmp_path, rapl):
     """Without counters, and without permission to read them, there is one line."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MeasurementError, match="Expected processor packages that count energy, found none"):
+    with pytest.raises(MeasurementError, match="No processor packages"):
         RaplMeter(tmp_path / "empty")
     (rapl / "intel-rapl:0" / "energy_uj").unlink()
-    with pytest.raises(MeasurementError, match="energy_uj: Expected a counter that can be read, got No such file"):
+    with pytest.raises(MeasurementError, match=r"energy_uj: .*No such file"):
         RaplMeter(rapl)
 
 
@@ -92,7 +92,7 @@ def test_nvml_adds_up_gpus():
 
 def test_nvml_that_does_not_count():
     """GPUs without an energy counter say so when the meter is made."""
-    with pytest.raises(MeasurementError, match="nvmlDeviceGetTotalEnergyConsumption: Expected an answer of NVML"):
+    with pytest.raises(MeasurementError, match="nvmlDeviceGetTotalEnergyConsumption: NVML failed"):
         NvmlMeter(gpus(Device(counts=False)))
 
 
@@ -126,7 +126,7 @@ def test_the_zeus_package_is_asked_window_by_window():
 
 def test_the_zeus_package_without_a_gpu():
     """Where it finds no GPU the package measures 0 J; that is refused rather than booked."""
-    with pytest.raises(MeasurementError, match="Expected the zeus package to find a GPU, it found none"):
+    with pytest.raises(MeasurementError, match="zeus package found no GPU"):
         ZeusMeter(Monitor(gpus=0))
 
 
@@ -165,7 +165,7 @@ def test_auto_takes_the_first_that_is_there(rapl, tmp_path):
 @pytest.mark.parametrize("name", ["nvml", "rapl"])
 def test_what_is_asked_for_by_name_must_be_there(name, tmp_path):
     """A meter that was chosen is not replaced by another one."""
-    with pytest.raises(MeasurementError, match="Expected"):
+    with pytest.raises(MeasurementError, match=r"No (GPU|processor packages) found"):
         open_meter(name, 100.0, None, tmp_path / "none")
 
 
@@ -186,7 +186,7 @@ def test_the_zeus_package_may_fail(monkeypatch):
 
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
     monkeypatch.setattr(meters, "import_module", lambda name: Broken())  # noqa: ARG005
-    with pytest.raises(MeasurementError, match="Expected the zeus package to measure, got LookupError: nothing here"):
+    with pytest.raises(MeasurementError, match=r"zeus package .*: LookupError: nothing here"):
         open_meter("zeus", 100.0, None)
 
 
@@ -222,9 +222,7 @@ def test_hardware_is_found_or_said():
     assert find_hardware(300, 1, find=lambda: gpus(Device(), Device())).total_power_w == 300.0
     assert find_hardware(65, None, find=lambda: None).total_power_w == 65.0
     assert find_hardware(65, 2, find=lambda: None).total_power_w == 130.0
-    with pytest.raises(
-        MeasurementError, match=r"Expected the highest power in watts \(max_power_w, --max-power\), as no GPU was found"
-    ):
+    with pytest.raises(MeasurementError, match=r"highest power in watts \(max_power_w, --max-power\): no GPU"):
         find_hardware(None, None, find=lambda: None)
     with pytest.raises(MeasurementError, match="Expected at most 1 GPUs, as many as were found, got 2"):
         find_hardware(None, 2, find=lambda: gpus(Device()))
@@ -284,7 +282,7 @@ def test_power_limits_that_were_kept_must_fit(tmp_path):
 
 def test_without_permission():
     """Power limits that may not be set are one line."""
-    with pytest.raises(MeasurementError, match="Expected an answer of NVML, got Insufficient Permissions"):
+    with pytest.raises(MeasurementError, match=r"NVML.*Insufficient Permissions"):
         gpus(Device(root=False)).set_limit_w(100)
 
 

@@ -218,14 +218,14 @@ def test_a_policy_of_the_users_own_cannot_be_restored(tmp_path):
 
     driver = master(tmp_path / "logs", policy=Own(verbose=False)).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
     assert len(driver.drive()) == 1
-    with pytest.raises(JournalError, match=r"master.json: Expected one of our policies, got another one"):
+    with pytest.raises(JournalError, match=r"master.json: .* policy"):
         Driver.resumed(driver.logdir)
 
 
 def test_one_master_at_a_time(tmp_path):
     """While one runs a job, another one is refused; when it ends, not any more."""
     driver = master(tmp_path / "logs", grace_s=0.0).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    refused = pytest.raises(JournalError, match="Expected a job that nobody runs, but a master does")
+    refused = pytest.raises(JournalError, match="another master is running")
     with locked(driver.logdir), refused, locked(driver.logdir, 0.1):
         pass
     assert len(driver.drive()) == 1
@@ -246,7 +246,7 @@ def test_a_job_that_another_master_went_on_with(tmp_path):
     first = master(tmp_path / "logs").start(fake_job(tmp_path), 3, BATCH_SIZES, 2.0, 0.5)
     first.drive(1)
     theirs = Driver.resumed(first.logdir).drive(1)
-    with pytest.raises(JournalError, match="Expected the job as it was left, but another master has gone on"):
+    with pytest.raises(JournalError, match="nother master has gone on"):
         first.drive()
     assert Driver.resumed(first.logdir).drive()[: len(theirs)] == theirs
 
@@ -309,7 +309,7 @@ def test_directories_without_a_journal(tmp_path):
     """No directory, a directory of something else, and one that cannot be written to."""
     with pytest.raises(JournalError, match=r"none/master.json: No such file\."):
         read_journal(tmp_path / "none")
-    with pytest.raises(JournalError, match=r"Expected the logs of a recurring job, found no master\.json"):
+    with pytest.raises(JournalError, match=r"master\.json is missing"):
         read_journal(tmp_path)
     with pytest.raises(OutputError, match="lock: cannot be written"), locked(tmp_path / "none"):
         pass

@@ -86,7 +86,7 @@ def test_a_crash_reports_nothing(tmp_path):
 
 def test_what_is_refused(tmp_path):
     """No target metric, no epochs, or nothing that says the highest power."""
-    with pytest.raises(TuningInputError, match="Expected the target metric"), training_run(8, 5, environ={}):
+    with pytest.raises(TuningInputError, match="ZEUS_TARGET_METRIC: "), training_run(8, 5, environ={}):
         pass
     with (
         pytest.raises(TuningInputError, match="Expected batch size and epochs of 1 or more, got 8 and 0"),
@@ -95,7 +95,7 @@ def test_what_is_refused(tmp_path):
         pass
     said = {"ZEUS_TARGET_METRIC": "0.5", "ZEUS_LOG_DIR": str(tmp_path)}
     with (
-        pytest.raises(MeasurementError, match="Expected the highest power"),
+        pytest.raises(MeasurementError, match="highest power"),
         training_run(8, 5, environ=said, **NO_GPUS),
     ):
         pass

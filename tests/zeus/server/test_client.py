@@ -131,7 +131,7 @@ def test_other_servers(body):
         lambda: client.register_job(JobSpec(**SPEC)),
     ]
     for ask in asking:
-        with pytest.raises(ServerRequestError, match=r"http://other: Expected a batch-size server, got the"):
+        with pytest.raises(ServerRequestError, match=r"http://other: .* not a batch-size server"):
             ask()
     assert len(asked) == len(asking)
 
@@ -140,7 +140,7 @@ def test_nobody_there():
     """Without a server the error names its address, after as many tries as there should be."""
     waits = []
     client = BatchSizeClient("http://127.0.0.1:9", retries=3, backoff_s=0.5, sleep=waits.append)
-    with pytest.raises(ServerRequestError, match=r"http://127.0.0.1:9: Expected a batch-size server, got: ") as got:
+    with pytest.raises(ServerRequestError, match=r"http://127.0.0.1:9: No answer") as got:
         client.jobs()
     assert got.value.status is None
     assert waits == [0.5, 1.0, 2.0]

@@ -101,16 +101,16 @@ def test_what_is_not_moved(tmp_path):
     """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
     write_published(tmp_path / "zeus.db")
     moved(tmp_path / "zeus.db", tmp_path / "bso.db")
-    with pytest.raises(SettingsError, match="Expected no job '' in the new database yet, found one"):
+    with pytest.raises(SettingsError, match="already has a job ''"):
         moved(tmp_path / "zeus.db", tmp_path / "bso.db")
     with pytest.raises(SettingsError, match="unable to open database file"):
         moved(tmp_path / "none.db", tmp_path / "bso.db")
     assert not (tmp_path / "none.db").exists()
-    with pytest.raises(SettingsError, match=r"Expected a database of Zeus's server, found no table [A-Z]"):
+    with pytest.raises(SettingsError, match=r"Not a database of Zeus's server: table [A-Z]"):
         moved(tmp_path / "bso.db", tmp_path / "other.db")
-    with pytest.raises(SettingsError, match=r"found one of Zeus's; `bftrainer bso import` moves its jobs"):
+    with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso import` moves its jobs"):
         moved(tmp_path / "zeus.db", tmp_path / "zeus.db")
     change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
     write_published(tmp_path / "odd.db", change)
-    with pytest.raises(SettingsError, match=r"job 't-mab1': Expected trials that explain its state, got: trial 1 expl"):
+    with pytest.raises(SettingsError, match=r"job 't-mab1': .* trial 1 expl"):
         moved(tmp_path / "odd.db", tmp_path / "third.db")
