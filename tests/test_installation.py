@@ -38,8 +38,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command without the caller's Python settings; its output stands in the failure."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV", "COV"))}
+    """Run a command without the caller's settings of Python and ours; its output stands in the failure."""
+    apart = ("PYTHON", "VIRTUAL_ENV", "COV", "BFTRAINER")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(apart)}
     # What pip would compile of pandas and all the others takes longer than all that is done with it here.
     env["PIP_NO_COMPILE"] = "0"
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True)

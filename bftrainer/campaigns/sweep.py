@@ -158,9 +158,8 @@ def run_sweep(
         _write_table(result, directory / TABLE)
     if force:
         done = {each.point.key for each in result.points if each.error is None}
-        place.drop_others(
-            done, {Path(value) for point in points for name, value in point.options if OPTIONS[name].is_file}
-        )
+        given = [value for point in points for name, value in point.options if OPTIONS[name].is_file]
+        place.drop_others(done, {Path(value) for value in given if isinstance(value, str)})
     return result
 
 

@@ -18,9 +18,9 @@ from typing import BinaryIO, cast
 from bftrainer.errors import InputError, escaped
 
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
-    b"\x1f\x8b": gzip.open,
-    b"\xfd7zXZ\x00": lzma.open,
-    b"BZh": bz2.open,
+    rb"\x1f\x8b": gzip.open,
+    rb"\xfd7zXZ\x00": lzma.open,
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
 }
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
@@ -93,9 +93,9 @@ def suffix_form(path: Path) -> Form | None:
 def open_plain(path: Path) -> Iterator[BinaryIO]:
     """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2."""
     with path.open("rb") as raw:
-        head = raw.read(6)
+        head = raw.read(10)
         raw.seek(0)
-        unpack = next((unpack for magic, unpack in _UNPACKED.items() if head.startswith(magic)), None)
+        unpack = next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
         if unpack is None:
             yield raw
         else:
@@ -167,6 +167,8 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
     except io.UnsupportedOperation:
         raise error(f"{path}: Expected a file, got a stream that can be read only once.") from None
     except OSError as cause:
+        if str(cause) == "Invalid data stream":  # bzip2 has no error of its own
+            raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
         raise error(f"{path}: {cause.strerror or cause}.") from None
     except ValueError:
         if "\0" not in str(path):

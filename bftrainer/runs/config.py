@@ -231,6 +231,8 @@ class ReplayConfig:
             value = getattr(self, name)
             if option.is_file and isinstance(value, str):
                 object.__setattr__(self, name, Path(value))
+            if option.kind in (int, float, bool) and not (value is None is option.default or option.is_file):
+                object.__setattr__(self, name, value := _checked(name, option.kind, value))
             if option.least is not None and value is not None and value < option.least:
                 raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
             if option.units and isinstance(value, int | float) and not 0 <= value < math.inf:
@@ -334,6 +336,19 @@ class ReplayConfig:
 
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
 """All options by their field names, which are keys of sweep files and of the summary."""
+
+
+def _checked(name: str, kind: type, value: Any) -> Any:
+    """A number or a truth value, of Python or NumPy, as one of Python."""
+    from bftrainer.model.type_checks import real_number, whole_number
+
+    if kind is int:
+        return whole_number(name, value, SettingsError)
+    if kind is float:
+        return value if type(value) is int else real_number(name, value, SettingsError)
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise SettingsError(f"Expected {name} to be true or false, got {value!r}.")
+    return bool(value)
 
 
 def _check_solver(option: str, solver: object) -> None:

@@ -258,8 +258,8 @@ class RunResult:
         }
 
 
-def _plain(value: Any) -> float | str | None:
-    """A setting in the form of the summary: files by their paths, objects by their names."""
-    if value is None or isinstance(value, int | float):
-        return value
-    return str(value) if isinstance(value, Path) else full_name(value)
+def _plain(value: Any) -> Any:
+    """A setting in the form of the summary: files by their paths, solvers by their names."""
+    if isinstance(value, Path):
+        return str(value)
+    return full_name(value) if hasattr(value, "solve") else value

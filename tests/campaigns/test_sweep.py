@@ -146,6 +146,18 @@ def test_a_changed_training_trace_is_another_replay(tmp_path):
     assert (again.was_done, again.error) == (False, None)
 
 
+def test_a_cap_in_watts_is_no_file(tmp_path):
+    """A sweep whose power cap is a number is replaced as others are."""
+    path = tmp_path / "sweep.toml"
+    text = 'schema = 1\n[base]\ntasks = "sample-tuned-tasks.toml"\npower_cap = 250000.0\nsolver = "dp"\n'
+    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+
+    tasks = sample_path(SAMPLE_TUNED_TASKS)
+    path.write_text(text.replace(tasks.name, str(tasks)) + "baseline = false\nmax_events = 3\n")
+    swept(read_sweep(path), tmp_path / "out")
+    assert swept(read_sweep(path), tmp_path / "out", force=True).points[0].error is None
+
+
 def test_changed_inputs_are_read_again(tmp_path):
     """A worker that lives on reads a log anew that has changed since its last point."""
     first, second = (generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=nodes))).log for nodes in (10, 20))

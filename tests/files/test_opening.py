@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+
 import pytest
 
 from bftrainer.errors import InputError
+from bftrainer.files.opening import Form, form_of
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.series import CAP_COLUMN, read_series
 from bftrainer.runs.finished import read_run, read_summary
@@ -27,3 +30,16 @@ def test_names_that_no_file_has(tmp_path, reader, name):
     """They are errors of what should be there, not of the system."""
     with pytest.raises(InputError):
         reader(tmp_path / name)
+
+
+def test_text_that_begins_like_bzip2(tmp_path):
+    """A table that begins with the letters of bzip2 is a table; damaged bzip2 is called damaged, as others are."""
+    path = tmp_path / "BZh.csv"
+    path.write_text("BZh9,b\n1,2\n")
+    assert form_of(path) is Form.CSV
+    packed = bz2.compress(b"a,b\n1,2\n")
+    path.write_bytes(packed)
+    assert form_of(path) is Form.CSV
+    path.write_bytes(packed[:12] + b"damaged" + packed[19:])
+    with pytest.raises(InputError, match="damaged"):
+        form_of(path)

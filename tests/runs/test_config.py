@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
@@ -30,3 +31,19 @@ def test_until_beyond_all_logs(year):
     """A date that no log can name is refused in so many words."""
     with pytest.raises(SettingsError, match="--until: Expected a time between the years 1678 and 2262, got "):
         ReplayConfig(until=datetime(year, 1, 1)).until_s(START_NS)
+
+
+def test_numbers_of_numpy_are_numbers():
+    """Options take numbers and truth values of NumPy, and keep Python's, which files can hold."""
+    config = ReplayConfig(max_events=np.int64(10), forward_time_s=np.float32(5), baseline=np.bool_(False))
+    assert [type(value) for value in (config.max_events, config.forward_time_s, config.baseline)] == [int, float, bool]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("first_node", "x"), ("max_events", "5"), ("large_idle", 2.5), ("baseline", None), ("pue", "a"), ("seed", True)],
+)
+def test_values_of_another_type(name, value):
+    """An option of another type is refused by its name and value, when it is given."""
+    with pytest.raises(SettingsError, match=f"{name} .*{value!r}"):
+        ReplayConfig(**{name: value})

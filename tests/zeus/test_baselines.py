@@ -272,3 +272,28 @@ def test_the_oracle_needs_a_target_that_is_reached():
         Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
     with pytest.raises(TuningInputError, match=r"got 16\. Closest: 4, 8"):
         Oracle.of(TRACE, [JOB], 0.5).register_job(JOB, [4, 8])
+
+
+def test_an_oracle_may_know_a_part():
+    """Batch sizes alone serve those who ask for these, limits alone those who ask for limits."""
+    assert Oracle({JOB: 32}, {}).predict(JOB) == 32
+    limits = Oracle({}, {JOB: {32: 150}})
+    assert limits.predict(JOB, 32) == 150
+    with pytest.raises(TuningProtocolError):
+        limits.predict(JOB)
+
+
+def test_own_kinds_of_policies_are_made_as_usual():
+    """A policy that is read again has what its constructor gives it."""
+
+    class Counting(GridSearch):
+        """One that counts."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+    policy = Counting()
+    policy.register_job(JOB, SIZES)
+    again = Counting.from_dict(policy.to_dict())
+    assert (again.count, again.to_dict()) == (0, policy.to_dict())

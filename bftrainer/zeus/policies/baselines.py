@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from bftrainer.errors import AllPrunedError, TuningInputError
 from bftrainer.zeus.policies.interfaces import (
@@ -131,7 +131,7 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         return _Grid(list(entry["batch_sizes"]), list(entry["ahead"]), dict(entry["costs"]))
 
 
-class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitOptimizer):
+class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
     Both interfaces in one object, to be passed for either or for both.
@@ -147,7 +147,12 @@ class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitO
     name = "Oracle"
 
     def __init__(self, batch_sizes: Mapping[Job, int], limits_w: Mapping[Job, Mapping[int, int]]) -> None:
-        self._jobs = {job: (size, dict(limits_w[job])) for job, size in batch_sizes.items()}
+        jobs = dict.fromkeys([*batch_sizes, *limits_w])
+        self._jobs = {job: (batch_sizes.get(job), dict(limits_w.get(job, {}))) for job in jobs}
+
+    @classmethod
+    def _of_no_job(cls) -> Self:
+        return cls({}, {})
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
@@ -184,7 +189,11 @@ class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitO
             If its best batch size is not among `batch_sizes`.
         """
         check_batch_sizes(job, batch_sizes)
-        check_known(job, registered(self._jobs, job)[0], batch_sizes)
+        check_known(job, self._best(job), batch_sizes)
+
+    def _best(self, job: Job) -> int:
+        """The batch size to train at, if the policy was made for this job."""
+        return registered({job: size for job, (size, _) in self._jobs.items() if size is not None}, job)
 
     def predict(self, job: Job, batch_size: int | None = None) -> int:
         """The best batch size; with a batch size given, its best power limit.
@@ -196,18 +205,19 @@ class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitO
         TuningInputError
             If the batch size is not one of the job's.
         """
-        best, limits_w = registered(self._jobs, job)
-        return best if batch_size is None else _known_limit(job, limits_w, batch_size)
+        if batch_size is None:
+            return self._best(job)
+        return _known_limit(job, registered(self._jobs, job)[1], batch_size)
 
     def observe(self, job: Job, batch_size: int, *told: object, **named: object) -> None:
         """Learn nothing, be it told of runs or of epochs."""
 
     @staticmethod
-    def _plain(kept: tuple[int, dict[int, int]]) -> dict[str, Any]:
+    def _plain(kept: tuple[int | None, dict[int, int]]) -> dict[str, Any]:
         return {"batch_size": kept[0], "limits_w": _pairs(kept[1])}
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> tuple[int, dict[int, int]]:
+    def _made(entry: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
         return entry["batch_size"], dict(entry["limits_w"])
 
 
@@ -224,6 +234,10 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
 
     def __init__(self, limits_w: Mapping[Job, Mapping[int, int]]) -> None:
         self._jobs = {job: dict(limits) for job, limits in limits_w.items()}
+
+    @classmethod
+    def _of_no_job(cls) -> Self:
+        return cls({})
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:

@@ -97,9 +97,14 @@ class OfJobs(ABC, Generic[T]):
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The policy whose `to_dict` gave `state`."""
-        policy = cls.__new__(cls)
+        policy = cls._of_no_job()
         policy._jobs = {Job(**entry["job"]): cls._made(entry) for entry in state["jobs"]}
         return policy
+
+    @classmethod
+    def _of_no_job(cls) -> Self:
+        """A new policy that knows no job yet."""
+        return cls()
 
     @staticmethod
     @abstractmethod
