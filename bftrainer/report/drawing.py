@@ -280,7 +280,8 @@ def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
     for place, run in enumerate(runs):
         # A missing bar: the loss is unknown, which differs from 0.
         known = [run.summary.get(key) for _, key in parts]
-        shares = [np.nan if share is None else 100 * share for share in known]
+        # Rounding noise, which an axis would be scaled to if nothing else was lost, is nothing.
+        shares = [np.nan if share is None else round(100 * share, 6) for share in known]
         ax.bar(
             np.arange(len(parts)) + (place - (len(runs) - 1) / 2) * width, shares, 0.9 * width, label=plain(run.name)
         )

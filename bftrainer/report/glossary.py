@@ -116,15 +116,15 @@ def shown(value: float | None, unit: Unit) -> str:
 
     Examples
     --------
-    >>> shown(0.9608, "share"), shown(224292.8, "s"), shown(1.2e-4, "wall_s"), shown(None, "W")
-    ('96.08 %', '2.6 d', '120 µs', '-')
+    >>> shown(0.9608, "share"), shown(-1e-16, "share"), shown(224292.8, "s"), shown(1.2e-4, "wall_s"), shown(None, "W")
+    ('96.08 %', '0.00 %', '2.6 d', '120 µs', '-')
     >>> shown(17308566170.0, "work"), shown(5039, "count"), shown(9598018.9, "node_s")
     ('1.731e+10', '5,039', '2,666 node-hours')
     """
     if value is None:
         return "-"
     if unit == "share":
-        return f"{100 * value:.2f} %"
+        return f"{round(100 * value, 2) + 0.0:.2f} %"  # rounding noise below 0 is no loss and no gain
     if unit == "count":
         return f"{value:,.0f}"
     if unit == "nodes":

@@ -8,6 +8,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -215,6 +216,18 @@ def test_what_is_not_known_is_no_loss(runs):
     bars = plot_losses(read_runs([runs / "compared", runs / "short"])).patches
     assert [math.isnan(bar.get_height()) for bar in bars] == [False] * 4 + [False, False, True, True]
     shutil.rmtree(runs / "compared")
+
+
+def test_rounding_noise_is_no_loss(runs):
+    """Shares that differ from 0 by rounding alone have no height, which an axis would be scaled to."""
+    from bftrainer.report.drawing import plot_losses
+    from bftrainer.runs.finished import read_runs
+
+    (run,) = read_runs([runs / "short"])
+    shares = dict.fromkeys(("rescale_loss_share", "preemption_loss_share"), 0.0)
+    noise = dict.fromkeys(("loss_variability_share", "loss_horizon_share"), -1.7e-16)
+    bars = plot_losses([replace(run, summary=dict(run.summary) | shares | noise)]).patches
+    assert [bar.get_height() for bar in bars] == [0.0] * 4
 
 
 def test_a_changed_log_is_told(call, tmp_path, monkeypatch):
