@@ -25,13 +25,13 @@ _UNITS: dict[int, Literal["s", "ms", "us", "ns"]] = {
     9: "us",
     10: "ns",
 }  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
-_MOST_COLUMNS = 1 << 22  # a few bytes may claim any number of them
-_MOST = 1 << 64  # a whole number beyond is as long as its writer likes
+_MOST_COLUMNS = 1 << 22  # a small file may claim any number of columns
+_MOST = 1 << 64  # limits the length of whole numbers
 _NAT = np.datetime64("NaT", "ns")
 
 
 class _MalformedError(Exception):
-    """The records are not those of a DataFrame we can read."""
+    """Raised for records that are not those of a readable DataFrame."""
 
 
 # The records come from an untrusted file: any field may be missing or of another type.
@@ -65,7 +65,7 @@ class Frame:
     columns : tuple of str, length C
         Column labels.
     blocks : tuple of ColumnBlock
-        Each column is in exactly one.
+        Blocks of values; each column is in exactly one.
     """
 
     index: Labels
@@ -91,11 +91,11 @@ def read_pickled_frame(
     ----------
     stream : binary file
     name : str
-        What to call the file in messages.
+        Name of the file in messages.
     error : type of InputError
         Raised when it is not a pickle, or not of a DataFrame.
     columns : str
-        What to call the column labels in messages.
+        Name of the column labels in messages.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
 
 
 def shortened(value: Any) -> str:
-    """Scalars as they print; anything else shortened, since a pickle may nest lists without end."""
+    """Text of a scalar; anything else is shortened, as a pickle may nest lists without end."""
     if isinstance(value, int) and abs(value) >= _MOST:
         return "a number of many digits"
     return str(value) if isinstance(value, int | float | np.generic) else one_line(reprlib.repr(value))
@@ -189,11 +189,11 @@ def _parts(state: Any) -> tuple[Labels, Labels, tuple[ColumnBlock, ...]]:
 
 
 def _manager_parts(manager: Any) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
-    """Axes and (values, positions) of blocks from both shapes a BlockManager has been pickled in."""
+    """Axes and (values, positions) of blocks, from either pickled form of a BlockManager."""
     if manager.args:  # pandas >= 1.3: BlockManager(blocks, axes)
         blocks, axes = manager.args[:2]
         return axes, [(block.args[0], block.args[1]) for block in blocks]
-    state = manager.state[-1]["0.14.1"]  # the name of the state's version, the only one there ever was
+    state = manager.state[-1]["0.14.1"]  # the only version of the state that pandas ever wrote
     return state["axes"], [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
 
 

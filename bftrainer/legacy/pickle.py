@@ -36,7 +36,7 @@ class Record(metaclass=_Sealed):
     args : tuple
         Arguments the global would have been called with.
     state : object
-        What its `__setstate__` would have been given; None if nothing.
+        State for its `__setstate__`; None without one.
     """
 
     __slots__ = ("args", "state")
@@ -58,7 +58,7 @@ class Record(metaclass=_Sealed):
 
 
 class _RefusedError(Exception):
-    """The pickle asks for a global that is not admitted."""
+    """Raised for a pickle that needs a global which is not admitted."""
 
 
 class _Reconstructor(Record):
@@ -75,7 +75,7 @@ class _NewObject(_Reconstructor):
 
 
 class _Encode(Record):
-    """`_codecs.encode`: how protocols 0 to 2 spell bytes."""
+    """`_codecs.encode`, with which protocols 0 to 2 write bytes."""
 
     def __new__(cls, text: Any, encoding: Any = None) -> Any:
         if encoding != "latin1" or not isinstance(text, str):
@@ -222,18 +222,18 @@ def load_records(stream: BinaryIO, name: str, error: type[InputError] = InputErr
     Parameters
     ----------
     stream : binary file
-        Read once, front to back.
+        Stream that is read once, from start to end.
     name : str
-        What to call the file in messages.
+        Name of the file in messages.
     error : type of InputError
-        Raised when it is not a whole pickle.
+        Error to raise if it is not a complete pickle.
 
     Raises
     ------
     UnsafePickleError
         If it names a global that pandas and numpy data never need.
     """
-    # Globals cached for extension codes by someone else would be handed out without asking find_class.
+    # Globals that other code cached for extension codes would bypass find_class.
     copyreg.clear_extension_cache()
     try:
         return _RecordUnpickler(*checked(stream)).load()

@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 
 class ScanError(Exception):
-    """The stream is no pickle, claims what it cannot hold, or uses something else than a scalar as a key."""
+    """Raised for a stream that is no pickle, claims more than it holds, or has a key that is not a scalar."""
 
 
 class PersistentObjectError(Exception):
-    """The pickle refers to an object outside it."""
+    """Raised for a pickle that refers to an object outside it."""
 
 
 _SCALARS = (
@@ -56,7 +56,7 @@ _EFFECT[pickle.STACK_GLOBAL[0]] = (2, [True])
 
 
 class _KeyWatch:
-    """The stack of an unpickler, with one bit an object: whether it is a scalar."""
+    """Stack of an unpickler that holds one bit per object: whether it is a scalar."""
 
     def __init__(self) -> None:
         self._stack: list[bool] = []
@@ -64,7 +64,7 @@ class _KeyWatch:
         self._memo: dict[int, bool] = {}
 
     def step(self, code: int, argument: bytes) -> None:
-        """Do what an opcode does to the stack.
+        """Apply the effect of an opcode to the stack.
 
         Raises
         ------
@@ -141,12 +141,12 @@ _SHAPES = _shapes()
 
 
 def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
-    """The pickle in `stream`, with large byte strings set apart.
+    """Check the pickle in `stream`, and set large byte strings apart.
 
     Returns
     -------
     small : io.BytesIO
-        The opcodes; a byte string set apart is the persistent object of its number.
+        The opcodes, in which each byte string set apart is a persistent object with its number.
     large : list of bytes
 
     Raises

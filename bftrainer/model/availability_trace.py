@@ -17,23 +17,23 @@ from bftrainer.model.node_log import NodeLog
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 MOST_NODES = 1_000_000
-"""Nodes that counts, numbers and models may speak of: each becomes a name and changes."""
+"""Largest number of nodes in a count or model: each node takes memory for its name and changes."""
 FORM = "availability"
-"""Key of a node log's provenance that keeps the kind of trace it was made of."""
+"""Key of a node log's provenance: the kind of trace that the log was made from."""
 NO_TIME = "of_no_time"
-"""Key of a node log's provenance that counts stays and absences without length, which a log cannot hold."""
+"""Key of a node log's provenance: the number of stays and absences of length 0, which a log cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeTrace:
-    """How many nodes were taken, or added, at which times.
+    """Times at which nodes were taken, or added, and their numbers.
 
     Parameters
     ----------
     time_ns : ndarray of int64, shape (E,)
         Nanoseconds since the Unix epoch (UTC), ascending; several rows may share a time.
     number : ndarray of int64, shape (E,)
-        Nodes, at least 1.
+        Number of nodes, at least 1.
 
     Raises
     ------
@@ -49,21 +49,21 @@ class ChangeTrace:
 
     @classmethod
     def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
-        """Nodes that come, or go, at each instant of a log after its window's start."""
+        """Number of nodes that join, or leave, at each instant of a log after its window's start."""
         times, number = np.unique(log.time_ns[(log.idle == joins) & (log.time_ns > log.start_ns)], return_counts=True)
         return cls(times, number.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountTrace:
-    """Number of live nodes, a row whenever it was sampled.
+    """Number of live nodes over time, one row per sample.
 
     Parameters
     ----------
     time_ns : ndarray of int64, shape (R,)
-        Nanoseconds since the Unix epoch (UTC), ascending; of several rows of one time the last one holds.
+        Nanoseconds since the Unix epoch (UTC), ascending; of rows with equal times the last one counts.
     count : ndarray of int64, shape (R,)
-        Live nodes, at least 0.
+        Number of live nodes, at least 0.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class CountTrace:
 
     @classmethod
     def of(cls, log: NodeLog) -> CountTrace:
-        """Live nodes at each row of a node log, its window's ends included."""
+        """Count live nodes at each row of a node log, including the ends of its window."""
         times = log.row_times_ns()
         row = np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))
         net = np.bincount(row, np.where(log.idle, 1, -1), minlength=times.size)
@@ -98,7 +98,7 @@ class CountTrace:
         return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
 
     def log(self) -> NodeLog:
-        """The counts as nodes `n0001`, `n0002`, ...: last in, first out.
+        """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out.
 
         The window reaches from the first row to the last; rows that change nothing are kept as such.
         """
@@ -106,7 +106,7 @@ class CountTrace:
         time, count = self.time_ns[last], self.count[last]
         before = np.concatenate(([0], count[:-1]))
         size = np.abs(count - before)
-        # Last in, first out: node k is there while the count is above k, so a change moves neighbours.
+        # Last in, first out: node k is live while the count is above k, so each change affects consecutive nodes.
         row = np.repeat(np.arange(time.size), size)
         within = np.arange(row.size) - np.repeat(np.cumsum(size) - size, size)
         inner = time[1:-1]
@@ -125,14 +125,14 @@ class CountTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """A trace of any kind, with all that it says.
+    """An availability trace of any kind.
 
     Parameters
     ----------
     kind : {"nodes", "spot", "counts", "terminations"}
-        Node log, adding and removing of spot nodes, number of live nodes, number of nodes taken.
+        Node log, spot nodes added and removed, number of live nodes, number of nodes taken.
     events : int
-        Rows of the trace as its kind writes them: instants of a node log, single nodes of a spot trace.
+        Number of rows: instants in a node log, nodes added or removed in a spot trace.
     terminations : ChangeTrace
     log : NodeLog or None
         Each node's presence; None for terminations alone.
@@ -148,7 +148,7 @@ class AvailabilityTrace:
 
     @classmethod
     def of_log(cls, log: NodeLog) -> AvailabilityTrace:
-        """A node log, or a spot or count trace that became one."""
+        """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
         kind: TraceKind = "spot" if form == "spot" else "counts" if form == "counts" else "nodes"
         counts = CountTrace.of(log)
@@ -157,13 +157,13 @@ class AvailabilityTrace:
 
     @classmethod
     def of_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
-        """A count trace, with the terminations that were recorded beside it, else with its falls."""
+        """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
         taken = counts.falls() if terminations is None else terminations
         return cls("counts", int(counts.time_ns.size), taken, counts.log(), counts)
 
     @classmethod
     def of_terminations(cls, terminations: ChangeTrace) -> AvailabilityTrace:
-        """Terminations alone, which say nothing of the nodes that stay."""
+        """Make a trace of terminations alone; it does not show which nodes stay."""
         return cls("terminations", int(terminations.time_ns.size), terminations)
 
     @property
@@ -202,19 +202,19 @@ def churned(
     pick: Callable[[int], int] = lambda live: live - 1,
     provenance: Mapping[str, Any] | None = None,
 ) -> NodeLog:
-    """Log of nodes `n0001`, `n0002`, ... that are taken and added; the free name with the lowest number comes first.
+    """Make a log of nodes `n0001`, `n0002`, ... that are taken and added; a new node gets the lowest free number.
 
     Parameters
     ----------
     window_ns : tuple of int
         Start and end, nanoseconds since the Unix epoch.
     initial : int
-        Nodes when the window opens.
+        Number of nodes when the window opens.
     changes : iterable of (time_ns, taken, added)
-        Times ascend strictly, within the window and after its start. At one time nodes are taken before others are
-        added, which get other names.
+        Times increase strictly, within the window and after its start. At each time nodes are taken before new ones
+        are added, which get other names.
     pick : callable
-        Place, among so many live nodes in the order they came, of the one to be taken next; by default the last in.
+        Given the number of live nodes, index (in order of arrival) of the next one to take; by default the last.
     provenance : mapping, optional
 
     Raises
@@ -237,7 +237,7 @@ def churned(
             live[place], live[-1] = live[-1], live[place]
             gone.append(live.pop())
         while len(free) < added:
-            free.append(names)  # above all that are free, so that the heap stays one
+            free.append(names)  # larger than all free numbers, so that the list stays a heap
             names += 1
         come = [heapq.heappop(free) for _ in range(added)]
         for node in gone:
@@ -259,16 +259,16 @@ def churned(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survival:
-    """Share of nodes that stay longer than a time: a step function that is 1 from 0 on.
+    """Share of nodes that stay longer than a given time: a step function, 1 before its first step.
 
     Parameters
     ----------
     time_s : ndarray of float64, shape (K,)
-        Where it falls, ascending.
+        Times at which it falls, ascending.
     share : ndarray of float64, shape (K,)
-        From each time on.
+        Its value from each of these times on.
     seen_s : float
-        Longest time that a node was seen to stay, gone after it or not.
+        Longest time that a node was seen to stay, whether or not it left then.
     """
 
     time_s: NDArray[np.float64]
@@ -282,15 +282,15 @@ class Survival:
 
     def quantile(self, share: float) -> float | None:
         """Time by which `share` of the nodes are gone; None if the trace is too short to tell."""
-        # A share like 0.1 must not be missed by a rounding of 0.9.
+        # The tolerance covers rounding: 1 - 0.1 is not exactly 0.9.
         reached = np.flatnonzero(self.share <= 1.0 - share + 1e-12)
         return float(self.time_s[reached[0]]) if reached.size else None
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time until the longest time that was seen; what would come after it counts as nothing.
+        """Mean time that nodes stay, up to the longest time seen; anything beyond it counts as 0.
 
-        None if no node is gone.
+        None if no node left.
         """
         if not self.time_s.size:
             return None
@@ -298,7 +298,7 @@ class Survival:
         return float(widths @ np.concatenate(([1.0], self.share)))
 
     def thinned(self, points: int) -> Survival:
-        """At most about `points` of its steps, evenly chosen, the last one among them."""
+        """The curve with at most about `points` of its steps, evenly chosen, including the last one."""
         if self.time_s.size <= points:
             return self
         chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
@@ -312,9 +312,9 @@ class TraceStatistics:
     Parameters
     ----------
     figures : mapping
-        JSON-ready, with the same keys for every kind of trace; null where the kind cannot tell.
+        Ready for JSON, with the same keys for every kind of trace; None where the kind does not give a figure.
     survival : Survival
-        Of the nodes' lifetimes; without steps where the kind cannot tell.
+        Survival curve of the nodes' lifetimes; without steps where the kind does not give them.
     """
 
     figures: Mapping[str, Any]

@@ -16,7 +16,7 @@ from solvers.problem import SolveResult
 
 
 class EventKind(IntEnum):
-    """Kinds of event; the number is the priority among events of one time."""
+    """Kinds of event, in the order in which events of equal time are handled."""
 
     COMPLETION = 0
     LEAVE = 1
@@ -27,9 +27,9 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at an instant; ordered by time, then kind, and by nothing else.
+    """Something that happens at an instant; ordered by time, then kind.
 
-    Events that tie in both are neither smaller nor larger than one another, and equal only if all else is equal.
+    Of two events with equal time and kind neither is smaller; they are equal only if all their fields are.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class Event:
     nodes : tuple of str
         Nodes that join or leave.
     tasks : tuple of str
-        Names of tasks that are complete.
+        Names of completed tasks.
     spec : TaskSpec, optional
         A submitted task that was not known before.
     power_cap_w : float, optional
-        What harvested nodes may draw from now on, in watts at the site's meter; None: as much as they like.
+        Power that harvested nodes may draw from now on, in watts at the site's meter; None for no limit.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class Event:
             raise InputError(f"Expected kind of an event to be an EventKind, got {self.kind!r}.")
         for name in ("nodes", "tasks"):
             values = getattr(self, name)
-            # Most have neither, or node names from a log.
+            # Most events have no names, or node names from a log, which need no further check.
             if type(values) is not tuple or (values and (set(map(type, values)) != {str} or "" in values)):
                 object.__setattr__(self, name, checked_names(f"{name} of an event", values, InputError))
         if self.spec is not None and not isinstance(self.spec, TaskSpec):
@@ -81,7 +81,7 @@ class Event:
 
     @property
     def order(self) -> tuple[float, int]:
-        """What events are ordered by."""
+        """Time and kind, by which events are ordered."""
         return self.time_s, self.kind
 
     def __lt__(self, other: Event) -> bool:
@@ -113,7 +113,7 @@ class Event:
 
     @classmethod
     def submission(cls, time_s: float, spec: TaskSpec | None = None) -> Event:
-        """A task is submitted; without `spec`, one that is already known is due."""
+        """A task is submitted; without `spec` it is one that is already known."""
         return cls(time_s, EventKind.SUBMISSION, spec=spec)
 
     @classmethod
@@ -128,14 +128,14 @@ _Credit = TypeVar("_Credit", bound="Objective")
 class Objective(Protocol):
     """Credit per task and node count, in work-equivalents per second.
 
-    It may have two methods more:
+    It may have two more methods:
 
     ``constraints(problem, tasks)``
-        For what is no sum over tasks (quotas, fairness): `solvers.LinearRow`s and at most one `solvers.Floor` to add to
-        the decision. `problem` is the `solvers.AllocationProblem` without them, `tasks` the `TaskState` behind each of
-        its tasks.
+        Returns `solvers.LinearRow`s and at most one `solvers.Floor` to add to the decision, for what is not a sum over
+        tasks (quotas, fairness). `problem` is the `solvers.AllocationProblem` without them, `tasks` the `TaskState` of
+        each of its tasks.
     ``check(tasks)``
-        Raises `ObjectiveError` if it cannot be used with these `TaskSpec`s; asked before a replay begins.
+        Raises `ObjectiveError` if it cannot be used with these `TaskSpec`s; called before a replay begins.
     """
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float, /) -> NDArray[np.float64]:
@@ -144,7 +144,7 @@ class Objective(Protocol):
 
 
 def static(objective: _Credit) -> _Credit:
-    """Declare that credit depends on the spec alone, not on time or progress, so that it is computed once."""
+    """Declare that credit depends on the spec alone, not on time or progress; it is then computed only once."""
     objective.is_static = True  # type: ignore[attr-defined]
     return objective
 
@@ -156,26 +156,26 @@ def is_static(objective: Objective) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Who gets how many nodes from now on, and which nodes move for it.
+    """Number of nodes that each task gets from now on, and the nodes that change hands.
 
     Parameters
     ----------
     time_s : float
         Seconds since the window's start.
     nodes : int
-        Idle nodes, held or free.
+        Number of idle nodes, held by tasks or free.
     tasks : tuple of str, length A
         Active tasks in order of admission.
     before, after : tuple of int, length A
-        Node counts around the decision.
+        Node counts before and after the decision.
     added, removed : dict of str to tuple of str
         Node names that a task gains and gives up; tasks without moves are absent.
     result : SolveResult or None
-        What the solver said; None if there was nothing to decide or the allocation was given.
+        Result of the solver; None if there was nothing to decide or the allocation was given.
     drawn_w : float, optional
-        The most that the pool's nodes draw until the next event, idle ones included; None if no task is tuned.
+        Largest power of the pool until the next event, including idle nodes; None if no task is tuned.
     cap_w : float, optional
-        What they may draw; None without a cap.
+        Power that the pool may draw; None without a cap.
     batch_sizes, power_limits_w : tuple of int or None, optional
         Settings of each active task after the decision, None for those not tuned; None if no task is.
     """

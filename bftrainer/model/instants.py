@@ -20,7 +20,7 @@ _UNITS: tuple[tuple[Literal["s", "ms", "us"], int], ...] = (("s", 10**9), ("ms",
 
 
 def rounding_s(time_s: float) -> float:
-    """How far two computations of one instant may be apart: half a nanosecond, as logs tell these, or some last bits.
+    """Largest rounding difference between two computations of an instant: half a nanosecond, or a few last bits.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def rounding_s(time_s: float) -> float:
 
 
 def iso(time_ns: int | np.int64, unit: Literal["s", "ms", "us", "ns"] | None = None) -> str:
-    """ISO date and time of an instant, to the unit asked for; by default with as many digits as it takes.
+    """ISO date and time of an instant, to the given unit; by default with as many digits as needed.
 
     Examples
     --------
@@ -50,9 +50,9 @@ def instant_ns(moment: date | str) -> int:
     Raises
     ------
     ValueError
-        If the text is no ISO date or date and time.
+        If the text is not an ISO date, or date and time.
     OverflowError
-        If it lies outside the years 1678 to 2262.
+        If the moment lies outside the years 1678 to 2262.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def instant_ns(moment: date | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """Values that hold from their time until the next one's.
+    """Step function: each value holds from its time until the next value's time.
 
     Parameters
     ----------
@@ -109,11 +109,11 @@ class StepSeries:
         return cls((-math.inf,), (value,))
 
     def at(self, time_s: float) -> float:
-        """Value that holds at a time; the first one's before it."""
+        """Value at a time; before the first time, the first value."""
         return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
 
     def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Times after `begin_s` and before `end_s` at which the value becomes another one, and that value."""
+        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
         found, last = [], self.at(begin_s)
         inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
         for time_s, value in zip(self.times_s[inside], self.values[inside], strict=True):
@@ -123,6 +123,6 @@ class StepSeries:
         return found
 
     def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
-        """Begin, end and value of each piece of an interval on which the value is constant."""
+        """Begin, end and value of each part of an interval in which the value is constant."""
         edges = [begin_s, *(time_s for time_s, _ in self.changes(begin_s, end_s)), end_s]
         return [(a, b, self.at(a)) for a, b in itertools.pairwise(edges) if b > a]

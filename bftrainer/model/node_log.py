@@ -16,12 +16,12 @@ from bftrainer.model.task import NS_PER_S
 
 
 def check_node_names(names: Sequence[str]) -> None:
-    """Refuse names of nodes that could not be told apart, or not be written down.
+    """Check that node names are unique and can be written to files.
 
     Raises
     ------
     NodeLogError
-        If one is no text, empty, not Unicode, or comes twice.
+        If a name is not text, empty, not Unicode, or repeated.
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise NodeLogError(f"Expected node names as a sequence of texts, got {names!r}.")
@@ -45,8 +45,8 @@ def check_node_names(names: Sequence[str]) -> None:
 class NodeLog:
     """Idle/busy transitions of a machine's nodes.
 
-    A node is busy until its first transition; transitions at or before `start_ns` give the state in which
-    the window opens. All transitions of one time are one row, an event of the replay.
+    A node is busy until its first transition; transitions at or before `start_ns` give the state at the
+    start of the window. All transitions of one time form one row, which is an event of the replay.
 
     Parameters
     ----------
@@ -61,10 +61,10 @@ class NodeLog:
     idle : ndarray of bool, shape (T,)
         The state the node enters; each transition changes it.
     provenance : mapping
-        Where the log comes from; free text and numbers, kept in the native form.
+        Where the log comes from: free text and numbers, kept in native files.
     unchanged_ns : ndarray of int64, shape (U,)
-        Times within the window, ascending, at which the log was written down although no node had changed.
-        No events; they count among the rows that `skipped` leaves out.
+        Times within the window, ascending, at which the log was written although no node had changed.
+        They are not events, but count among the rows that `skipped` leaves out.
 
     Raises
     ------
@@ -161,7 +161,7 @@ class NodeLog:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
     def selected(self, first: int = 0, count: int | None = None) -> NodeLog:
-        """The same window seen through `count` nodes from index `first` on (all that follow by default).
+        """The log of `count` nodes from index `first` on, by default of all from there on; its window stays the same.
 
         Raises
         ------
@@ -185,20 +185,20 @@ class NodeLog:
         )
 
     def row_times_ns(self) -> NDArray[np.int64]:
-        """Times at which the log says something: its window's ends, changes within it, and unchanged rows, ascending.
+        """Times of the log's rows, ascending: the ends of its window, changes within it, and unchanged rows.
 
-        What happened before the window belongs to its start. These are the rows of the log as a matrix of states.
+        Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
         return np.unique(np.concatenate((ends, np.maximum(self.time_ns, self.start_ns), self.unchanged_ns)))
 
     def skipped(self, rows: int) -> NodeLog:
-        """The log without its first `rows` rows: what they left idle opens the window, at the next row's time.
+        """The log without its first `rows` rows: it starts at the next row's time, with the nodes that they left idle.
 
         Parameters
         ----------
         rows : int
-            Of `row_times_ns`, so that a log skips the same in every form of file.
+            Number of rows of `row_times_ns`, so that every form of file skips the same rows.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class NodeLog:
         return self._opened_at(int(times[rows]))
 
     def since(self, start_ns: int) -> NodeLog:
-        """The log from an instant of its window on; which nodes are idle then opens the window.
+        """The log from an instant of its window on; it starts with the nodes that are idle then.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class NodeLog:
         )
 
     def _opened_at(self, start_ns: int) -> NodeLog:
-        """The log from `start_ns` on; earlier transitions become the state that opens it."""
+        """The log from `start_ns` on; earlier transitions become its state at the start."""
         split = int(np.searchsorted(self.time_ns, start_ns, side="right"))
         state = np.zeros(len(self.nodes), dtype=np.bool_)
         state[self.node[:split]] = self.idle[:split]  # the last assignment of a node wins: times ascend
@@ -266,12 +266,12 @@ class NodeLog:
         )
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Rows of the log in the window, one per time at which a node changes.
+        """Rows of the log in its window, one per time at which a node changes.
 
         Yields
         ------
         time_s : float
-            Seconds since the window's start; what happened before it is part of the row at 0.
+            Seconds since the window's start; earlier changes are part of the row at 0.
         joined, left : ndarray of int32
             Indices of nodes that became idle, and busy, ascending.
         """

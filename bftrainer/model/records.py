@@ -14,7 +14,7 @@ from bftrainer.model.task import TaskSpec
 
 RUN_SCHEMA = 1
 HELD = ("optimal", "incumbent", "kept")
-"""What may come of a decision, as files call it."""
+"""Outcomes of a decision, as files name them."""
 
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -23,18 +23,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A task that had done its work before an event, where only events notice that.
+    """A task that finished its work before an event, in replays that only notice this at events.
 
     Parameters
     ----------
     task : int
-        Index of the roster.
+        Index of the task in the roster.
     rate : float
-        Work/s until then.
+        Work/s until it finished.
     reached_s : float
-        When its work was done.
+        Time at which its work was done.
     idle_from_s : float
-        From when on it did nothing: later than `reached_s` where it loses nodes at the event, as that costs work.
+        Time from which it did nothing; later than `reached_s` if it loses nodes at the event, which costs work.
     """
 
     task: int
@@ -45,30 +45,30 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """One event: what was booked for the time before it, and what holds after it.
+    """One event: what happened since the previous event, and the state after it.
 
     Parameters
     ----------
     number : int
-        From 0; -1 for the window's start or the replay's end, where that is no event itself.
+        Number from 0; -1 for the window's start or the replay's end, if no event happens there.
     time_s, elapsed_s : float
-        Seconds since the window's start, and since the event before.
+        Seconds since the window's start, and since the previous event.
     gross : float
-        Work done since the event before, costs not yet deducted.
+        Work done since the previous event, before costs.
     rescale_booked, preemption_cost : float
-        Work booked off: for the last decision, and for nodes lost now.
+        Work lost to the previous decision's rescaling, and to nodes lost at this event.
     rate : float
         Work/s after the decision.
     rescale_cost : float
-        Work that the decision made now will cost.
+        Work that the decision at this event will cost.
     left, joined, preempted : int
-        Nodes that left, nodes that joined, tasks that lost nodes.
+        Number of nodes that left, of nodes that joined, and of tasks that lost nodes.
     tasks : tuple of int
         Active tasks as indices of the roster.
     idle, running, used : int
-        Idle nodes, tasks that run, nodes that tasks hold; after the decision.
+        Number of idle nodes, running tasks, and nodes that tasks hold, after the decision.
     overruns : tuple of Overrun
-        Tasks that had done their work before the event; none where completions are events of their own.
+        Tasks that finished their work before the event; none if completions are events of their own.
     """
 
     number: int
@@ -90,13 +90,13 @@ class EventRecord:
 
     @property
     def work(self) -> float:
-        """Work booked since the event before, net of costs."""
+        """Work done since the previous event, minus costs."""
         return self.gross - self.rescale_booked - self.preemption_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionRecord:
-    """A solved decision and the event it answered.
+    """A solved decision and the event that triggered it.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class AllocationChange:
     ----------
     time_s : float
     task : int
-        Number of the task that gets them, -1 if they are released.
+        Number of the task that gets the nodes; -1 if they are released.
     nodes : ndarray of int32
         Node numbers.
     """
@@ -130,16 +130,16 @@ class AllocationChange:
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """A piece of time in which power was constant.
+    """A time span in which power was constant.
 
     Parameters
     ----------
     begin_s, end_s : float
         Seconds since the window's start.
     tasks_w : float
-        What tuned tasks drew.
+        Power that tuned tasks drew.
     idle_w : float
-        What the other nodes of the pool drew: free ones, and those of tasks that are not tuned.
+        Power that the other nodes of the pool drew: free ones, and those of tasks that are not tuned.
     """
 
     begin_s: float
@@ -150,14 +150,14 @@ class PowerSample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerRecord:
-    """What harvested nodes drew.
+    """Power and energy that harvested nodes drew.
 
     Parameters
     ----------
     idle_node_w : float
         Power of a node that does nothing.
     samples : tuple of PowerSample
-        In the order of time, without gaps while there were idle nodes.
+        In order of time, without gaps while there were idle nodes.
     energy_j, train_s : dict of int to float
         By task number: energy, rescaling included, and time spent training.
     """
@@ -170,20 +170,20 @@ class PowerRecord:
 
 @dataclass(frozen=True, slots=True)
 class TunedRecord:
-    """What tuning made of a task.
+    """Result of a tuned task.
 
     Parameters
     ----------
     energy_j, train_s : float
-        Drawn by its nodes, rescaling included, and time spent training; of all its tries.
+        Energy that its nodes drew, including rescaling, and time spent training; over all its attempts.
     attempts : int
-        Tries that were begun.
+        Number of attempts that began.
     batch_size, power_limit_w : int or None
-        Of its last try; None if it never had one.
+        Settings of its last attempt; None if it had none.
     reached : bool
         Whether it reached its target.
     failure : str or None
-        Why its group was given up.
+        Why tuning of its group stopped; None if it did not.
     """
 
     energy_j: float
@@ -204,17 +204,17 @@ class TaskRecord:
     spec : TaskSpec
     submitted_s : float
     started_s, completed_s : float or None
-        First time it ran, and when its work was done.
+        Times at which it first ran and at which its work was done.
     work_done, work_total : float
-        Work done and to do; of a tuned task those of all its tries.
+        Work done, and all work to do; of a tuned task over all its attempts.
     node_s : float
         Node-seconds held.
     rescales, preemptions : int
-        Decisions that changed its count while it ran; events in which it lost nodes.
+        Number of decisions that changed its node count while it ran, and of events in which it lost nodes.
     rescale_cost, preemption_cost : float
-        Work lost by them.
+        Work lost to rescales and to preemptions.
     tuned : TunedRecord, optional
-        Of tasks with a tuning section.
+        Result of tuning, for tasks with a tuning section.
     """
 
     spec: TaskSpec
@@ -233,12 +233,12 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """All that a replay did.
+    """Everything that happened in a replay.
 
     Parameters
     ----------
     timeline : tuple of EventRecord
-        From the window's start to the replay's end; these two need not be events.
+        Entries from the window's start to the replay's end; the first and last need not be events.
     decisions : tuple of DecisionRecord
     allocation : tuple of AllocationChange
     tasks : tuple of TaskRecord
@@ -255,18 +255,18 @@ class Recording:
 
     @property
     def events(self) -> tuple[EventRecord, ...]:
-        """What of the timeline is an event."""
+        """Entries of the timeline that are events."""
         return tuple(event for event in self.timeline if event.number >= 0)
 
     @property
     def end_s(self) -> float:
-        """When the replay ended, seconds since the window's start."""
+        """End of the replay, seconds since the window's start."""
         return self.timeline[-1].time_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """How many nodes tasks hold: a row says that from its time on a task holds that many; arrays of shape (H,).
+    """Number of nodes that tasks hold: in each row, from its time on a task holds so many; arrays of shape (H,).
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Holdings:
     nodes: Integers
 
     def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
-        """Begin, end, task and nodes of the times in which a task holds nodes; what lasts ends at `end_s`."""
+        """Begin, end, task and nodes of each span in which a task holds nodes; open spans end at `end_s`."""
         last = np.append(self.task[1:] != self.task[:-1], True) if self.task.size else np.zeros(0, dtype=bool)
         end = np.where(last, end_s, np.append(self.time_s[1:], end_s)[: self.time_s.size])
         held = (self.nodes > 0) & (end > self.time_s)
@@ -291,24 +291,24 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedRun:
-    """A replay that is done, as its files tell it: arrays by column, times in seconds since the window's start.
+    """A finished replay, as read from its files: arrays by column, times in seconds since the window's start.
 
     Parameters
     ----------
     name : str
-        What the run is called beside others.
+        Name of the run in comparisons.
     summary : mapping
-        `summary.json`.
+        Contents of `summary.json`.
     steps : mapping, arrays of shape (E,)
-        The pool after each event: `time_s`, ascending; `idle` and `used`, nodes until the next event; what is booked.
+        The pool after each event: `time_s`, ascending; `idle` and `used`, nodes until the next event; work and costs.
     decisions : mapping, arrays of shape (D,)
         `time_s`, `solve_s`, `held` (one of `HELD`), and `gap`, NaN where it is unknown.
     tasks : mapping, arrays of shape (T,)
-        In file order: `name`, then as in a `TaskRecord`; NaN where there is no time, or a task is not tuned.
+        In file order: `name`, then the fields of a `TaskRecord`; NaN where there is no time or tuning.
     holdings : Holdings
     power : mapping or None, arrays of shape (P,)
-        Pieces of constant power as in a `PowerSample`, and `cap_w`, NaN without a cap; None where nobody knows what
-        nodes draw.
+        Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is
+        unknown.
     """
 
     name: str

@@ -11,24 +11,24 @@ from typing import Literal
 from bftrainer.errors import TrainingProfileError
 
 _MOST = 10**9
-"""Nodes, or seconds: sums of such times still fit in the nanoseconds of a run."""
+"""Largest number of nodes, or of seconds: sums of such times in nanoseconds still fit."""
 _MOST_SAMPLES = 1e15
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProfile:
-    """How long a training run takes for what it does, on as many nodes as were measured.
+    """Measured times of a training run, by number of nodes.
 
     Parameters
     ----------
     world_size : tuple of int, shape (K,)
         Node counts, 1 to 1e9, strictly increasing.
     iteration_s : tuple of float, shape (K,)
-        Mean time of an iteration on so many nodes, over 0; all times below 1e9 (30 years).
+        Mean time of an iteration at those counts, 1e-6 to below 1e9 (30 years).
     reconfiguration_s, checkpoint_s, load_s : float
-        Mean times to form pipelines anew, to write a checkpoint beside the training, and to load one; at least 0.
+        Mean times to form new pipelines, to write a checkpoint during training, and to load one; 0 to below 1e9.
     samples_per_iteration : float, optional
-        Over 0, at most 1e15.
+        Above 0, at most 1e15.
 
     Raises
     ------
@@ -72,8 +72,8 @@ class TrainingProfile:
     def iteration_time_s(self, world_size: int) -> float:
         """Time of an iteration on any number of nodes from 1 on.
 
-        Between profiled sizes it is linear in ``1 / size``; beyond them iterations are as efficient as at the nearest
-        profiled size: node-seconds per iteration stay the same.
+        Between profiled sizes it is linear in ``1 / size``; beyond them node-seconds per iteration are the same as at
+        the nearest profiled size.
         """
         sizes, times = self.world_size, self.iteration_s
         at = bisect_left(sizes, world_size)
@@ -92,32 +92,32 @@ Condition = Literal["training", "reconfiguring", "stalled"]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a run in one condition. Times are nanoseconds since the window's start.
+    """A part of a run in one condition. Times are nanoseconds since the window's start.
 
     Parameters
     ----------
     condition : {"training", "reconfiguring", "stalled"}
     start_ns, end_ns : int
     world_size : int
-        Active nodes; 0 unless training.
+        Number of active nodes; 0 unless training.
     iteration_ns : int
         Time of an iteration; 0 unless training.
     first : int
-        Iterations that were done when it started: it goes on with the one after them.
+        Number of iterations done when it started; it continues after them.
     iterations : int
-        Done in it.
+        Number of iterations done in it.
     repeated : int
-        Of these, how many had been done before.
+        How many of these had been done before, and were lost.
     redoing_ns : int
-        Time spent on iterations that had been done before, one that was broken off included.
+        Time spent on iterations that had been done before, including an unfinished one.
     saved : int
-        Iterations that the last checkpoint holds when it ends.
+        Number of iterations that the last checkpoint holds at its end.
     checkpoints : int
-        Completed in it.
+        Number of checkpoints completed in it.
     checkpoints_lost : int
-        Under way when it was broken off.
+        Number of checkpoints that its end interrupted.
     is_over : bool
-        False if the window closes on it.
+        Whether it ended before the window did.
     """
 
     condition: Condition
@@ -136,28 +136,28 @@ class Phase:
 
     @property
     def length_ns(self) -> int:
-        """How long it lasts."""
+        """Length in nanoseconds."""
         return self.end_ns - self.start_ns
 
     @property
     def lost(self) -> int:
-        """Iterations that were done when it was broken off, and that no checkpoint holds."""
+        """Number of iterations done by its end that no checkpoint holds; 0 if the window ends first."""
         return self.first + self.iterations - self.saved if self.is_over else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An iteration that is done, or a reconfiguration that starts.
+    """A finished iteration, or the start of a reconfiguration.
 
     Parameters
     ----------
     world_size : int
-        Active nodes: of the iteration, or after the reconfiguration.
+        Number of active nodes: in the iteration, or after the reconfiguration.
     time_ns : int
-        When that was noticed, since the window's start.
+        Time at which the run notices it, nanoseconds since the window's start.
     event : {"step", "reconfig"}
     number : int
-        Of the iteration, 0 where the run begins; of the reconfiguration, from 1.
+        Number of the iteration (0 for the start of the run), or of the reconfiguration (from 1).
     """
 
     world_size: int
@@ -175,19 +175,19 @@ class SpotRun:
     start_ns : int
         Start of the window, nanoseconds since the Unix epoch.
     span_ns : int
-        Its length.
+        Length of the window in nanoseconds.
     phases : tuple of Phase
-        One after another, from 0 to `span_ns`.
+        Consecutive phases from 0 to `span_ns`.
     iterations : int
-        Done at the end, what was lost not among them.
+        Number of iterations done at the end, without lost ones.
     held_node_s : float
-        Node-seconds of all nodes that were there.
+        Node-seconds of all available nodes.
     preemptions, active_preemptions : int
-        Nodes that were taken, and how many of them were active.
+        Number of nodes taken, and how many of them were active.
     restarts : int
-        Reconfigurations that a further loss drew out.
+        Number of times that a further loss restarted or extended a reconfiguration.
     tick_ns : int
-        What happens is noticed at multiples of it.
+        The run notices changes at multiples of this time, in nanoseconds.
     """
 
     start_ns: int
@@ -201,11 +201,11 @@ class SpotRun:
     tick_ns: int = 1
 
     def of(self, condition: Condition) -> tuple[Phase, ...]:
-        """Phases in a condition."""
+        """Phases of the run in a given condition."""
         return tuple(phase for phase in self.phases if phase.condition == condition)
 
     def steps(self) -> Iterator[Step]:
-        """The run's beginning as step 0, then all iterations and all reconfigurations that ended, by time."""
+        """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
         reconfigured = 0
         nothing = Phase("stalled", self.span_ns, self.span_ns)
         yield Step(self.phases[0].world_size, 0, "step", 0)

@@ -39,8 +39,8 @@ class ScalingCurve:
     Raises
     ------
     InvalidTaskError
-        If lengths differ, counts are not whole or do not increase strictly from 0, or a throughput or credit is no
-        number, negative, not finite, or not 0 on 0 nodes.
+        If lengths differ, counts are not whole or do not increase strictly from 0, or a throughput or credit is not
+        a number, negative, not finite, or not 0 on 0 nodes.
 
     References
     ----------
@@ -78,7 +78,7 @@ class ScalingCurve:
 
     @classmethod
     def linear(cls, rate_1: float, max_nodes: int) -> ScalingCurve:
-        """A curve of `rate_1` work/s on every node, up to `max_nodes`."""
+        """Linear scaling: `rate_1` work/s per node, up to `max_nodes` nodes."""
         most, rate = _most_nodes(max_nodes), real_number("rate_1", rate_1, InvalidTaskError)
         return cls((0, most), (0.0, rate * most))
 
@@ -100,7 +100,7 @@ class ScalingCurve:
 
     @property
     def max_nodes(self) -> int:
-        """Largest count the curve knows."""
+        """Largest node count of the curve."""
         return self.nodes[-1]
 
     def at(self, count: float) -> float:
@@ -117,7 +117,7 @@ class ScalingCurve:
 
 
 def _most_nodes(value: object) -> int:
-    """A largest node count, whose tables fit in memory."""
+    """Check `max_nodes`: a whole number of at most `MOST_NODES`."""
     most = whole_number("max_nodes", value, InvalidTaskError)
     if most > MOST_NODES:
         raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
@@ -149,7 +149,7 @@ class TaskSpec:
     scaling : ScalingCurve
         Must reach `max_nodes`.
     grow_cost_s, shrink_cost_s : float
-        Seconds of progress lost when it gains nodes, and when it gives up or loses some.
+        Seconds of progress lost when it gains nodes, and when it gives up or loses nodes.
     submit_s : float
         Submission, in seconds from the window's start; not used if `submit_ns` is given.
     submit_ns : int, optional
@@ -157,16 +157,16 @@ class TaskSpec:
     weight : float
         Priority, > 0.
     deadline_s : float, optional
-        As `submit_s`.
+        Deadline, in seconds from the window's start; not used if `deadline_ns` is given.
     deadline_ns : int, optional
-        As `submit_ns`.
+        Deadline, in nanoseconds since the Unix epoch (UTC).
     gpus_per_node : int
     group, user : str, optional
     tuning : TuningSpec, optional
-        The job whose batch size and power limit are tuned; `work` and `scaling` then only count until the task is
-        admitted: what it does follows from the run that it gets.
+        The job whose batch size and power limit are tuned; `work` and `scaling` then only apply until the task is
+        admitted and gets a run.
     run : TunedRun, optional
-        The run that a tuned task is in; `work` is that of the run, in epochs, and `scaling` in epochs/s.
+        Current run of a tuned task; `work` is then in epochs, and `scaling` in epochs/s.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class TaskSpec:
     ------
     InvalidTaskError
         If a field is of another type, a bound, a cost or the amount of work is out of range, or the curve ends before
-        `max_nodes`. Numbers of numpy become those of Python.
+        `max_nodes`. Numbers of numpy are converted to Python's.
     """
 
     name: str
@@ -266,7 +266,7 @@ class TaskSpec:
 
     @property
     def tuning_group(self) -> str:
-        """Whose recurrences it is tuned with: its group's, or its own alone."""
+        """Name of the group that it is tuned with: `group`, or its own name without one."""
         return self.name if self.group is None else self.group
 
     def submitted_after_s(self, start_ns: int) -> float:
@@ -290,13 +290,13 @@ class TaskState:
     nodes : int
         Nodes it holds before the decision.
     progress : float
-        Work units done.
+        Work units done so far.
     submitted_s : float
         Submission, seconds since the window's start.
     start_ns : int
         The window's start, nanoseconds since the Unix epoch.
     modes : tuple of TaskSpec
-        What it may run as, `spec` among them: one spec a power limit on offer; `spec` alone by default.
+        Forms in which it may run, including `spec`: one for each power limit available; by default only `spec`.
     """
 
     spec: TaskSpec

@@ -26,22 +26,22 @@ class TuningSpec:
     train_trace, power_trace : str
         Files of measured training runs and of their power.
     dataset, network, optimizer : str
-        The job, as these files name it.
+        Names of the job's parts in these files.
     target_metric : float
         Validation metric to reach.
     max_epochs : int
         Epochs after which a run gives up.
     default_batch_size : int
-        Batch size when nothing is known.
+        Batch size to start with.
     eta : float
         Weight of energy against time, 0 to 1.
     beta : float
-        A run stops before it costs this many times the cheapest one; inf: never.
+        A run stops before it costs this many times the cheapest run; inf for never.
     seed : int, optional
-        Seed of the group's policy and paths; the replay's if None.
+        Seed of the group's policy and paths; None for the replay's seed.
     idle_power_w : float, optional
-        What one of its GPUs draws while the task holds it without training, in watts; what an idle node of the pool
-        draws, if None.
+        Power of one of its GPUs while the task holds it without training, in watts; None for the power of an idle node
+        of the pool.
 
     Raises
     ------
@@ -89,22 +89,22 @@ class TuningSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TunedRun:
-    """One run of a tuned task at one power limit: what makes its rates and its power.
+    """One run of a tuned task at one power limit.
 
     Parameters
     ----------
     attempt : int
-        Which try of the task this is, from 0.
+        Number of this attempt of the task, from 0.
     batch_size, power_limit_w : int
-        Its settings.
+        Settings of the run.
     reaches : bool
-        Whether it ends at its target; if not, it stops early and the task is tried again.
+        Whether it reaches its target; if not, it stops early and the task is tried again.
     power_w : ndarray of float64, shape (max_nodes + 1,)
         Power at every count while it trains, in watts.
     profiling_work : float
-        Work at its beginning in which all power limits are tried; 0 if this batch size was profiled before.
+        Work at the start of the run that tries all power limits; 0 if this batch size was profiled before.
     profiling_power_w : ndarray of float64, shape (max_nodes + 1,)
-        Power at every count meanwhile.
+        Power at every count during that work, in watts.
     """
 
     attempt: int
@@ -118,18 +118,18 @@ class TunedRun:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run of a tuned task that ended, as its group learnt of it.
+    """A finished run of a tuned task, as reported to its group.
 
     Parameters
     ----------
     group, task : str
-        Whose run it was.
+        Names of the group and of the task.
     recurrence, attempt : int
-        Which task of the group, in the order of their admission, and which try of it; from 0.
+        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
     batch_size, power_limit_w : int
-        Its settings; the limit is the one chosen for the batch size.
+        Settings of the run; the limit is the one chosen for the batch size.
     energy_j, train_s : float
-        Energy and time of its net work on one node: what the group's policy learns from.
+        Energy and time of its net work on one node, from which the group's policy learns.
     reached : bool
         Whether it reached its target.
     """
@@ -150,28 +150,28 @@ class Tuner(Protocol):
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Runs that ended, in that order."""
+        """Finished runs, in the order in which they ended."""
         ...
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Groups that cannot go on, and why."""
+        """Reason of failure, for each group that cannot continue."""
         ...
 
     def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
-        """The task's next run, as a task at each power limit on offer, the chosen one first; none if its group failed.
+        """The task's next run, as one task per available power limit, the chosen one first; empty if its group failed.
 
-        Each has the run's work, its rates and a `TunedRun`.
+        Each of them has the work and rates of the run, and a `TunedRun`.
         """
         ...
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
-        """A run ended that `start` gave; `work_at` is the net work done at each power limit."""
+        """Report the end of a run that `start` gave; `work_at` is the net work done at each power limit."""
         ...
 
     def checkpoint(self, group: str) -> Callable[[], None]:
-        """What brings a group back to where it is now, as if it had neither started nor ended a run since.
+        """Save a group's state; returns a function that restores it, and so undoes later starts and ends of runs.
 
-        Those of several groups are called last first.
+        Call the functions of several groups in reverse order.
         """
         ...

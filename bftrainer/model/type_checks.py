@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def whole_number(what: str, value: object, error: type[InputError]) -> int:
-    """A whole number of Python or numpy as one of Python.
+    """Convert a whole number of Python or numpy to int.
 
     Raises
     ------
     InputError
-        As `error`: if it is anything else, truth values included.
+        If it is anything else, including a bool; raised as `error`.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise error(f"Expected {what} to be whole, got {value!r}.")
@@ -27,12 +27,12 @@ def whole_number(what: str, value: object, error: type[InputError]) -> int:
 
 
 def real_number(what: str, value: object, error: type[InputError]) -> float:
-    """A number of Python or numpy as one of Python; infinity for one that is too large.
+    """Convert a number of Python or numpy to float; numbers that are too large become infinite.
 
     Raises
     ------
     InputError
-        As `error`: if it is anything else, truth values included.
+        If it is anything else, including a bool; raised as `error`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise error(f"Expected {what} to be a number, got {value!r}.")
@@ -43,12 +43,12 @@ def real_number(what: str, value: object, error: type[InputError]) -> float:
 
 
 def checked_names(what: str, values: Any, error: type[InputError]) -> tuple[str, ...]:
-    """Names as a tuple.
+    """Convert names to a tuple.
 
     Raises
     ------
     InputError
-        As `error`: if they are a single text or nothing to iterate over, or one is no text, or empty.
+        If `values` is a single text or not iterable, or a name is not text, or empty; raised as `error`.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise error(f"Expected {what} to be names, got {values!r}.")
@@ -60,12 +60,12 @@ def checked_names(what: str, values: Any, error: type[InputError]) -> tuple[str,
 
 
 def instances(what: str, values: Any, kind: type[T], error: type[InputError]) -> tuple[T, ...]:
-    """Values of a type as a tuple.
+    """Convert values of a type to a tuple.
 
     Raises
     ------
     InputError
-        As `error`: if they are nothing to iterate over, or one is of another type.
+        If `values` is not iterable, or a value is of another type; raised as `error`.
     """
     if not isinstance(values, Iterable):
         raise error(f"Expected {what} to be a sequence of {kind.__name__}, got {values!r}.")

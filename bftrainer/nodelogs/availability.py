@@ -34,16 +34,16 @@ CHANGE_COLUMNS = {
     "terminations": (("timestamp", "number"), ("dt", "preemptions")),
     "additions": (("timestamp", "number"), ("dt", "additions")),
 }
-"""Columns that a trace of changes may have: as recorded, and as generated."""
+"""Column names of a trace of changes: as recorded, and as generated."""
 
 
 def read_count_trace(*paths: Path) -> CountTrace:
-    """Read the number of live nodes over time; a file goes on where the one before it ends.
+    """Read the number of live nodes over time; each file continues the previous one.
 
     Raises
     ------
     NodeLogError
-        Naming file and line: if a column is missing, a time is none or does not ascend, or a count is negative.
+        If a column is missing, a time is invalid or does not ascend, or a count is negative; names file and line.
     """
     times, counts = _numbers(paths, COUNT_COLUMNS, least=0)
     if not times.size:
@@ -52,7 +52,7 @@ def read_count_trace(*paths: Path) -> CountTrace:
 
 
 def read_changes(path: Path, columns: tuple[str, str]) -> ChangeTrace:
-    """Read how many nodes were taken, or added, at which times.
+    """Read the times at which nodes were taken, or added, and their numbers.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_changes(path: Path, columns: tuple[str, str]) -> ChangeTrace:
     Raises
     ------
     NodeLogError
-        Naming file and line: if a column is missing, a time is none or does not ascend, or a number is below 1.
+        If a column is missing, a time is invalid or does not ascend, or a number is below 1; names file and line.
     """
     return ChangeTrace(*_numbers((path,), columns, least=1))
 
@@ -106,27 +106,27 @@ _ACTIONS = {"add": True, "remove": False}
 
 
 def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
-    """Read a spot event trace as a node log: live is idle.
+    """Read a spot event trace as a node log: live nodes are idle.
 
-    The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a name
-    may come back after its removal. What is undone in the same millisecond took no time: it is left out, and counted in
+    The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a node
+    may be added again after its removal. A change that is undone in the same millisecond is left out, and counted in
     the log's provenance.
 
     Parameters
     ----------
     *paths : Path
-        Plain or gzipped; a file goes on where the one before it ends.
+        Plain or gzipped files; each continues the previous one.
     start_ns : int
         Instant of millisecond 0, nanoseconds since the Unix epoch.
 
     Raises
     ------
     NodeLogError
-        Naming file and line: if a row is malformed, times do not ascend, or a node is added twice or removed without
-        being there.
+        If a row is malformed, times do not ascend, or a node is added while live or removed while not live; names
+        file and line.
     """
     live: dict[str, bool] = {}
-    changed: dict[str, int] = {}  # in this millisecond: where its row stands
+    changed: dict[str, int] = {}  # nodes that changed in this millisecond: index of the row
     index: dict[str, int] = {}
     times, nodes, states, kept = array("q"), array("i"), array("b"), bytearray()
     without = {"stays": 0, "absences": 0}
@@ -184,8 +184,8 @@ def _check_row(where: str, action: str, node: str, live: Mapping[str, bool]) -> 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
     """Write a node log as a spot event trace, milliseconds from the window's start; equal logs give equal bytes.
 
-    The form has no room for the window's end, nor for nodes that never change. Shorter times than a millisecond are
-    rounded down.
+    The form cannot hold the window's end, nor nodes that never change. Times are rounded down to whole
+    milliseconds.
 
     Raises
     ------
@@ -209,14 +209,14 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     ----------
     path : str or Path
     warn : callable
-        Told in one line each what had to be assumed.
+        Called with one line for each assumption made.
     terminations : Path, optional
-        Terminations that were recorded beside a count trace; without them its falls count.
+        Terminations that were recorded with a count trace; by default the falls of the count are used.
 
     Raises
     ------
     NodeLogError
-        If the file is none of these, naming file and row; or `terminations` stand beside another kind of trace.
+        If the file is none of these (names file and row), or `terminations` are given with another kind of trace.
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
@@ -247,7 +247,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
 
 
 def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
-    """What a CSV file holds that begins with this row, well-formed or not; None if `read_availability` cannot tell."""
+    """Kind of trace in a CSV file with this first row, even if malformed; None if it is not recognised."""
     found = set(columns)
     if set(COUNT_COLUMNS) <= found:
         return "counts"
@@ -259,7 +259,7 @@ def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
 
 
 def _beside(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
-    """Terminations that were recorded beside counts; all are counted, also those at other times."""
+    """Read terminations that were recorded with counts; those outside the counts' window count too."""
     taken = read_changes(path, _change_columns(path))
     outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
     if outside:
@@ -278,7 +278,7 @@ def first_row(path: Path) -> tuple[str, ...]:
 
 
 def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
-    """The names that a trace of changes gives its columns, of those it may."""
+    """The pair of `CHANGE_COLUMNS` that a trace of changes has."""
     known = CHANGE_COLUMNS[which]
     columns = first_row(path)
     found = next((pair for pair in known if set(pair) <= set(columns)), None)
@@ -291,20 +291,20 @@ def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
     """Read preemptions and additions of anonymous nodes: last in, first out.
 
-    At one time preemptions come first, and what is added is other nodes. The window reaches from the first row of
-    both to the last.
+    At each time preemptions come first, and added nodes get other names. The window reaches from the first row of
+    both files to the last.
 
     Parameters
     ----------
     preemptions, additions : Path
-        `dt,preemptions` and `dt,additions`, or `timestamp,number` both.
+        Files with columns `dt,preemptions` and `dt,additions`, or both with `timestamp,number`.
     initial_nodes : int
-        Nodes when the window opens.
+        Number of nodes when the window opens.
 
     Raises
     ------
     NodeLogError
-        If a file is malformed, both are empty, or more nodes are taken than there are: with file and line or time.
+        If a file is malformed, both are empty, or more nodes are taken than are live; names file and line or time.
     """
     taken = read_changes(preemptions, _change_columns(preemptions))
     added = read_changes(additions, _change_columns(additions, "additions"))
@@ -314,25 +314,25 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
-    """Write the changes that a trace's figures are of as the pair that `read_pair` takes.
+    """Write the changes behind a trace's statistics as the two files that `read_pair` reads.
 
     Parameters
     ----------
     trace : AvailabilityTrace
     additions : Path or None
-        Where rows `dt,additions` go: each rise of the count, at the time of the row before it.
+        File for rows `dt,additions`: each rise of the count, at the time of the row before it.
     terminations : Path or None
-        Where rows `dt,preemptions` go.
+        File for rows `dt,preemptions`.
 
     Returns
     -------
     str
-        Number of nodes at the start, or that the trace does not tell.
+        Number of nodes at the start, or "unknown".
 
     Raises
     ------
     NodeLogError
-        If additions are asked for, and the trace is one of terminations alone.
+        If additions are requested, but the trace holds terminations alone.
     OutputError
         If a file cannot be written.
     """
@@ -359,6 +359,6 @@ def _churned(taken: ChangeTrace, added: ChangeTrace, initial: int, path: Path) -
         row = int(np.searchsorted(taken.time_ns, times[at])) + 2
         there = int(live[at] - come[at] + gone[at])
         raise NodeLogError(f"{path}:{row}: Expected to take at most the {there} nodes there are, got {gone[at]}.")
-    # What happens at the first instant is part of how the window opens.
+    # Changes at the first instant are part of the state in which the window opens.
     changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
     return churned((int(times[0]), int(times[-1])), int(live[0]), changes, provenance={FORM: "spot"})

@@ -32,21 +32,21 @@ TRACES: dict[TraceForm, str] = {
     "counts": "count trace",
     "terminations": "termination trace",
 }
-"""Forms of trace that a node log may be written in, and what they are called."""
+"""Forms of trace in which a node log can be written, and their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did.
+    """Result of a conversion.
 
     Parameters
     ----------
     kind : str
         "node log", "task set", or one of `TRACES`.
     count : int
-        Nodes, or tasks.
+        Number of nodes, or of tasks.
     warnings : tuple of str
-        What had to be assumed, or was lost, one line each.
+        Assumptions made and facts lost, one line each.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Conversion:
         object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
 
     def summary(self) -> str:
-        """One line for people."""
+        """The result in one readable line."""
         return f"{self.kind} of {self.count:,} {'tasks' if self.kind == 'task set' else 'nodes'}"
 
 
@@ -70,21 +70,21 @@ def convert(
 ) -> Conversion:
     """Read a node log or task set in any form and write it in the form that the target's name ends in.
 
-    Spot event traces and count traces are read as the node logs that they amount to.
+    Spot event traces and count traces are read as node logs.
 
     Parameters
     ----------
     source, target : str or Path
-        A legacy task set is named by its bounds, whose name says `Jbnd` when written.
+        For a legacy task set, its file of bounds; to write one, the name must contain `Jbnd`.
     scaling_path, scaling : optional
-        As for `read_task_set`.
+        See `read_task_set`.
     to : {"spot", "counts", "terminations"}, optional
         Write a node log as such a trace, in CSV.
 
     Raises
     ------
     InputError
-        If the source is neither, or the target cannot be written.
+        If the source is neither a node log nor a task set, or the target cannot be written.
     """
     source, target = Path(source), Path(target)
     heard: list[str] = []
@@ -108,7 +108,7 @@ def convert(
 
 
 def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
-    """Write a log as a trace; what the form could not hold, one line each."""
+    """Write a log as a trace; returns one line for each fact that the form cannot hold."""
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
     if to == "counts":
@@ -133,12 +133,12 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file holds, told by its columns; traces of preemptible nodes are node logs, too.
+    """Kind of a file, by its columns; traces of preemptible nodes count as node logs.
 
     Raises
     ------
     InputError
-        If it is neither a node log nor a task set.
+        If the file is neither a node log nor a task set.
     """
     form = form_of(path)
     if form is Form.PARQUET:

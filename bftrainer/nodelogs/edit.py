@@ -23,15 +23,15 @@ from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_ch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:
-    """What a merge gives.
+    """Result of a merge.
 
     Parameters
     ----------
     log : NodeLog
     disputed_node_s : float
-        Node-seconds of which one log says that a node was idle, and another one that it was not: it is not.
+        Node-seconds that one log calls idle and another busy; they count as busy.
     untold_node_s : float
-        Node-seconds of which no log tells: the node is not idle.
+        Node-seconds that no log covers; they count as busy.
     """
 
     log: NodeLog
@@ -40,7 +40,7 @@ class Merged:
 
 
 def edited(log: NodeLog, command: str) -> NodeLog:
-    """The log with a command noted in its provenance."""
+    """The log with a command added to its provenance."""
     before = log.provenance.get("edits")
     edits = [*before, command] if isinstance(before, list) else [command]
     return replace(log, provenance={**log.provenance, "edits": edits})
@@ -54,7 +54,7 @@ def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
     SettingsError
         If the window is not within that of the log.
     LogError
-        If it does not start before its end.
+        If the window does not start before its end.
     """
     start = log.start_ns if start_ns is None else start_ns
     end = log.end_ns if end_ns is None else end_ns
@@ -70,12 +70,12 @@ def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
-    """Nodes by partition, where the log's provenance tells.
+    """Nodes by partition, from the log's provenance; empty if it has none.
 
     Raises
     ------
     HostlistError
-        If it tells something else.
+        If the entry is malformed.
     """
     lists = log.provenance.get("partitions", {})
     if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
@@ -90,24 +90,24 @@ def filtered_log(
     partitions: Sequence[str] = (),
     min_hole_ns: int = 0,
 ) -> NodeLog:
-    """The log of some of its nodes.
+    """The log of some of its nodes, without short idle intervals.
 
     Parameters
     ----------
     log : NodeLog
     nodes : sequence of str, optional
-        Only these; all by default.
+        Keep only these; all by default.
     exclude : sequence of str
-        Not these.
+        Leave these out.
     partitions : sequence of str
-        Only nodes of these partitions.
+        Keep only nodes of these partitions.
     min_hole_ns : int
-        Idle intervals that are shorter are left out.
+        Leave out idle intervals shorter than this.
 
     Raises
     ------
     SettingsError
-        If a node or partition is not known, or no node is left.
+        If a node or partition is unknown, or no node is left.
     """
     known = set(log.nodes)
     strange = [name for name in (*(nodes or ()), *exclude) if name not in known]
@@ -135,9 +135,9 @@ def filtered_log(
 
 
 def merged_logs(logs: Sequence[NodeLog]) -> Merged:
-    """One log of several machines, or of several stretches of time.
+    """Merge logs of several machines, or of several time spans, into one.
 
-    A node is idle when a log says so and none says the opposite; of what no log tells it is not.
+    A node is idle when at least one log says so and none says it is busy; when no log covers it, it is busy.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
 
 
 def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
-    """Where as many logs say that a node is idle as tell of it at all; and node-seconds that some deny."""
+    """Spans that all logs covering a node call idle, and the node-seconds on which logs disagree."""
     steps = np.zeros((len(idle) + len(covered), 2), dtype=np.int64)
     steps[: len(idle), 0] = 1
     steps[len(idle) :, 1] = 1
@@ -202,12 +202,12 @@ _KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "placement")
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """Names made of other names by a secret key.
+    """Pseudonyms of names, made with a secret key.
 
     Parameters
     ----------
     key : bytes
-        Whoever has it can tell which pseudonym stands for a name that he guesses; nobody else can.
+        Only someone who has the key can check which pseudonym belongs to a guessed name.
 
     References
     ----------
@@ -221,7 +221,7 @@ class Pseudonyms:
         return f"{kind[0]}{hmac.digest(self.key, f'{kind} {name}'.encode(), 'sha256').hex()[:_DIGITS]}"
 
     def number(self, kind: str, name: str) -> str:
-        """The same as a decimal number of up to twelve digits."""
+        """The pseudonym as a decimal number of up to twelve digits."""
         return str(int(self.of(kind, name)[1:], 16) % 10**_DIGITS)
 
     def of_all(self, kind: str, names: Iterable[str]) -> dict[str, str]:
@@ -230,7 +230,7 @@ class Pseudonyms:
         Raises
         ------
         LogError
-            If two of them are the same, which another key mends.
+            If two names have the same pseudonym; another key avoids that.
         """
         made = {name: self.of(kind, name) for name in names}
         if len(set(made.values())) != len(made):
@@ -239,14 +239,14 @@ class Pseudonyms:
 
 
 def read_or_make_key(path: Path) -> tuple[bytes, bool]:
-    """The key in a file, which is made if there is none; and whether it was.
+    """Read the key in a file, or make one if the file does not exist; returns the key, and whether it is new.
 
     Raises
     ------
     LogError
-        If the file holds something else.
+        If the file does not hold a key.
     OutputError
-        If it cannot be made.
+        If the file cannot be written.
     """
     if path.exists():
         try:
@@ -268,7 +268,7 @@ def read_or_make_key(path: Path) -> tuple[bytes, bool]:
 def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog:
     """The log with pseudonyms for its nodes and partitions, sorted by them, and its times shifted.
 
-    Of its provenance only what says nothing of the site is kept: no paths, commands, checksums, or zone.
+    Of its provenance, only entries that do not reveal the site are kept: no paths, commands, checksums, or zone.
 
     Raises
     ------

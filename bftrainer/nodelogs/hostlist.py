@@ -26,18 +26,18 @@ Span = tuple[int, int, int]
 
 
 def expanded(text: str) -> tuple[str, ...]:
-    """Names of a hostlist, each once, in the order in which they are first named.
+    """Expand a hostlist to its names, each once, in order of first appearance.
 
     Parameters
     ----------
     text : str
-        Names separated by commas. Brackets hold numbers and ranges, whose names are as wide as the range's low bound;
-        a name may have several brackets.
+        Names separated by commas. Brackets hold numbers and ranges, whose numbers are padded to the width of the low
+        bound; a name may have several brackets.
 
     Raises
     ------
     HostlistError
-        If brackets do not match, a range is no range, or there are more than a million names, repeated ones included.
+        If brackets do not match, a range is invalid, or there are more than a million names, counting repeated ones.
 
     References
     ----------
@@ -58,14 +58,14 @@ def expanded(text: str) -> tuple[str, ...]:
 
 
 def known_part(text: str) -> tuple[str, ...]:
-    """Names of a hostlist that was cut off: those that certainly stood in it.
+    """Expand a hostlist that was cut off to the names that it certainly held.
 
-    What follows the last comma is left out, as it may be half a name; of half a range its low bound is known.
+    The part after the last comma may be half a name and is left out; of half a range, the low bound is kept.
 
     Raises
     ------
     HostlistError
-        If what is left is no hostlist either.
+        If the rest is not a hostlist either.
 
     Examples
     --------
@@ -82,10 +82,10 @@ def known_part(text: str) -> tuple[str, ...]:
 
 
 def pieces(text: str) -> list[str]:
-    """Shorter hostlists that make up this one: each a name, or a name with one number or range in its bracket.
+    """Split a hostlist into pieces: each a name, or a name with one number or range in its bracket.
 
-    They come again in other lists, as whole lists do not; so what they expand to is worth remembering. Whether a piece
-    is one is found out when it is expanded.
+    Pieces recur in other lists more often than whole lists do, so their expansions are worth caching. A piece is only
+    checked when it is expanded.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def pieces(text: str) -> list[str]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Numbers of a set such as `0-3,7` or `0-3 7`, each once, in order of appearance; empty if the text is.
+    """Expand a set such as `0-3,7` or `0-3 7` to its numbers, each once, in order of appearance; may be empty.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def folded(names: Iterable[str]) -> str:
-    """A short hostlist of names; it expands to the same ones, sorted by name and number.
+    """Fold names into a short hostlist, sorted by name and number; it expands to the same names.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def folded(names: Iterable[str]) -> str:
 
 
 def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
-    """What stands between separators, where these are outside brackets.
+    """Split a text at separators that are outside brackets.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """What stands between commas, where these are outside brackets."""
+    """Split a hostlist at commas that are outside brackets, and check its parts."""
     pieces = [piece.strip() for piece in outer_parts(text, _COMMA)]
     for piece in pieces:
         if not _PIECE.fullmatch(piece):
@@ -183,7 +183,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _parsed(piece: str, text: str) -> tuple[list[str], list[list[Span]]]:
-    """What stands outside a piece's brackets, and what within each of them."""
+    """The texts outside a piece's brackets, and the ranges in each bracket."""
     if "[" not in piece:
         return [], []
     parts = _BRACKETS.split(piece)
@@ -191,7 +191,7 @@ def _parsed(piece: str, text: str) -> tuple[list[str], list[list[Span]]]:
 
 
 def _spans(ranges: str, text: str) -> list[Span]:
-    """Low and high bound and width of each part."""
+    """Low bound, high bound and width of each number or range."""
     spans = []
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
@@ -206,7 +206,7 @@ def _size(spans: list[Span]) -> int:
 
 
 def _products(literals: list[str], spans: list[list[Span]]) -> Iterable[str]:
-    """All names between whose literals the spans' numbers stand."""
+    """All names made by putting the spans' numbers between the literals."""
     columns = [[f"{value:0{width}}" for low, high, width in span for value in range(low, high + 1)] for span in spans]
     if len(columns) == 1:
         head, tail = literals

@@ -38,11 +38,11 @@ class Inventory:
     Parameters
     ----------
     names : tuple of str
-        In order, each once.
+        Names in order, each once.
     out_of_service : frozenset of str
         Nodes that could not run jobs when the inventory was taken.
     partitions : mapping of str to tuple of str
-        Nodes by partition, where the source tells.
+        Nodes by partition, if the source gives them.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class Inventory:
 
 
 def natural_order(names: Sequence[str]) -> tuple[str, ...]:
-    """Names sorted as people do, numbers by their value.
+    """Sort names in natural order, with numbers by their value.
 
     Examples
     --------
@@ -76,19 +76,19 @@ def natural_order(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def inventory_paths(source: str | None) -> tuple[Path, ...]:
-    """The file that `--nodes` names, if it names one."""
+    """Path of the file that `--nodes` names; empty if it does not name a file."""
     if not source:
         return ()
     try:
         return (Path(source),) if Path(source).is_file() else ()
     except OSError as fault:
-        if fault.errno == errno.ENAMETOOLONG:  # as hostlists of large machines are, which are no files
+        if fault.errno == errno.ENAMETOOLONG:  # a long hostlist, so not a file
             return ()
         raise
 
 
 def read_inventory(source: str) -> Inventory:
-    """The inventory in a file, or that of a hostlist.
+    """Read the inventory from a file or a hostlist.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def read_inventory(source: str) -> Inventory:
 
 
 def _shown_nodes(text: str) -> Inventory:
-    """What `scontrol show node` prints: a paragraph or a line a node."""
+    """Parse the output of `scontrol show node`: a paragraph or a line per node."""
     names: dict[str, None] = {}
     out: set[str] = set()
     partitions: dict[str, dict[str, None]] = {}
@@ -132,7 +132,7 @@ def _shown_nodes(text: str) -> Inventory:
 
 
 def _listed_nodes(path: Path, text: str) -> Inventory:
-    """Lines of names or hostlists, perhaps followed by a partition and a state."""
+    """Parse lines of names or hostlists, perhaps followed by a partition and a state."""
     names: dict[str, None] = {}
     out: set[str] = set()
     partitions: dict[str, dict[str, None]] = {}
@@ -156,7 +156,7 @@ def _listed_nodes(path: Path, text: str) -> Inventory:
 
 
 def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
-    """Nodes, partition and state of a line; empty what it does not tell."""
+    """Nodes, partition and state of a line; empty texts for missing parts."""
     fields = [part for part in _FIELDS.split(line) if part]
     if len(columns) > 1:
         cells = dict(zip(columns, fields, strict=False))
@@ -182,17 +182,17 @@ def _is_out(state: str) -> bool:
 
 
 def _words(state: str) -> frozenset[str]:
-    """What a state is made of, without the suffixes that say how its node is powered or whether it answers."""
+    """Parts of a state, without the suffixes for a node's power state or lack of response."""
     return frozenset(word.rstrip(_SUFFIXES) for word in state.lower().split("+"))
 
 
 def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Nodes of the partitions that are wanted.
+    """Nodes of the given partitions.
 
     Raises
     ------
     SettingsError
-        If one of them is not known.
+        If a partition is unknown.
     """
     for name in wanted:
         if name not in partitions:
@@ -202,6 +202,6 @@ def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names for a message, at most ten."""
+    """The first ten names for a message, and the number of the others."""
     more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
     return ", ".join(names[:_EXAMPLES]) + more

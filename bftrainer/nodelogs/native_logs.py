@@ -37,7 +37,7 @@ _METADATA = "metadata in JSON"
 
 
 def metadata(log: NodeLog) -> dict[str, Any]:
-    """What a table of transitions leaves open: all nodes, the window, rows without change, where the log comes from."""
+    """Metadata that a table of transitions cannot hold: all nodes, window, rows without change, provenance."""
     unchanged = [iso(time) for time in log.unchanged_ns]
     return {
         "schema": SCHEMA,
@@ -57,7 +57,7 @@ def _assembled(
     meta: Mapping[str, Any] | None,
     warn: Warn,
 ) -> NodeLog:
-    """Log from a table's columns, of which `node` is an index into `labels`, and its metadata, if the file has any."""
+    """Make a log of a table's columns (`node` is an index into `labels`) and its metadata, if any."""
     late = time_ns[1:] < time_ns[:-1]
     if late.any():
         row = int(np.argmax(late)) + 1
@@ -95,12 +95,12 @@ def _assumed(
 
 
 def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
-    """Nodes, window and provenance that metadata tell.
+    """Read nodes, window and provenance from metadata.
 
     Raises
     ------
     NodeLogError
-        Naming the file, if they are malformed.
+        If they are malformed; names the file.
     """
     if not isinstance(meta, dict):
         raise NodeLogError(f"{name}: Expected metadata to be a JSON object, got {type(meta).__name__}.")
@@ -151,7 +151,7 @@ _STATES = {"0": False, "1": True, "false": False, "true": True}
 
 
 def metadata_path(path: Path) -> Path:
-    """Where the metadata of a CSV node log lie: `idle.csv.gz` has `idle.json`."""
+    """Path of a CSV node log's metadata: `idle.json` for `idle.csv.gz`."""
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 
@@ -160,7 +160,7 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
     unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
     times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
     names = [log.nodes[index] for index in log.node.tolist()]
-    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
+    # Both are written before either is moved into place, so that a full disk leaves existing files alone.
     with replacing(metadata_path(path)) as notes, replacing(path) as stream:
         notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
         notes.flush()
@@ -169,7 +169,7 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
 
 
 def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions; faults name file and line."""
+    """Read a table of transitions; errors name file and line."""
     table = _table(path)
     times = _csv_times(path, table["time"])
     states = _states(path, table["idle"])
@@ -200,7 +200,7 @@ def _table(path: Path) -> pa.Table:
         return _without_blank_end(path, _columns(path, arrow_csv.ParseOptions(**parsing)))
     except (pa.ArrowException, UnicodeDecodeError) as fault:
         detail = str(fault).split("\n", 1)[0]
-    # What is wrong is found by reading again: rows are shown to a handler as text, which these need not be.
+    # A second reading finds the fault; not at first, as the handler of bad rows needs text in UTF-8.
     _check_utf8(path)
     with suppress(pa.ArrowException):
         _columns(path, arrow_csv.ParseOptions(invalid_row_handler=refuse, **parsing))
@@ -237,7 +237,7 @@ def _check_utf8(path: Path) -> None:
 
 
 def _without_blank_end(path: Path, table: pa.Table) -> pa.Table:
-    """The table without the blank lines that editors leave at its end, which arrow reads as rows of empty texts."""
+    """The table without blank lines at its end, which arrow reads as rows of empty texts."""
     import pyarrow.compute as pc
 
     blank = np.logical_and.reduce([pc.equal(table[column], "").to_numpy() for column in COLUMNS])
@@ -296,13 +296,13 @@ def write_parquet_node_log(path: Path, log: NodeLog) -> None:
 
 
 def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions; faults name file and row."""
+    """Read a table of transitions; errors name file and row."""
     import pyarrow as pa
 
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_columns(path, file.schema_arrow)
         table = file.read()
-        table.validate(full=True)  # text that is no UTF-8, for one
+        table.validate(full=True)  # for example text that is not UTF-8
     _check_gaps(path, table)
     nodes = table["node"].combine_chunks() if table.num_rows else pa.array([], pa.string()).dictionary_encode()
     if isinstance(nodes, pa.ChunkedArray):
@@ -342,7 +342,7 @@ def _check_columns(path: Path, schema: pa.Schema) -> None:
     _check_names(str(path), schema.names)
 
     def is_text(kind: pa.DataType) -> bool:
-        """Also as categories."""
+        """Whether a type is text, plain or in categories."""
         return str(kind.value_type if types.is_dictionary(kind) else kind) in TEXT
 
     for column, fits in (("time", types.is_timestamp), ("node", is_text), ("idle", types.is_boolean)):

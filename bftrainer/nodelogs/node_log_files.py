@@ -51,8 +51,8 @@ def _read_pickled(path: Path) -> NodeLog:
 def _write_pickled(path: Path, log: NodeLog) -> None:
     """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
 
-    The form knows no state before its first row and no change after its last: the window's start and end
-    get rows even if nothing changes there.
+    A table of states does not show when its window starts and ends, except by its first and last row, so both get a
+    row even if nothing changes there.
     """
     import pandas as pd
 
@@ -114,7 +114,7 @@ def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Frame, name: str) -> NDArray[np.bool_]:
-    """The same cells as a C-contiguous matrix of bool."""
+    """Convert cells to a C-contiguous matrix of bool."""
     given = cells = np.ascontiguousarray(cells)
     if cells.dtype.kind == "O":
         cells = _numbers(cells)
@@ -137,7 +137,7 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers of object cells, NaN for anything else."""
+    """Convert object cells to numbers, NaN for anything else."""
     flat = [plain_cell(cell) for cell in cells.ravel()]
     known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
@@ -151,7 +151,7 @@ _NODE_LOG_WRITERS = {
 
 
 def _unheard(_: str) -> None:
-    """Nobody asked to be warned."""
+    """Ignore a warning."""
 
 
 def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard) -> NodeLog:
@@ -161,16 +161,16 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
     ----------
     path : str or Path
     skip_events : int
-        Rows dropped from the start, as `NodeLog.skipped` counts them. The nodes they leave idle open the window.
+        Number of rows to drop from the start, see `NodeLog.skipped`; the log starts with the nodes they leave idle.
     warn : callable
-        Told in one line each what had to be assumed.
+        Called with one line for each assumption made.
 
     Raises
     ------
     NodeLogError
         If the file is missing or not a node log; the message names file and row.
     UnsafePickleError
-        If a pickle asks for more than pandas and numpy data.
+        If a pickle needs more than pandas and numpy data.
     SettingsError
         If no row is left.
     """
@@ -189,19 +189,19 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard)
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
-    """Write a node log in the form its name ends in: .parquet, .csv, .csv.gz, .pkl or .pkl.gz.
+    """Write a node log in the form given by the end of its name: .parquet, .csv, .csv.gz, .pkl or .pkl.gz.
 
     Raises
     ------
     OutputError
-        If the name promises no such form, or the file cannot be written.
+        If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
     _NODE_LOG_WRITERS[_written_form(path)](path, log)
 
 
 def _written_form(path: Path) -> Form:
-    """Form in which a node log of this name is written, if it promises one."""
+    """Form of a node log to be written, by the end of its name."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
@@ -209,7 +209,7 @@ def _written_form(path: Path) -> Form:
 
 
 def node_log_files(path: Path) -> tuple[Path, ...]:
-    """The files that a node log of that name is written to.
+    """Files to which a node log of this name is written.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def node_log_files(path: Path) -> tuple[Path, ...]:
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:
-    """Refuse to write a node log: as `refuse_existing`, also for what stands beside a table; or for its name.
+    """Check that a node log can be written: its name, and `refuse_existing` for each of its files.
 
     Raises
     ------

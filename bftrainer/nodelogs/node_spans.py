@@ -14,16 +14,16 @@ from bftrainer.errors import LogError
 from bftrainer.model import NS_PER_S, NodeLog
 
 OPEN_END_NS = 2**62
-"""End of what had not ended when the log was written: 2116, after any window."""
+"""End of spans that had not ended when the log was written: in 2116, after any window."""
 OPEN_START_NS = -(2**62) + 1
-"""Start of what the log found going on."""
+"""Start of spans that had begun before the log."""
 
 _SECONDS_BITS = 62
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time that a log is about, `start_ns <= t < end_ns`.
+    """Time covered by a log, `start_ns <= t < end_ns`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Window:
     Raises
     ------
     LogError
-        If it does not start before its end, or reaches beyond the years that can be told.
+        If it does not start before its end, or its times are out of range.
     """
 
     start_ns: int
@@ -46,18 +46,18 @@ class Window:
 
     @property
     def length_ns(self) -> int:
-        """Its length in nanoseconds."""
+        """Length of the window in nanoseconds."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSpans:
-    """Stretches of time on nodes, column by column.
+    """Time spans on nodes, column by column.
 
     Parameters
     ----------
     node : ndarray of int32, shape (I,)
-        Index of a node.
+        Index of each span's node.
     start_ns, end_ns : ndarray of int64, shape (I,)
         Nanoseconds since the Unix epoch, `start_ns < end_ns`.
     """
@@ -68,12 +68,12 @@ class NodeSpans:
 
     @classmethod
     def none(cls) -> NodeSpans:
-        """No stretch at all."""
+        """No spans."""
         return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
     def joined(cls, parts: Sequence[NodeSpans]) -> NodeSpans:
-        """The stretches of all parts, one part after the other."""
+        """The spans of all parts, one part after another."""
         if not parts:
             return cls.none()
         columns = ((part.node, part.start_ns, part.end_ns) for part in parts)
@@ -84,26 +84,26 @@ class NodeSpans:
 
     @property
     def node_s(self) -> float:
-        """Sum of the lengths, node-seconds."""
+        """Total length of the spans in node-seconds."""
         return _seconds(self.end_ns - self.start_ns)
 
     def node_s_within(self, window: Window) -> float:
-        """The same of what lies in a window."""
+        """Total length of the spans within a window in node-seconds."""
         lengths = np.minimum(self.end_ns, window.end_ns)
         lengths -= np.maximum(self.start_ns, window.start_ns)
         return _seconds(np.maximum(lengths, 0, out=lengths))
 
     def where(self, keep: NDArray[np.bool_]) -> NodeSpans:
-        """The stretches that `keep` marks."""
+        """The spans that `keep` marks."""
         return self if keep.all() else NodeSpans(self.node[keep], self.start_ns[keep], self.end_ns[keep])
 
     def within(self, start_ns: int, end_ns: int) -> NodeSpans:
-        """What of the stretches lies between two instants."""
+        """The parts of the spans between two instants."""
         start, end = np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns)
         return NodeSpans(self.node, start, end).where(start < end)
 
     def merged(self, gap_ns: int = 0) -> NodeSpans:
-        """The union, node by node: stretches that overlap, touch, or lie less than `gap_ns` apart become one.
+        """Union of the spans, node by node; spans that overlap, touch, or lie less than `gap_ns` apart become one.
 
         Returns
         -------
@@ -112,8 +112,8 @@ class NodeSpans:
 
         Notes
         -----
-        Starts and ends are sorted apart. A stretch of the union begins at the k-th start of a node if the k-th end
-        comes before it: all that began earlier has then ended.
+        Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
+        end comes before it: all spans that began earlier have then ended.
         """
         if not len(self):
             return self
@@ -122,7 +122,7 @@ class NodeSpans:
         return NodeSpans(node, start, end).closed(gap_ns)
 
     def closed(self, gap_ns: int) -> NodeSpans:
-        """The stretches of a union with gaps shorter than `gap_ns` closed."""
+        """The spans of a union, with gaps shorter than `gap_ns` closed."""
         if not len(self):
             return self
         begins = np.ones(len(self), dtype=np.bool_)
@@ -132,18 +132,18 @@ class NodeSpans:
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
     def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
-        """The same in blocks of nodes, some `at_a_time` spans each if nodes have about equally many.
+        """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
 
-        The nodes of a block come after those of the one before it.
+        Node indices increase from block to block.
         """
         blocks = max(1, -(-len(self) // at_a_time))
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             yield self.where((self.node >= low) & (self.node < high))
 
     def gaps(self, nodes: int, window: Window) -> NodeSpans:
-        """What the stretches leave of the window, for nodes 0 to `nodes` - 1.
+        """Spans of the window that these spans leave free, for nodes 0 to `nodes` - 1.
 
-        Called on stretches that are merged and lie within the window.
+        These spans must be merged and within the window.
         """
         taken = np.bincount(self.node, minlength=nodes)
         first = np.concatenate(([0], np.cumsum(taken + 1)[:-1]))
@@ -159,12 +159,12 @@ class NodeSpans:
         return NodeSpans(node, start, end).where(start < end)
 
     def lasting(self, least_ns: int) -> NodeSpans:
-        """The stretches that are not shorter than `least_ns`."""
+        """The spans of length `least_ns` or more."""
         return self.where(self.end_ns - self.start_ns >= least_ns)
 
 
 def _seconds(lengths_ns: NDArray[np.int64]) -> float:
-    """Sum of some lengths; in nanoseconds that of a large machine's year does not fit in 64 bits."""
+    """Sum of lengths in seconds; in nanoseconds, a year of a large machine does not fit in 64 bits."""
     seconds = lengths_ns // NS_PER_S
     whole = int(seconds.sum())
     seconds *= NS_PER_S
@@ -172,17 +172,17 @@ def _seconds(lengths_ns: NDArray[np.int64]) -> float:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Whole nanoseconds of a duration."""
+    """Convert a duration to whole nanoseconds."""
     return round(seconds * NS_PER_S)
 
 
 def _sorted_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Both columns, sorted by node and time."""
+    """Sort both columns by node, then time."""
     base = time_ns.min()
     since = time_ns - base
     seconds = since // NS_PER_S
     if (seconds * NS_PER_S == since).all():
-        # Whole seconds leave room for the node in one number, and numbers sort several times faster than pairs.
+        # Whole seconds and the node fit in one integer, and integers sort several times faster than pairs.
         del since
         bits = int(seconds.max()).bit_length()
         if bits + int(node.max()).bit_length() <= _SECONDS_BITS:
@@ -205,20 +205,20 @@ def log_of_idle(
     unchanged_ns: NDArray[np.int64] | None = None,
     last_changes: Mapping[int, bool] | None = None,
 ) -> NodeLog:
-    """The node log in which the nodes are idle at `idle` and busy else.
+    """Make a node log in which nodes are idle in the spans of `idle`, and else busy.
 
     Parameters
     ----------
     nodes : sequence of str
-        Names; `idle.node` is an index into them.
+        Node names; `idle.node` is an index into them.
     window : Window
     idle : NodeSpans
         Merged and within the window.
     provenance : mapping
     unchanged_ns : ndarray of int64, optional
-        As in `NodeLog`; those at which something changes after all are left out.
+        See `NodeLog`; times at which a node does change are left out.
     last_changes : mapping of int to bool, optional
-        Whether a node becomes idle in the window's last instant, or busy. It lasts no time, but is an event.
+        Nodes that become idle (True) or busy in the window's last instant: an event, though it lasts no time.
     """
     left = idle.end_ns < window.end_ns
     staying = set(idle.node[~left].tolist())
@@ -243,15 +243,15 @@ def log_of_idle(
 
 
 def last_changes(log: NodeLog) -> dict[int, bool]:
-    """The nodes that become idle (True) or busy in the last instant of a log's window."""
+    """Nodes that become idle (True) or busy (False) in the last instant of a log's window."""
     last = log.time_ns == log.end_ns
     return dict(zip(log.node[last].tolist(), log.idle[last].tolist(), strict=True))
 
 
 def idle_spans(log: NodeLog) -> NodeSpans:
-    """When the nodes of a log were idle within its window, sorted by node and start.
+    """Idle spans of a log's nodes within its window, sorted by node and start.
 
-    What changes at the window's very end lasts no time, and is no span.
+    Changes at the end of the window last no time, so they give no span.
     """
     order = np.lexsort((log.time_ns, log.node))
     node, time, state = log.node[order], log.time_ns[order], log.idle[order]

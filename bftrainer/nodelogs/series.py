@@ -19,19 +19,19 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
     ----------
     path : Path
         CSV, gzipped or not, with columns time (ISO 8601, naive: UTC; or seconds since the window's start) and `column`.
-        A value holds until the next row's time, the last one as long as the one before it did, a lone one for ever.
+        Each value holds until the next row's time; the last one as long as the one before it; a single one forever.
     column : str
-        Name of the values.
+        Name of the values' column.
     start_ns : int
         The window's start, nanoseconds since the Unix epoch.
     window_s : float
-        Its length.
+        Length of the window, seconds.
 
     Raises
     ------
     SettingsError
-        Naming file and line, if it cannot be read, a cell is no time or number, times do not increase, or the window
-        is not covered.
+        If the file cannot be read, a cell is not a time or number, times do not increase, or the window is not
+        covered; names file and line.
     """
     times: list[float] = []
     values = []
@@ -66,7 +66,7 @@ def _time(where: str, cell: str, start_ns: int) -> float:
     try:
         seconds = float(cell)
     except ValueError:
-        seconds = math.nan  # no number, so perhaps a date
+        seconds = math.nan  # not a number, perhaps a date
     if math.isfinite(seconds):
         return seconds
     try:
@@ -86,7 +86,7 @@ def _value(where: str, column: str, cell: str) -> float:
 
 
 def _check_cover(path: Path, times: list[float], window_s: float) -> None:
-    """The window must lie between the first time and the end of the last step."""
+    """Check that the window lies between the first time and the end of the last step."""
     end = math.inf if len(times) == 1 else times[-1] + (times[-1] - times[-2])
     if times[0] > 0:
         raise SettingsError(f"{path}: Expected values from the window's start on, got the first {times[0]:g} s later.")

@@ -66,16 +66,16 @@ _NO_NODES = frozenset({"", "None", "None assigned", "(null)"})
 
 @dataclass(frozen=True, slots=True)
 class AnonymousRows:
-    """What became of a table.
+    """Result of replacing the names in a table.
 
     Parameters
     ----------
     rows : int
-        Rows written.
+        Number of rows written.
     dropped : int
-        Rows left out because they are malformed.
+        Number of malformed rows, which are left out.
     columns : tuple of str
-        Columns left out, as nothing is known of what they tell.
+        Columns left out because their content is unknown.
     """
 
     rows: int
@@ -86,7 +86,7 @@ class AnonymousRows:
 def anonymise_sacct(
     source: Path, target: Path, names: Pseudonyms, shift_s: int = 0, columns: Sequence[str] | None = None
 ) -> AnonymousRows:
-    """Write a table of sacct in which nothing has its name, under a header.
+    """Write a sacct table with a header and with pseudonyms for all names.
 
     Numbers of jobs keep what they say of arrays, steps and heterogeneous jobs; of states the first word is kept, of
     resources those that all sites have. A row with another text where none but numbers belong is malformed.
@@ -103,7 +103,7 @@ def anonymise_sacct(
     Raises
     ------
     LogError, SettingsError
-        If the source is no such table.
+        If the source is not a sacct table.
     OutputError
         If the target cannot be written.
     """
@@ -133,7 +133,7 @@ def anonymise_sacct(
 def _lines(
     source: Sequence[str], layout: Layout, rules: Sequence[tuple[int, Callable[[str], str]]]
 ) -> tuple[list[bytes], int]:
-    """Rows of a block as they are written, and how many were malformed."""
+    """Rows of a block as written, and the number of malformed ones."""
     lines, bad = [], 0
     for line in source:
         if not line:
@@ -149,7 +149,7 @@ def _lines(
 
 
 def _rules(columns: Sequence[str], names: Pseudonyms, shift_s: int) -> list[tuple[int, Callable[[str], str]]]:
-    """What becomes of each column that is kept."""
+    """The replacement for each column that is kept."""
     rules: list[tuple[int, Callable[[str], str]]] = []
     for at, column in enumerate(columns):
         name = column.lower()
@@ -175,7 +175,7 @@ def _pseudonym(names: Pseudonyms, kind: str, text: str) -> str:
 
 
 def _kept(form: re.Pattern[str], text: str) -> str:
-    """A text that is kept, as it can be no name.
+    """Check a text that is kept because it cannot be a name.
 
     Raises
     ------
@@ -188,12 +188,12 @@ def _kept(form: re.Pattern[str], text: str) -> str:
 
 
 def _job(names: Pseudonyms, text: str) -> str:
-    """A job's number replaced, with what it says of arrays, steps and heterogeneous jobs."""
+    """Replace a job's number, and keep its suffixes for arrays, steps and heterogeneous jobs."""
     return _NUMBER.sub(lambda found: names.number("job", found[0]), _kept(_JOB, text), count=1)
 
 
 def _resources(text: str) -> str:
-    """Those resources that all sites have; others, such as licences, have names of the site's own."""
+    """Keep the resources that all sites have; others, such as licences, have names of the site."""
     parts = text.split(",")
     if text and not all("=" in part for part in parts):
         raise ValueError(text)
@@ -201,7 +201,7 @@ def _resources(text: str) -> str:
 
 
 def _nodes(text: str, names: Pseudonyms) -> str:
-    """Pseudonyms of a hostlist; of one that was cut off those of its known part, in an open bracket again."""
+    """Pseudonyms of a hostlist; if it was cut off, those of its known part, again in an open bracket."""
     if text in _NO_NODES:
         return text
     if text.count("[") > text.count("]"):
@@ -210,7 +210,7 @@ def _nodes(text: str, names: Pseudonyms) -> str:
 
 
 def _shifted(text: str, shift_s: int) -> str:
-    """A time, later by some seconds.
+    """Shift a time by some seconds.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans
 
 _LISTS_KNOWN = 200_000
 SPANS_AT_A_TIME = 1 << 22
-"""Busy spans that are swept together: sorting takes some hundred bytes of memory for each."""
+"""Busy spans sorted at a time: each takes some hundred bytes of memory."""
 
 
 class BusyKind(IntEnum):
@@ -28,9 +28,9 @@ class BusyKind(IntEnum):
     DOWN = 1
     RESERVED = 2
     UNKNOWN = 3
-    """It may have run a job whose list of nodes cannot be trusted."""
+    """It may have run a job whose list of nodes is unreliable."""
     AWAY = 4
-    """It was not there: spot instances and counts of live nodes."""
+    """It was not part of the machine: in traces of spot instances and counts of live nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,17 +40,17 @@ class BusyRecords:
     Parameters
     ----------
     names : tuple of str, length M
-        Nodes.
+        Names of nodes.
     set_nodes : ndarray of int32, shape (N,)
-        Indices of nodes, set after set.
+        Node indices of all sets, one set after another.
     set_ends : ndarray of int64, shape (S + 1,)
-        Where in `set_nodes` the sets end; the first is 0.
+        Position in `set_nodes` at which each set ends, after a leading 0.
     start_ns, end_ns : ndarray of int64, shape (R,)
-        `OPEN_START_NS` and `OPEN_END_NS` where the log does not tell.
+        `OPEN_START_NS` and `OPEN_END_NS` where the log does not give the time.
     node_set : ndarray of int32, shape (R,)
     kind : ndarray of int8, shape (R,)
     key : ndarray of int64, shape (R,)
-        Equal for two records only if they tell of the same run on the same nodes.
+        Equal for two records only if they describe the same run on the same nodes.
     partition : ndarray of int32, shape (R,)
         Index into `partitions`, or -1.
     partitions : tuple of str
@@ -78,17 +78,17 @@ class BusyRecords:
         return replace(self, **{column: getattr(self, column)[keep] for column in columns})
 
     def is_repeated(self) -> NDArray[np.bool_]:
-        """Which records tell what an earlier one has told: exports overlap."""
+        """Which records repeat an earlier one, as overlapping exports do."""
         return repeated(self.key, self.start_ns, self.end_ns)
 
     def extent_ns(self) -> tuple[int, int] | None:
-        """First and last instant that any record names; None if none does."""
+        """First and last time that any record gives; None if no record gives one."""
         both = (times[(times > OPEN_START_NS) & (times < OPEN_END_NS)] for times in (self.start_ns, self.end_ns))
         named = [times for times in both if times.size]
         return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
 
     def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
-        """Nodes that ran a partition's jobs, by partition; empty if there are none, or more partitions than `most`."""
+        """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
         if not 0 < len(self.partitions) <= most:
             return {}
         sets = self.set_ends.size
@@ -104,17 +104,17 @@ class BusyRecords:
         return found
 
     def node_blocks(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
-        """What was busy by kind, for some nodes at a time so that a block fits in memory.
+        """Busy spans by kind, in blocks of nodes that fit in memory.
 
         Parameters
         ----------
         place : ndarray of int32, shape (M,)
-            New index of each node, -1 if it is left out.
+            New index of each node; -1 for a node that is left out.
 
         Yields
         ------
-        dict of Kind to Spans
-            Indices are new ones. The nodes of a block come after those of the one before it.
+        dict of BusyKind to NodeSpans
+            With new indices, which increase from block to block.
         """
         sizes = np.diff(self.set_ends)[self.node_set]
         blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
@@ -130,7 +130,7 @@ class BusyRecords:
             }
 
     def _reach(self, place: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """First and last new index of each set's nodes; of a set without any, 0 and -1, which no block overlaps."""
+        """First and last new node index of each set; 0 and -1 for an empty set, so that it is in no block."""
         sizes = np.diff(self.set_ends)
         first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
         if sizes.any():
@@ -140,7 +140,7 @@ class BusyRecords:
         return first, last
 
     def _spans(self, records: NDArray[np.int64], place: NDArray[np.int32], low: int, high: int) -> NodeSpans:
-        """Spans of these records on nodes whose new index is `low` or more and below `high`."""
+        """Spans of these records on the nodes with new indices from `low` to below `high`."""
         sizes = self.set_ends[self.node_set[records] + 1] - self.set_ends[self.node_set[records]]
         parts = []
         cuts = np.searchsorted(np.cumsum(sizes), np.arange(0, int(sizes.sum()), SPANS_AT_A_TIME // 4)[1:])
@@ -154,7 +154,7 @@ class BusyRecords:
 
 
 def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows have the key and the times of an earlier one."""
+    """Which rows have the same key and times as an earlier row."""
     # Odd factors spread the times over all bits; keys are hashes already.
     mixed = key ^ (start_ns * 0x2545F4914F6CDD1D) ^ (end_ns * 0x369DEA0F31A53F85)
     _, first = np.unique(mixed, return_index=True)
@@ -164,14 +164,14 @@ def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArra
 
 
 def _flat(ends: NDArray[np.int64], sets: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions of all members of these sets, set after set."""
+    """Positions in `set_nodes` of the members of these sets, one set after another."""
     sizes = ends[sets + 1] - ends[sets]
     before = np.cumsum(sizes) - sizes
     return np.repeat(ends[sets] - before, sizes) + np.arange(int(sizes.sum()))
 
 
 class BusyBook:
-    """Where an importer writes down what it finds."""
+    """Collects the busy nodes that an importer finds in a log."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -187,11 +187,11 @@ class BusyBook:
 
     @property
     def node_count(self) -> int:
-        """Nodes named so far."""
+        """Number of nodes named so far."""
         return len(self._names)
 
     def nodes(self, text: str, names: Callable[[str], Iterable[str]]) -> int:
-        """Number of the set of nodes that a text names; `names` tells them where the text is new."""
+        """Number of the set of nodes that a text names; `names` parses a text that was not seen before."""
         known = self._lists.get(text)
         if known is None:
             known = self.node_set(names(text))
@@ -221,7 +221,7 @@ class BusyBook:
         return known
 
     def _remember(self, piece: str) -> array[int]:
-        """Nodes of a piece of a hostlist."""
+        """Parse a piece of a hostlist and cache its nodes."""
         index = self._names
         if len(self._pieces) >= _LISTS_KNOWN:
             self._pieces.clear()
@@ -230,7 +230,7 @@ class BusyBook:
         return nodes
 
     def node_set(self, names: Iterable[str]) -> int:
-        """Number of a set of nodes."""
+        """Add a set of nodes; returns its number."""
         index = self._names
         return self._add_set(dict.fromkeys(index.setdefault(name, len(index)) for name in names))
 
@@ -240,21 +240,21 @@ class BusyBook:
         return len(self._set_ends) - 2
 
     def _keep(self, text: str, node_set: int) -> None:
-        """Remember the set of a list, as long as there is room for it."""
+        """Cache the number of a text's set; a full cache is emptied first."""
         if len(self._lists) >= _LISTS_KNOWN:
             self._lists.clear()
         self._lists[text] = node_set
 
     def size(self, node_set: int) -> int:
-        """Nodes in a set."""
+        """Number of nodes in a set."""
         return self._set_ends[node_set + 1] - self._set_ends[node_set]
 
     def knows(self, name: str) -> bool:
-        """Whether a node has been named."""
+        """Whether a node of this name is known."""
         return name in self._names
 
     def partition(self, name: str) -> int:
-        """Number of a partition or queue; -1 if it has no name."""
+        """Number of a partition or queue; -1 for an empty name."""
         if not name:
             return -1
         known = self._partitions.get(name)
@@ -263,7 +263,7 @@ class BusyBook:
     def add(
         self, start_ns: int, end_ns: int, node_set: int, key: int, kind: BusyKind = BusyKind.JOB, partition: int = -1
     ) -> None:
-        """Write down that a set of nodes was busy."""
+        """Record that a set of nodes was busy."""
         self._start_ns.append(start_ns)
         self._end_ns.append(end_ns)
         self._node_set.append(node_set)
@@ -272,12 +272,12 @@ class BusyBook:
         self._partition.append(partition)
 
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
-        """Write down that one node was busy, if it was for any time."""
+        """Record that one node was busy; spans without length are ignored."""
         if start_ns < end_ns:
             self.add(start_ns, end_ns, self.nodes(name, lambda itself: (itself,)), hash((name, kind)), kind)
 
     def records(self) -> BusyRecords:
-        """All that was written down."""
+        """All records so far."""
         return BusyRecords(
             names=tuple(self._names),
             set_nodes=column(self._set_nodes),
@@ -293,5 +293,5 @@ class BusyBook:
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
-    """The numbers as an array, not copied."""
+    """The numbers as a numpy array that shares their memory."""
     return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)

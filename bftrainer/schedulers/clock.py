@@ -20,9 +20,9 @@ from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 
 UNSET = np.iinfo(np.int64).min
-"""Of a time that the log leaves open."""
+"""Stands for a time that the log leaves open."""
 BAD = UNSET + 1
-"""Of a text that is no time, or none that a log can hold."""
+"""Stands for a text that is not a time, or a time out of range."""
 
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
@@ -31,19 +31,19 @@ _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
 
 
 def is_instant(text: str) -> bool:
-    """Whether a moment in settings is the same in every zone: epoch seconds, or a time with its offset from UTC."""
+    """Whether a time in settings needs no zone: epoch seconds, or a time with its offset from UTC."""
     has_offset = len(text) > 10 and re.search(r"(Z|[+-]\d\d:?\d\d)$", text) is not None
     return has_offset or _EPOCH_SECONDS.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stamps:
-    """Times as they stand in a log.
+    """Times as a log writes them.
 
     Parameters
     ----------
     seconds : ndarray of int64, shape (N,)
-        Since 1970 in UTC, or in local time where `local`; `UNSET` or `BAD` if there is no time.
+        Seconds since 1970, in local time where `local`, else in UTC; `UNSET` or `BAD` if there is no time.
     local : ndarray of bool, shape (N,)
     """
 
@@ -52,7 +52,7 @@ class Stamps:
 
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
-    """Times from texts: whole epoch seconds, or `2026-09-01T08:30:00`; those in `unset` are left open."""
+    """Read texts such as `1788251400` (epoch seconds) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
     local = np.array([len(text) == 19 and text[4] == "-" for text in texts], dtype=np.bool_)
     seconds = np.full(len(texts), BAD, dtype=np.int64)
     for at in np.flatnonzero(~local).tolist():
@@ -66,15 +66,15 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
 
 
 def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
-    """Seconds from 1970 to these dates, as if there were no zones."""
+    """Seconds since 1970 in local time."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # a zone is none of what such a time has
+            warnings.simplefilter("error", UserWarning)  # numpy warns if a text has a zone
             seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
     except (ValueError, UserWarning):
         seconds = np.array([_one_local(text) for text in texts], dtype=np.int64)
     bad = (seconds < 0) | (seconds >= _LATEST_S)
-    # NumPy takes more for a date than logs write; a look at the separators is enough to tell.
+    # numpy also accepts dates that logs never write; the separators tell them apart.
     bad |= np.array([text[10] not in "T " or text[13] != ":" for text in texts], dtype=np.bool_)
     seconds[bad] = BAD
     return seconds
@@ -93,13 +93,13 @@ class Clock:
     Parameters
     ----------
     zone : str, optional
-        IANA name such as `Europe/Berlin`, or an offset such as `+02:00`. Without one, local times are refused
-        where they have to be told, and naive times of settings are UTC.
+        IANA name such as `Europe/Berlin`, or an offset such as `+02:00`. Without one, local times in logs are refused,
+        and times without a zone in settings are UTC.
 
     Raises
     ------
     SettingsError
-        If there is no such zone.
+        If the zone is unknown.
     """
 
     def __init__(self, zone: str | None = None) -> None:
@@ -107,12 +107,12 @@ class Clock:
         self._info: tzinfo = UTC if zone is None else _zone(zone)
 
     def instant_ns(self, text: str) -> int:
-        """Nanoseconds since the epoch of a moment in settings: ISO, in this zone unless it names one, or epoch seconds.
+        """Nanoseconds since the epoch of a time in settings: epoch seconds, or ISO, in this zone unless it names one.
 
         Raises
         ------
         SettingsError
-            If it is no moment.
+            If the text is not a time.
         """
         if _EPOCH_SECONDS.fullmatch(text):
             return int(text) * NS_PER_S
@@ -126,15 +126,15 @@ class Clock:
         offset = moment.utcoffset() or timedelta(0)
         return count - round(offset.total_seconds()) * NS_PER_S
 
-    def utc_ns(self, stamps: Stamps, *, late: bool) -> NDArray[np.int64]:
-        """Nanoseconds since the epoch; in an hour that is repeated, of its second pass if `late`.
+    def utc_ns(self, stamps: Stamps, *, second_pass: bool) -> NDArray[np.int64]:
+        """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
         `UNSET` and `BAD` stay what they are.
 
         Raises
         ------
         SettingsError
-            If there are local times and the zone is not known.
+            If there are local times and the zone is unknown.
         """
         known = stamps.seconds > BAD
         count = np.where(known, stamps.seconds, 0)
@@ -142,33 +142,33 @@ class Clock:
             if self.zone is None:
                 shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
                 raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
-            count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], late=late)
+            count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
         return np.where(known, count * NS_PER_S, stamps.seconds)
 
     def is_skipped(self, stamps: Stamps) -> NDArray[np.bool_]:
-        """Which local times the zone never showed, as clocks were put forward over them."""
+        """Which local times do not exist in the zone, because clocks were put forward past them."""
         skipped = np.zeros(stamps.local.size, dtype=np.bool_)
         local = stamps.seconds[stamps.local]
-        before, after = self._offsets_s(local, late=False), self._offsets_s(local, late=True)
+        before, after = self._offsets_s(local, second_pass=False), self._offsets_s(local, second_pass=True)
         skipped[stamps.local] = after > before
         return skipped
 
-    def _offsets_s(self, local_s: NDArray[np.int64], *, late: bool) -> NDArray[np.int64]:
+    def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.
 
-        Of two offsets that fit, that of the first or of the second pass; where none fits, that before the change or
-        the one after it.
+        A time in a repeated hour has two offsets: the second pass's if `second_pass`, else the first's. A skipped time
+        has none: it gets the offset after the change if `second_pass`, else the one before it.
         """
         if not local_s.size:
             return local_s
         changes, offsets = self._offset_table
-        # In local time a change happens when the clock with the smaller or the larger offset shows it.
-        ahead = (np.minimum if late else np.maximum)(offsets[1:], offsets[:-1])
+        # A change happens at two local times: one by the offset before it, one by the offset after it.
+        ahead = (np.minimum if second_pass else np.maximum)(offsets[1:], offsets[:-1])
         return np.asarray(offsets[np.searchsorted(changes + ahead, local_s, side="right")])
 
     @cached_property
     def _offset_table(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Instants from 1970 on at which the offset changes, and the offsets before, between and after them."""
+        """Instants since 1970 at which the offset changes, and the offsets before, between and after them."""
         week = 7 * 86_400  # Morocco changes twice within five weeks
         changes, offsets = [], [self._offset_at(0)]
         for start in range(0, _LATEST_S, week):
@@ -203,7 +203,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def natural_number(text: str) -> int | None:
-    """A whole number of up to 18 digits, None if it is none.
+    """Read a whole number of up to 18 digits; None if the text is anything else.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def natural_number(text: str) -> int | None:
 
 
 def exact_ns(seconds: str) -> int | None:
-    """Nanoseconds of a number of seconds; None if it is no number, or beyond any log's time.
+    """Read seconds as nanoseconds; None if the text is not a number, or the time is out of range.
 
     Examples
     --------

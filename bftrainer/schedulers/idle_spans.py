@@ -21,16 +21,16 @@ PLACEMENT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Jobs by the number of their nodes, column by column.
+    """Jobs with only their number of nodes, column by column.
 
     Parameters
     ----------
     start_ns, end_ns : ndarray of int64, shape (R,)
         `start_ns < end_ns`.
     nodes : ndarray of int64, shape (R,)
-        At least 1.
+        Number of nodes, at least 1.
     key : ndarray of int64, shape (R,)
-        Equal for two jobs only if they are the same one.
+        Equal for two rows only if they are the same job.
     """
 
     start_ns: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Demand:
         return replace(self, **{column: getattr(self, column)[keep] for column in columns})
 
     def is_repeated(self) -> NDArray[np.bool_]:
-        """Which jobs an earlier row has told of."""
+        """Which jobs repeat an earlier row."""
         return repeated(self.key, self.start_ns, self.end_ns)
 
     def extent_ns(self) -> tuple[int, int] | None:
@@ -56,7 +56,7 @@ class Demand:
 
 
 def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, jobs and whether they start, in order: what ends comes before what starts at the same time."""
+    """Times, jobs and whether they start, sorted by time; ends come before starts of the same time."""
     count = len(demand)
     time = np.concatenate((demand.end_ns, demand.start_ns))
     starts = np.arange(2 * count) >= count
@@ -65,7 +65,7 @@ def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 
 
 def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
-    """Share of the window in which jobs have more nodes than there are."""
+    """Share of the window in which jobs hold more than `capacity` nodes in total."""
     time, job, starts = _events(demand)
     level = np.cumsum(np.where(starts, demand.nodes[job], -demand.nodes[job]))
     inside = np.clip(np.append(time, window.end_ns), window.start_ns, window.end_ns)
@@ -76,19 +76,19 @@ def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
 def placed(demand: Demand, capacity: int) -> NodeSpans:
     """Put each job on the lowest-numbered nodes that are free.
 
-    A job that finds too few gets the next ones that fall free, the longest-waiting job first: as long as there is more
-    demand than nodes, no node is idle.
+    A job that finds too few gets the next nodes that become free; the job that started first is served first. So no
+    node is idle while jobs demand more nodes than the machine has.
 
     Returns
     -------
     NodeSpans
-        At every instant min(demand, `capacity`) nodes are busy.
+        min(demand, `capacity`) nodes are busy at every instant.
     """
     node, start, end = array("i"), array("q"), array("q")
     free = np.ones(capacity, dtype=np.bool_)
     since = np.zeros(capacity, dtype=np.int64)
     held: dict[int, NDArray[np.int64]] = {}
-    short: dict[int, int] = {}  # job: nodes it still lacks, in order of start
+    short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
     def _take(job: int, wanted: int, now: int) -> None:
         got = np.flatnonzero(free)[:wanted]
@@ -119,16 +119,16 @@ def placed(demand: Demand, capacity: int) -> NodeSpans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swept:
-    """What a sweep finds.
+    """Result of a line sweep.
 
     Parameters
     ----------
     idle : NodeSpans
         Merged, within the window, sorted by node and start.
     busy_node_s : mapping of str to float
-        Node-seconds of the union by kind, in the window.
+        Node-seconds of the union of busy spans in the window, by kind.
     job_node_s : float
-        Node-seconds of all jobs in the window, counted once a job.
+        Node-seconds of jobs in the window; a node shared by two jobs counts twice.
     """
 
     idle: NodeSpans
@@ -137,7 +137,7 @@ class Swept:
 
     @property
     def overlap_factor(self) -> float | None:
-        """Node-seconds of jobs over those of their union; None without jobs."""
+        """Node-seconds of jobs divided by those of their union; None without jobs."""
         union = self.busy_node_s.get(BusyKind.JOB.name.lower(), 0.0)
         return self.job_node_s / union if union else None
 
@@ -149,19 +149,19 @@ def line_sweep(
     min_gap_ns: int = 0,
     min_hole_ns: int = 0,
 ) -> Swept:
-    """Sweep blocks of busy spans.
+    """Find idle spans: sweep over busy spans, block by block.
 
     Parameters
     ----------
     blocks : iterable of mapping of BusyKind to NodeSpans
-        The nodes of a block come after those of the one before it.
+        Node indices increase from block to block.
     nodes : int
-        Nodes of the machine; spans index them.
+        Number of nodes of the machine.
     window : Window
     min_gap_ns : int
-        Gaps between two busy spans that are shorter than this are closed.
+        Shorter gaps between two busy spans of a node count as busy.
     min_hole_ns : int
-        Idle spans that are shorter than this are left out.
+        Shorter idle spans are left out.
     """
     busy_node_s: defaultdict[str, float] = defaultdict(float)
     job_node_s = 0.0
@@ -169,7 +169,7 @@ def line_sweep(
     for block in blocks:
         by_kind = []
         for kind, spans in block.items():
-            # Beyond the window's ends lies what makes a gap at them clean-up.
+            # Spans just outside the window decide whether a gap at its ends is clean-up.
             near = spans.within(window.start_ns - min_gap_ns - 1, window.end_ns + min_gap_ns + 1)
             if kind is BusyKind.JOB:
                 job_node_s += near.node_s_within(window)

@@ -28,7 +28,7 @@ from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
 
 AUTO = "auto"
-"""In place of a format's name: tell it by the first file."""
+"""In place of a format's name: recognise the format from the first file."""
 
 DUPLICATE = "duplicate"
 _EXAMPLES = 10
@@ -38,48 +38,48 @@ _Records = TypeVar("_Records", BusyRecords, Demand)
 
 @dataclass(frozen=True, slots=True)
 class DataQuality:
-    """What one should know about a log before one believes what was made of it.
+    """Quality of an imported log: what was read, left out and assumed.
 
     Parameters
     ----------
     format : str
     records, kept : int
-        Records read, and those that tell of busy nodes.
+        Number of records read, and of those kept because they describe busy nodes.
     outside_window : int
-        Those of the kept whose intervals lie outside the window.
+        Number of kept records whose intervals lie outside the window.
     dropped : mapping of str to int
-        The other ones, by reason.
+        Number of records not kept, by reason.
     bad : int
-        Those of the dropped that were unusable.
+        Number of dropped records that were unusable.
     bad_examples : tuple of str
-        Place and fault of the first of them.
+        Place and fault of the first bad records.
     duplicates : int
-        Those of the dropped that repeat another one.
+        Number of dropped records that repeat an earlier one.
     unknown : int
-        Records kept whose list of nodes is not to be trusted: these nodes are not idle.
+        Number of kept records whose list of nodes is unreliable; its nodes count as busy.
     nodes, nodes_seen : int
-        Nodes of the node log, and those of them that the scheduler's log names.
+        Number of nodes in the node log, and of those that the scheduler's log names.
     nodes_unseen : int
-        Nodes of the inventory that it never names, absent or idle as `unseen` says.
+        Number of nodes in the inventory that the scheduler's log never names, treated as `unseen`.
     unseen : str
     nodes_outside : int
-        Nodes that it names and the inventory does not; left out.
+        Number of nodes that the scheduler's log names but the inventory does not; left out.
     outside_examples : tuple of str
     window_start, window_end : str
         ISO times.
     window_s : float
     zone : str or None
-        Of local times in the log.
+        Time zone of local times in the log.
     busy_node_s : mapping of str to float
-        Node-seconds in the window by kind; a node may be busy for several reasons at once.
+        Busy node-seconds in the window by kind; kinds may overlap.
     idle_node_s, idle_share : float
-        Node-seconds offered, and their share of nodes x window.
+        Idle node-seconds, and their share of nodes x window.
     overlap_factor : float or None
-        Node-seconds of all jobs over those of their union: above 1 where nodes are shared.
+        Node-seconds of all jobs divided by those of their union: above 1 where jobs share nodes.
     over_capacity_share : float or None
-        Share of the window with more demand than nodes; of logs without node names.
+        Share of the window in which demand exceeds the nodes; only for logs without node names.
     notes : tuple of str
-        What had to be assumed, one line each.
+        Assumptions made, one line each.
     """
 
     format: str
@@ -109,13 +109,13 @@ class DataQuality:
     notes: tuple[str, ...]
 
     def summary(self) -> dict[str, Any]:
-        """The same as plain data for JSON."""
+        """The fields as plain data for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """What an import gives.
+    """Result of an import.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """What the sweep of a log found."""
+    """Result of a log's line sweep, with its window and nodes."""
 
     window: Window
     chosen: NodeChoice
@@ -152,7 +152,7 @@ def import_log(
         Files and directories of files, in order.
     settings : ImportSettings, optional
     command : str
-        What the user typed; kept in the log's provenance.
+        The user's command line, kept in the log's provenance.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def import_log(
 
 
 def _last_changes(found: _Found, reading: Reading) -> dict[int, bool]:
-    """What the log says to change in the window's last instant, if it ends with the log and short holes count."""
+    """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
     if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
     changes = reading.last_changes
@@ -212,7 +212,7 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
     records, outside = _cleaned(whole, is_job, window, reading)
     if not importer.is_availability and not (records.kind == BusyKind.DOWN).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    # Jobs outside the window still tell which nodes a partition has.
+    # Jobs outside the window still show which nodes belong to a partition.
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
     blocks = records.node_blocks(places(records.names, chosen.names))
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
@@ -220,7 +220,7 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Found:
-    """Sweep records that tell only how many nodes."""
+    """Sweep records that only count their nodes."""
     settings = reading.settings
     if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
         raise SettingsError(
@@ -252,14 +252,14 @@ def _sweep(
 
 
 def _nothing(reading: Reading) -> LogError:
-    """What to say of a log without a single record that can be used."""
+    """The error for a log without usable records."""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
     shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
     return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
 def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | None) -> Window:
-    """The window that settings and log tell together."""
+    """The window: from the settings, else from the log."""
     settings, covered = reading.settings, reading.window_ns or extent_ns
     shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
     if (importer.needs_window or covered is None) and (settings.start is None or settings.end is None):
@@ -272,7 +272,7 @@ def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | N
     window = Window(start, end)
     if extent_ns is not None:
         first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
-        # A log of a single instant is touched by a window that begins or ends there, a longer one is not.
+        # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
             raise LogError(f"Expected a window within the log, got {iso(start)} to {iso(end)}.{shown}")
@@ -280,11 +280,11 @@ def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | N
 
 
 def _cleaned(records: _Records, is_job: NDArray[np.bool_], window: Window, reading: Reading) -> tuple[_Records, int]:
-    """Each record once, and only those that reach into the window or near it; and how many jobs did not reach in."""
+    """Records without duplicates, in or near the window; and the number of jobs outside the window."""
     repeated = records.is_repeated()
     reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
     inside = (records.end_ns > window.start_ns) & (records.start_ns < window.end_ns)
-    # What ends shortly before the window or begins shortly after it makes a gap at its ends clean-up.
+    # Records just outside the window decide whether a gap at its ends is clean-up.
     gap_ns = nanoseconds(reading.min_gap_s)
     near = (records.end_ns >= window.start_ns - gap_ns) & (records.start_ns <= window.end_ns + gap_ns)
     return records.where(near & ~repeated), int((~inside & ~repeated & is_job).sum())
@@ -293,7 +293,7 @@ def _cleaned(records: _Records, is_job: NDArray[np.bool_], window: Window, readi
 def _provenance(
     importer: Importer, reading: Reading, found: _Found, command: str, files: Sequence[Path]
 ) -> dict[str, Any]:
-    """Where the node log comes from, and how it was made."""
+    """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
@@ -351,12 +351,12 @@ def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) 
 
 
 def quality_path(path: Path) -> Path:
-    """Where the data quality of a node log lies: `idle.parquet` and `idle.csv.gz` have `idle.quality.json`."""
+    """Path of a node log's data quality: `idle.quality.json` for `idle.parquet` and `idle.csv.gz`."""
     return path.with_name(path.name.removesuffix(".gz").rpartition(".")[0] + ".quality.json")
 
 
 def write_quality_json(path: Path, quality: DataQuality) -> None:
-    """Write the figures.
+    """Write the data quality as JSON.
 
     Raises
     ------

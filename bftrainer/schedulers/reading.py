@@ -32,35 +32,35 @@ class ImportSettings:
     start, end : str, optional
         The window: ISO times, in `zone` unless they name one, or epoch seconds.
     zone : str, optional
-        Of local times in the log.
+        Time zone of local times in the log.
     nodes : str, optional
-        The inventory: a file, a hostlist, or `seen` (default) for the nodes that the log names. Of logs without node
-        names also their number.
+        The inventory: a file, a hostlist, or `seen` (default) for the nodes that the log names. For logs without node
+        names also the number of nodes.
     unseen : {"absent", "idle"}
-        What nodes of the inventory are that the log never names.
+        How to treat nodes of the inventory that the log never names.
     downtimes, reservations : tuple of Path
-        When nodes were out of service, or reserved.
+        Files that list when nodes were out of service, or reserved.
     reserved_busy : bool
-        Whether reservations that the log itself tells of keep their nodes busy.
+        Whether reservations in the log itself make their nodes busy.
     partitions : tuple of str
-        Offer nodes of these partitions only.
+        Keep only nodes of these partitions.
     exclude_nodes : str, optional
-        Hostlist of nodes that are not offered.
+        Hostlist of nodes to leave out.
     min_gap_s : float, optional
-        Shorter gaps between two busy intervals of a node are clean-up, not idle. By default 1 s between jobs, and 0
-        where the log tells of nodes that were there.
+        Shorter gaps between two busy intervals of a node are clean-up, not idle. By default 1 s for logs of jobs, and
+        0 for logs of node availability.
     min_hole_s : float
-        Shorter idle intervals are not offered.
+        Shorter idle intervals are left out.
     max_bad : float
         Largest share of records that may be unusable.
     max_overcommit : float
-        Largest share of the window in which demand may exceed the nodes, of logs without node names.
+        Largest share of the window in which demand may exceed the nodes, for logs without node names.
     suspended : {"busy", "idle"}
-        What the nodes of a suspended job are.
+        State of the nodes of a suspended job.
     columns : tuple of str, optional
         Names of columns where the log has no header.
     procs_per_node : int, optional
-        Where the log counts processors and does not tell.
+        Processors per node, for logs that count processors without giving it.
 
     Raises
     ------
@@ -118,13 +118,13 @@ class Tally:
     max_bad : float
         Largest share of records that may be unusable.
     records : int
-        Records read.
+        Number of records read.
     dropped : Counter
-        Records that give no busy interval, by reason.
+        Number of records that give no busy interval, by reason.
     bad : int
-        Those of the dropped that should have given one.
+        Number of dropped records that should have given a busy interval.
     examples : list of str
-        Place and fault of the first bad ones.
+        Place and fault of the first bad records.
     """
 
     max_bad: float
@@ -135,7 +135,7 @@ class Tally:
 
     @classmethod
     def begun(cls, max_bad: float) -> Tally:
-        """Nothing counted yet."""
+        """A tally that has counted nothing yet."""
         return cls(max_bad, 0, Counter(), 0, [])
 
     def drop(self, reason: str, count: int = 1) -> None:
@@ -144,21 +144,21 @@ class Tally:
             self.dropped[reason] += count
 
     def lasts(self, start: float, end: float) -> bool:
-        """Whether a job takes any time; one that does not is counted."""
+        """Whether a job ends after its start; one that does not is counted as dropped."""
         if start < end:
             return True
         self.drop("end before start" if end < start else "zero length")
         return False
 
     def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
-        """Count a record that should have given an interval, and cannot.
+        """Count a record that should have given an interval, but is unusable.
 
         Parameters
         ----------
         reason : str
             A few words, the same for all records with this fault.
         path, line
-            Where it stands.
+            File and line of the record.
         detail : str
             What was expected, and what was found.
         """
@@ -168,12 +168,12 @@ class Tally:
             self.examples.append(f"{path}:{line}: {one_line(detail)}")
 
     def check(self, *, at_end: bool = False) -> None:
-        """Stop if too many records are bad; in the middle of a log only if there are enough of them to be sure.
+        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure.
 
         Raises
         ------
         LogError
-            Naming the first.
+            Naming the first bad record.
         """
         if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
             share = (
@@ -190,28 +190,28 @@ class Reading:
     ----------
     settings : ImportSettings
     clock : Clock
-        Of the settings' zone.
+        Clock of the settings' zone.
     tally : Tally
     book : BusyBook
-        Takes records that name nodes.
+        Collects records that name nodes.
     demand : Demand, optional
-        Records that tell only how many, where the log is such.
+        Records of a log that only counts nodes.
     notes : list of str
-        What had to be assumed.
+        Assumptions made.
     window_ns : tuple of two int, optional
-        The window, where the log itself tells it.
+        The window, if the log itself gives it; nanoseconds since the Unix epoch.
     capacity : int, optional
-        Number of the machine's nodes, where the log tells it.
+        Number of the machine's nodes, if the log gives it.
     nodes : tuple of str, optional
-        All nodes of the machine, idle ones too, where the log lists them.
+        All nodes of the machine, idle ones too, if the log lists them.
     unchanged_ns : ndarray of int64, optional
-        Instants at which the log was written and nothing changed, where it is a trace of such.
+        Instants at which an availability trace was written although nothing changed.
     last_changes : mapping of str to bool
-        Nodes that the log says to come (True) or go in the very instant in which it ends.
+        Nodes that join (True) or leave (False) in the last instant of the log.
     is_exact : bool
-        Whether the log tells when nodes were idle, so that no gap is what jobs leave for clean-up.
+        Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs.
     placement : str, optional
-        Why nodes' names are made up, if they are.
+        How nodes were assigned, if the log has no node names.
     """
 
     settings: ImportSettings
@@ -230,26 +230,26 @@ class Reading:
 
     @classmethod
     def begun(cls, settings: ImportSettings) -> Reading:
-        """Nothing read yet.
+        """The state before anything is read.
 
         Raises
         ------
         SettingsError
-            If the zone is not known.
+            If the zone is unknown.
         """
         return cls(settings, Clock(settings.zone), Tally.begun(settings.max_bad))
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
-        """Take a trace of what was there, in the place of records: a node is away whenever the trace lacks it.
+        """Take an availability trace in place of records: a node is away while the trace does not list it.
 
         Parameters
         ----------
         log : NodeLog
-            Idle is there. Before it no node is there, after it each is where it was last.
+            The trace: idle means available. Before it no node is available; after it each keeps its last state.
         names : sequence of str
-            Of the log's nodes, in order, and of others that were never there.
+            Names of the log's nodes, in order, then of nodes that were never available.
         records : int
-            Rows of the trace.
+            Number of rows in the trace.
         """
         self.tally.records += records
         away_ns = [OPEN_START_NS] * len(names)
@@ -275,14 +275,14 @@ class Reading:
         self.tally.refuse(CUT_OFF if row.is_cut_off else reason, row.path, row.line, detail)
 
     def note(self, text: str) -> None:
-        """Note once what had to be assumed."""
+        """Add an assumption to the notes, unless it is there already."""
         text = legible(text)
         if text not in self.notes:
             self.notes.append(text)
 
     @property
     def min_gap_s(self) -> float:
-        """Shorter gaps between two busy intervals are clean-up."""
+        """Length, in seconds, below which a gap between two busy intervals is clean-up."""
         given = self.settings.min_gap_s
         return (0.0 if self.is_exact else _CLEAN_UP_S) if given is None else given
 
@@ -300,11 +300,11 @@ class Importer(Protocol):
     Attributes
     ----------
     name : str
-        What users call it.
+        Name of the format, as users give it.
     needs_window : bool
-        Whether such logs tell nothing of the time they cover.
+        Whether such logs do not say what time they cover.
     is_availability : bool
-        Whether a node is idle whenever the log says that it is there.
+        Whether such logs list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
@@ -326,7 +326,7 @@ class Importer(Protocol):
         """
 
 
-# In the order in which they are asked whether a log is theirs: Cobalt's lines are also of PBS's form.
+# In the order in which they are tried on a log: Cobalt's lines would also pass as PBS's.
 _HOMES = {
     "slurm": ("slurm", "SlurmImporter"),
     "swf": ("swf", "SwfImporter"),
@@ -352,7 +352,7 @@ def get_importer(name: str) -> Importer:
     Raises
     ------
     SettingsError
-        If there is none of that name.
+        If there is no format of that name.
     """
     if name not in _HOMES:
         raise SettingsError(f"Unknown log format {name!r}.{suggestion(name, _HOMES)}")

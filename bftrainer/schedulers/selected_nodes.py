@@ -27,15 +27,15 @@ class NodeChoice:
     ----------
     names : tuple of str
     seen : int
-        Those of them that the scheduler's log names.
+        How many of them the scheduler's log names.
     unseen : int
-        Nodes of the inventory that it does not name, offered or not.
+        Number of nodes in the inventory that the scheduler's log does not name, chosen or not.
     unseen_are : {"absent", "idle"}
-        What they are taken for.
+        How these nodes are treated.
     outside : tuple of str
-        Nodes that it names and the inventory does not.
+        Nodes that the scheduler's log names but the inventory does not.
     partitions : mapping of str to tuple of str
-        Nodes by partition, of those offered; empty if nothing tells.
+        Chosen nodes by partition; empty if partitions are unknown.
     """
 
     names: tuple[str, ...]
@@ -47,24 +47,24 @@ class NodeChoice:
 
 
 def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
-    """Nodes of a log that names them.
+    """Choose the nodes of a log that names them.
 
     Parameters
     ----------
     records : BusyRecords
     seen : int
-        As many of its names come from the scheduler's log, the rest from downtimes alone.
+        How many of the records' names come from the scheduler's log; the rest come from downtimes alone.
     reading : Reading
-        Its settings, and the nodes that the log may list; told what was assumed.
+        Gives the settings and the nodes that the log lists, if any; takes notes of assumptions.
     is_availability : bool
-        Whether the log names all nodes there are, as traces of availability do.
+        Whether the log names every node of the machine, as availability traces do.
 
     Raises
     ------
     LogError
         If no node is left.
     SettingsError
-        If a partition is not known.
+        If a partition is unknown.
     """
     settings, in_log = reading.settings, records.names[:seen]
     inventory, unseen_are = _inventory(in_log, reading, is_availability=is_availability)
@@ -109,7 +109,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
 
 
 def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool) -> tuple[Inventory, str]:
-    """The machine's nodes, and what those are that the log does not name."""
+    """The machine's nodes, and whether those that the log does not name are absent or idle."""
     settings = reading.settings
     if reading.nodes is not None and settings.nodes is None:
         # The log lists its nodes: those that it does not name again were idle.
@@ -122,12 +122,12 @@ def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool
 
 
 def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
-    """Nodes of a log that only counts them: named by `nodes`, as many as it says, or as many as the log tells.
+    """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number.
 
     Raises
     ------
     SettingsError
-        If nothing tells how many there are.
+        If the number of nodes is unknown.
     LogError
         If the inventory is malformed.
     """
@@ -143,17 +143,17 @@ def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
 
 
 def node_number(nodes: str | None) -> int | None:
-    """How many nodes `--nodes` says there are; None if it names them, or is not given."""
+    """Number of nodes that `--nodes` gives; None if it gives names, or is missing."""
     return None if nodes is None else natural_number(nodes)
 
 
 def anonymous(count: int) -> tuple[str, ...]:
-    """Names for nodes that have none: n0001 and so on.
+    """Make up names for nodes: n0001 and so on.
 
     Raises
     ------
     LogError
-        If there are none, or more than any machine has.
+        If `count` is below 1 or above `MOST_NODES`.
     """
     if not 1 <= count <= MOST_NODES:
         raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {count:,}.")
@@ -162,18 +162,18 @@ def anonymous(count: int) -> tuple[str, ...]:
 
 
 def excluded_names(hostlist: str | None) -> frozenset[str]:
-    """Nodes of `--exclude-nodes`.
+    """Nodes that `--exclude-nodes` names.
 
     Raises
     ------
     HostlistError
-        If it is no hostlist.
+        If it is not a hostlist.
     """
     with at_place("--exclude-nodes", HostlistError):
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
 
 
 def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
-    """Index of each name among those offered, -1 if it is not."""
+    """Index of each name in `chosen`; -1 for a name that is not in it."""
     index = {name: at for at, name in enumerate(chosen)}
     return np.array([index.get(name, -1) for name in names], dtype=np.int32)

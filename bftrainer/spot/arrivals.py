@@ -21,15 +21,15 @@ Hole = tuple[int, int]
 
 
 class Arrivals(Protocol):
-    """A policy of arrivals."""
+    """Policy that draws the holes of a trace."""
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
-        """Holes of `wanted` nodes in all, none with more than `nodes`, ordered by start."""
+        """Draw holes of `wanted` nodes in total, each of at most `nodes`, ordered by start."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvenArrivals:
-    """Holes at random times, their number, sizes and daily cycle just as asked for.
+    """Holes at random times, with exactly the number, sizes and daily cycle asked for.
 
     Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
     that of the cycle; days and instants within the hour are uniform, so that between two holes there is the
@@ -38,10 +38,10 @@ class EvenArrivals:
     Parameters
     ----------
     sizes : Distribution
-        Nodes that become idle together, with a mean of at least 1.
+        Sizes of holes in nodes, with a mean of at least 1.
     cycle : DailyCycle
     most_share : float
-        Share of the machine that one hole is at most. A larger one would leave no room for those that follow.
+        Largest share of the machine in one hole. A larger one would leave no room for the next ones.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class EvenArrivals:
             raise SettingsError(f"Expected 0 < most_share <= 1, got {self.most_share}.")
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
-        """Holes of `wanted` nodes in all; their number is `wanted` over the mean size."""
+        """Draw holes of `wanted` nodes in total; their number is `wanted` divided by the mean size."""
         count = max(1, min(wanted, round(wanted / self.sizes.mean)))
         most = max(1, int(self.most_share * nodes))
         sizes = rng.permutation(_whole_sizes(self.sizes.at(even_shares(count)), wanted, most))
@@ -84,7 +84,7 @@ class EvenArrivals:
 
 
 def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
-    """Sizes scaled and rounded to whole ones, 1 to `most`, that add up to `wanted` as nearly as one factor can."""
+    """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
 
     def rounded(factor: float) -> NDArray[np.int64]:
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
@@ -100,27 +100,27 @@ def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[
 
 @dataclass(frozen=True, slots=True)
 class DrainArrivals:
-    """Small holes at any time, larger ones in drains: when a scheduler makes room for big jobs or for maintenance.
+    """Small holes at any time, larger ones in drains, when a scheduler makes room for big jobs or maintenance.
 
-    Everything is drawn independently, so that figures come out as chance has it. Drains differ in size (Dirichlet),
-    holes follow them by an exponential time.
+    All draws are independent, so the figures of a trace vary by chance. Drains differ in size (Dirichlet); holes
+    follow their drain after an exponential time.
 
     Parameters
     ----------
     sizes : Distribution
-        Nodes that become idle together.
+        Sizes of holes in nodes.
     most : int
-        Of one hole.
+        Largest size of a hole in nodes.
     drain_hole : int
-        Holes of at least so many nodes come in drains.
+        Smallest size, in nodes, of the holes that come in drains.
     drains_per_day : float
-        At most one a second.
+        Mean number of drains per day; at most one per second.
     spread_s : float
-        Mean time by which a hole follows its drain.
+        Mean time from the start of a drain to a hole in it.
     evenness : float
-        The smaller, the more drains differ.
+        Smaller values make drains differ more.
     opening : int
-        Nodes that are idle when the window opens.
+        Number of nodes that are idle when the window opens.
 
     Raises
     ------
@@ -144,7 +144,7 @@ class DrainArrivals:
             raise SettingsError(f"Expected drains_per_day <= {_SECONDS_OF_A_DAY:.0f}, got {self.drains_per_day}.")
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
-        """Holes of `wanted` nodes in all, but for those that open beyond the window."""
+        """Draw holes of `wanted` nodes in total, then leave out those that start after the window."""
         window_s = (window_ns[1] - window_ns[0]) / NS_PER_S
         drains = max(1, round(self.drains_per_day * window_s / _SECONDS_OF_A_DAY))
         times = rng.uniform(0.02 * window_s, 0.95 * window_s, drains)

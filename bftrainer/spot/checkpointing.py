@@ -20,14 +20,14 @@ from bftrainer.nodelogs.node_spans import nanoseconds
 
 
 class Fleet:
-    """Nodes of a pipeline-parallel run; each is in one state, in the order in which it came to it.
+    """Nodes of a pipeline-parallel run: each is preparing, on standby or active, in order of arrival in that state.
 
     Parameters
     ----------
     depth : int
-        Nodes of a pipeline.
+        Nodes per pipeline.
     most : int
-        Active nodes at most.
+        Largest number of active nodes.
     """
 
     __slots__ = ("active", "depth", "most", "preparing", "standby")
@@ -35,27 +35,27 @@ class Fleet:
     def __init__(self, depth: int, most: int) -> None:
         self.depth = depth
         self.most = most
-        # Dictionaries for their order: a set's would depend on how it was filled.
+        # Dictionaries keep the order of insertion; sets do not.
         self.preparing: dict[int, int] = {}
         self.standby: dict[int, None] = {}
         self.active: dict[int, None] = {}
 
     @property
     def can_grow(self) -> bool:
-        """Whether a whole pipeline stands by, and may become active."""
+        """Whether enough nodes are on standby for another pipeline, and `most` allows it."""
         return len(self.standby) >= self.depth and len(self.active) + self.depth <= self.most
 
     @property
     def ready_ns(self) -> int | None:
-        """When the next node has prepared."""
+        """Time at which the next node finishes its preparation; None if no node is preparing."""
         return next(iter(self.preparing.values()), None)
 
     def join(self, ready_ns: Mapping[int, int]) -> None:
-        """Nodes come; each prepares until its time, which never falls from node to node and call to call."""
+        """Add nodes; each prepares until its time. Times must not decrease, within a call or between calls."""
         self.preparing.update(ready_ns)
 
     def prepare(self, now_ns: int) -> None:
-        """Nodes that have prepared by now stand by."""
+        """Move the nodes whose preparation is finished to standby."""
         ready = []
         for node, ready_ns in self.preparing.items():
             if ready_ns > now_ns:
@@ -66,7 +66,7 @@ class Fleet:
             self.standby[node] = None
 
     def leave(self, nodes: Iterable[int]) -> tuple[int, int]:
-        """Nodes go; how many of them were active, and how many stood by."""
+        """Remove nodes; returns how many of them were active, and how many were on standby."""
         active = standby = 0
         for node in nodes:
             if node in self.active:
@@ -80,12 +80,12 @@ class Fleet:
         return active, standby
 
     def dissolve(self) -> None:
-        """Active nodes stand by, before those that did."""
+        """Move all active nodes to standby, ahead of the nodes already there."""
         self.standby = self.active | self.standby
         self.active = {}
 
     def form(self) -> int:
-        """As many pipelines of the nodes that stand by as there can be; the number of active nodes."""
+        """Form as many pipelines as possible from nodes on standby; returns the number of active nodes."""
         room = min(len(self.standby), self.most - len(self.active))
         for node in list(self.standby)[: room - room % self.depth]:
             del self.standby[node]
@@ -94,33 +94,33 @@ class Fleet:
 
 
 Row = tuple[int, Mapping[int, int], Sequence[int]]
-"""When something is noticed, nanoseconds since the window's start; nodes that came, and when; nodes that went."""
+"""Time at which the run notices changes (ns since the window's start), nodes that joined and when, nodes that left."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedTraining:
-    """How a run behaves.
+    """Settings of a simulated training run.
 
     Parameters
     ----------
     profile : TrainingProfile
     depth : int
-        Nodes of a pipeline, at least 1.
+        Nodes per pipeline, at least 1.
     max_world_size : int
-        Active nodes at most; at least `depth`.
+        Largest number of active nodes; at least `depth`.
     preparation_s : float
-        From a node's coming to its standing by.
+        Time from a node's arrival until it is on standby.
     load_on_reconfigure : bool
-        Whether a reconfiguration takes the time to load a checkpoint as well.
+        Whether a reconfiguration includes the time to load a checkpoint.
     on_loss_during_reconfigure : {"restart", "extend"}
-        Whether a further loss starts a reconfiguration again, or adds a whole one to what is left of it.
+        Whether a loss during a reconfiguration starts it again, or adds the length of a whole one to the time left.
     tick_s : float, optional
-        What happens is noticed at multiples of it only, the last one before the window's end; by default at once.
-        Nothing takes longer for that: iterations and checkpoints follow one another as ever, and only what waits to be
-        noticed (a node, the end of a reconfiguration) waits.
+        Interval at which the run notices changes; the last tick is before the window's end. By default it notices them
+        at once. Iterations and checkpoints take no longer with ticks; only new and lost nodes, nodes that finished
+        their preparation, and the end of a reconfiguration wait for the next tick.
     cold_start : bool
-        Whether nodes that are there when the window opens have yet to prepare and to form pipelines. By default they
-        are active at once, as far as they make whole pipelines: the run is under way.
+        Whether nodes that are present when the window opens must first prepare and form pipelines. By default the run
+        is already under way: as many of them as fill whole pipelines are active at once.
 
     Raises
     ------
@@ -155,28 +155,28 @@ class CheckpointedTraining:
 
     @property
     def tick_ns(self) -> int:
-        """Nanoseconds from one look at the run to the next."""
+        """Nanoseconds between two ticks."""
         return 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
 
     def noticed_ns(self, time_ns: int) -> int:
-        """When it is noticed what happens at a time: at the next tick."""
+        """Time at which the run notices a change that happens at `time_ns`: the next tick."""
         if self.tick_s is None:
             return time_ns
         return -(-time_ns // self.tick_ns) * self.tick_ns
 
     def last_look_ns(self, span_ns: int) -> int:
-        """The last time at which anything is noticed: the window's end, or the last tick before it."""
+        """Last time at which the run notices changes: the window's end, or the last tick before it."""
         return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
 
 
 class CheckpointedRun:
-    """The state of a run: `apply` what happens at an instant, ask `next_ns` for what happens by itself.
+    """State of a run: `apply` changes of the trace; `next_ns` is when the run next changes without one.
 
     Parameters
     ----------
     settings : CheckpointedTraining
     opening : sequence of int
-        Nodes that are ready when the window opens.
+        Nodes that are ready (on standby) when the window opens.
     """
 
     def __init__(self, settings: CheckpointedTraining, opening: Sequence[int] = ()) -> None:
@@ -203,25 +203,25 @@ class CheckpointedRun:
 
     @property
     def next_ns(self) -> int | None:
-        """When it is noticed that a node has prepared, or the reconfiguration is over, whichever comes first."""
+        """Time at which the next finished preparation or reconfiguration is noticed; None if neither is under way."""
         times = [time for time in (self.fleet.ready_ns, self._reconfigured_ns) if time is not None]
         return self._settings.noticed_ns(min(times)) if times else None
 
     def progress(self, now_ns: int) -> tuple[int, int]:
-        """Iterations done by now, and how many of them the last checkpoint holds."""
+        """Number of iterations done by now, and how many of them the last checkpoint holds."""
         if self.condition != "training":
             return self._saved, self._saved
         phase = self._phase(now_ns, now_ns, is_over=True)
         return phase.first + phase.iterations, phase.saved
 
     def apply(self, now_ns: int, joined: Mapping[int, int], left: Sequence[int]) -> None:
-        """Something is noticed: what is over by now comes first, then nodes that went, then nodes that came.
+        """Apply changes: finished preparations and reconfigurations, then nodes that left, then nodes that joined.
 
         Parameters
         ----------
         now_ns : int
         joined : mapping of int to int
-            Nodes that came, in the order of the times at which they did.
+            Nodes that joined, each with its time in nanoseconds, in order of time.
         left : sequence of int
         """
         self.fleet.prepare(now_ns)
@@ -242,14 +242,14 @@ class CheckpointedRun:
             self._reconfigured_ns = now_ns + self._reconfiguration_ns
 
     def close(self, end_ns: int) -> int:
-        """The window closes; iterations done at the end, as far as that was noticed."""
+        """Close the window; returns the iterations done by the last time at which the run notices changes."""
         seen_ns = self._settings.last_look_ns(end_ns)
         done, _ = self.progress(seen_ns)
         self.phases.append(self._phase(end_ns, seen_ns, is_over=False))
         return done
 
     def _draw_out(self, now_ns: int) -> None:
-        """A further loss during a reconfiguration."""
+        """Restart or extend a reconfiguration after a further loss."""
         from_ns = now_ns
         if self._settings.on_loss_during_reconfigure == "extend" and self._reconfigured_ns is not None:
             from_ns = self._reconfigured_ns
@@ -257,7 +257,7 @@ class CheckpointedRun:
         self.restarts += 1
 
     def _begin(self, now_ns: int) -> None:
-        """Form what pipelines there can be, and train with them."""
+        """Form pipelines from nodes on standby, and train on them."""
         self._world_size = self.fleet.form()
         self._reconfigured_ns = None
         self._begun_ns = now_ns
@@ -267,7 +267,7 @@ class CheckpointedRun:
             self._iteration_ns = max(1, nanoseconds(iteration_s))
 
     def _end(self, now_ns: int) -> None:
-        """End the phase; what training no checkpoint holds is lost."""
+        """End the phase; iterations that no checkpoint holds are lost."""
         phase = self._phase(now_ns, now_ns, is_over=True)
         if phase.condition == "training":
             self._high = max(self._high, phase.first + phase.iterations)
@@ -275,10 +275,10 @@ class CheckpointedRun:
         self.phases.append(phase)
 
     def _phase(self, now_ns: int, seen_ns: int, *, is_over: bool) -> Phase:
-        """The phase that has lasted until now, and was last looked at when it was `seen_ns`.
+        """The current phase until `now_ns`; counts iterations and checkpoints done by `seen_ns`, the last tick.
 
-        The first checkpoint starts after the first iteration, each further one after the first iteration that ends when
-        the one before it is complete, which is every `period` iterations.
+        The first checkpoint starts after the first iteration. Each further one starts at the first end of an iteration
+        at which the previous checkpoint is complete, which is every `period` iterations.
         """
         if self.condition != "training":
             return Phase(self.condition, self._begun_ns, now_ns, first=self._saved, saved=self._saved, is_over=is_over)
@@ -311,12 +311,12 @@ def simulate(
     settings: CheckpointedTraining,
     watch: Callable[[int, CheckpointedRun], None] | None = None,
 ) -> SpotRun:
-    """Run training over a trace.
+    """Simulate training on the nodes of a trace.
 
     Parameters
     ----------
     log : NodeLog
-        Nodes are there while they are idle in it.
+        The trace: a node is available while the log says it is idle.
     settings : CheckpointedTraining
     watch : callable, optional
         Called with the time (ns since the window's start) and the state after each instant.
@@ -324,7 +324,7 @@ def simulate(
     Returns
     -------
     SpotRun
-        Time and space grow with the log's transitions, whatever the iterations or ticks.
+        Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
     """
     span_ns = log.end_ns - log.start_ns
     rows = _noticed(log, settings)
@@ -363,7 +363,7 @@ def simulate(
 
 
 def _noticed(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
-    """Rows of a log, those of one tick together: who went and came back has gone, who came and went was never seen."""
+    """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
     rows = ((nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
     for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
         came: dict[int, int] = {}

@@ -15,27 +15,27 @@ from bftrainer.errors import SettingsError
 Floats = NDArray[np.float64]
 
 GRID = 100_001
-"""Points at which a mean is taken."""
+"""Number of points at which a mean is computed."""
 FINE_SHARES = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
-"""Shares at which a sample is described: close together at its long end, which holds much of a mean."""
+"""Shares of the quantiles kept of a sample: close together at its upper end, which dominates the mean."""
 
 
 class Distribution(Protocol):
-    """What a generator needs of a distribution of positive numbers."""
+    """Interface of a distribution of positive numbers."""
 
     @property
     def mean(self) -> float:
         """Mean."""
 
     def at(self, share: Floats) -> Floats:
-        """Values below which those shares lie, 0 <= share <= 1; same shape."""
+        """Quantiles: values below which the given shares lie, 0 <= share <= 1; same shape."""
 
     def draw(self, rng: np.random.Generator) -> float:
         """One value at random."""
 
 
 def even_shares(count: int) -> Floats:
-    """Middles of `count` equal parts of the unit interval, shape (count,)."""
+    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
     return (np.arange(count) + 0.5) / count
 
 
@@ -48,12 +48,12 @@ class Quantiles:
     share : tuple of float, shape (K,)
         Ascending from 0 to 1.
     value : tuple of float, shape (K,)
-        Positive, not descending.
+        Positive, in ascending order; values may repeat.
 
     Raises
     ------
     SettingsError
-        If shares or values are not of that kind.
+        If shares or values are out of range or order.
     """
 
     share: tuple[float, ...]
@@ -70,7 +70,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
-        """Quantiles of a sample of positive numbers, closer together at its long end."""
+        """Quantiles of a sample of positive numbers, closer together at its upper end."""
         values = np.quantile(sample, FINE_SHARES)
         return cls(tuple(FINE_SHARES.tolist()), tuple(values.tolist()))
 
@@ -116,12 +116,12 @@ class LogNormal:
 
     @classmethod
     def of(cls, mean: float, median: float) -> LogNormal:
-        """The one with that mean and median: ``mean = median * exp(sigma ** 2 / 2)``.
+        """Make the distribution with this mean and median: ``mean = median * exp(sigma ** 2 / 2)``.
 
         Raises
         ------
         SettingsError
-            If the mean is below the median, which no log-normal distribution has.
+            If the mean is below the median, which is impossible for a log-normal distribution.
         """
         if not 0 < median <= mean < math.inf:
             raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {median} and {mean}.")

@@ -23,20 +23,20 @@ from bftrainer.spot.supercomputer import SUMMIT_CYCLE, SUMMIT_HOLES, Supercomput
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One statistic of a generated trace; what has no meaning for it is None.
+    """One statistic of a generated trace; values that do not apply to it are None.
 
     Parameters
     ----------
     name : str
         A key of the trace's statistics.
     asked : float
-        What the model was given.
+        Value that the model was asked for.
     expected : float or None
-        What the model gives on average, where that differs from `asked`.
+        Average of the model, where that differs from `asked`.
     drawn : float or None
-        What was drawn, before it met the bounds of the trace.
+        Value of the random draws, before the bounds of the trace cut them.
     realised : float or None
-        What the trace has.
+        Value in the generated trace.
     """
 
     name: str
@@ -79,10 +79,10 @@ def generate_minutes(
     start_ns : int
         Nanoseconds since the Unix epoch.
     bounds : tuple of int
-        Nodes at the start, and at any time at most.
+        Number of nodes at the start, and the largest number at any time.
     provenance : mapping, optional
     exact_mean : bool
-        Whether sizes shall come out with the means asked for, rather than the normal distribution have them.
+        Whether the drawn sizes have the means asked for; by default the normal distribution behind them has.
     """
     used = model.exact() if exact_mean else model
     drawn = used.draw(rng, minutes)
@@ -151,21 +151,21 @@ INITIAL_NODES, MAX_NODES = 32, 64
 
 @dataclass(frozen=True, slots=True)
 class HoleOptions:
-    """Options of the supercomputer model; None is its default, or what the log that it is fitted to has.
+    """Options of the supercomputer model; None stands for its default, or for the value fitted to a log.
 
     Parameters
     ----------
     nodes : int, optional
-        Holes of another machine grow or shrink with it.
+        Number of nodes of the machine; sizes of holes fitted to another machine scale with it.
     idle_share : float, optional
     fragment_mean_s, fragment_median_s : float, optional
-        Both, for log-normal lengths of fragments.
+        Mean and median of log-normal lengths of fragments; both or neither.
     hole_mean, hole_median : float, optional
-        Both, for log-normal sizes of holes, in nodes.
+        Mean and median of log-normal sizes of holes, in nodes; both or neither.
     daily_amplitude, peak_hour : float, optional
-        Of the daily cycle: how much more than on average happens at its peak, 0 to 1, and when that is (UTC).
+        Daily cycle: excess over the average at its peak, from 0 to below 1, and the hour of the peak (UTC).
     drains_per_day : float, optional
-        Large holes come in so many drains; the daily cycle is left out then.
+        Number of drains per day, which make the large holes; they replace the daily cycle.
     """
 
     nodes: int | None = None
@@ -192,7 +192,7 @@ class HoleOptions:
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """What a trace is generated from.
+    """Configuration of a generated trace.
 
     Parameters
     ----------
@@ -200,9 +200,9 @@ class GenerationConfig:
         Length, over 0.
     seed : int
     model : {"minutes", "supercomputer"}, optional
-        By default that which suits `like`: minutes for spot and count traces, else supercomputer.
+        By default minutes if `like` is a spot, count or termination trace, else supercomputer.
     like : Path, optional
-        A trace that the model is fitted to.
+        A trace to fit the model to.
     start_ns : int
         Start of the window, nanoseconds since the Unix epoch.
     minutes : MinuteOptions
@@ -232,12 +232,12 @@ class GenerationConfig:
 
 
 def generate_trace(config: GenerationConfig, warn: Callable[[str], None] = lambda _: None) -> Generated:
-    """Generate a trace; the same configuration gives the same one.
+    """Generate a trace; the same configuration gives the same trace.
 
     Raises
     ------
     InputError
-        If a setting is out of range, or belongs to the other model, or the trace to be like cannot be used.
+        If a setting is out of range or belongs to the other model, or the trace `like` cannot be used.
     """
     like = None if config.like is None else read_availability(config.like, warn)
     name = config.model
@@ -259,7 +259,7 @@ def _check_options(name: ModelName, config: GenerationConfig) -> None:
     other, options = ("supercomputer", config.holes) if name == "minutes" else ("minutes", config.minutes)
     given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
     if given:
-        # An option is called what its field is, but leaves the unit to its help.
+        # An option has the name of its field without the unit, which its help gives.
         names = [f"--{name.removesuffix('_s').removesuffix('_per_day').replace('_', '-')}" for name in given]
         raise UnusedOptionsError(dict.fromkeys(names, f"of the model {other} alone"))
 
@@ -267,7 +267,7 @@ def _check_options(name: ModelName, config: GenerationConfig) -> None:
 def minute_setup(
     options: MinuteOptions, like: AvailabilityTrace | None, path: Path | None = None
 ) -> tuple[MinuteModel, tuple[int, int]]:
-    """The minute model at the levels asked for, and nodes at the start and at most.
+    """The minute model with these options, and the number of nodes at the start and at most.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def minute_setup(
     like : AvailabilityTrace or None
         A trace to fit.
     path : Path, optional
-        Where it comes from, for messages.
+        File of that trace, for messages.
 
     Raises
     ------
@@ -335,13 +335,13 @@ def _machine(options: HoleOptions, like: AvailabilityTrace | None, path: Path | 
 
 
 def sibling(path: Path, what: str) -> Path:
-    """A file beside the log at `path`: `synth.parquet` has `synth-spot.csv`."""
+    """Path of a file beside the log at `path`: `synth.parquet` gives `synth-spot.csv` for `what` = "spot"."""
     stem = path.name.removesuffix(".gz")
     return path.with_name(f"{Path(stem).stem}-{what}.csv")
 
 
 def write_pair(path: Path, log: NodeLog) -> tuple[Path, Path]:
-    """Write the pair `dt,preemptions` and `dt,additions` beside the log at `path`; where it lies.
+    """Write files `dt,preemptions` and `dt,additions` beside the log at `path`; returns their paths.
 
     Raises
     ------

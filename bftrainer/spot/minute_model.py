@@ -15,18 +15,18 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability_trace import FORM, churned
 
 BIG_SIZES = (11, 31)
-"""Sizes of big additions: uniform, both ends included."""
+"""Smallest and largest size of a big addition; sizes are uniform between them, both included."""
 _MINUTE_NS = 60 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class SizeModel:
-    """Nodes that come or go at once: ``max(1, |round(Normal(mean, std))|)``.
+    """Number of nodes that join or leave at once: ``max(1, |round(Normal(mean, std))|)``.
 
     Parameters
     ----------
     mean, std : float
-        Of the normal distribution, at least 0. What comes out is larger on average, see `expected`.
+        Parameters of the normal distribution, at least 0. Sizes are larger on average, see `expected`.
 
     Raises
     ------
@@ -43,13 +43,13 @@ class SizeModel:
                 raise SettingsError(f"Expected a {name} of sizes from 0 to 1e6, got {getattr(self, name)}.")
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """Sizes of `count` changes."""
+        """Draw the sizes of `count` changes."""
         normal = self.mean + self.std * rng.standard_normal(count)
         return np.maximum(1, np.abs(np.rint(normal))).astype(np.int64)
 
     @property
     def expected(self) -> float:
-        """The mean size that comes out, E[max(1, |round N|)]: rounding up to 1 and mirroring at 0 raise it."""
+        """Mean size, E[max(1, |round N|)]: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
         if self.std == 0:
             return float(max(1, abs(round(self.mean))))
         reach = math.ceil(self.mean + 10.0 * self.std) + 1
@@ -62,12 +62,12 @@ class SizeModel:
         return 1.0 + math.fsum(above) / 2.0
 
     def exact(self) -> SizeModel:
-        """The model whose sizes come out with `mean` on average; its spread is kept where that is possible.
+        """The model whose sizes have the given mean; its spread is kept if possible.
 
         Raises
         ------
         SettingsError
-            If the mean is below 1, which no sizes have.
+            If the mean is below 1, the smallest size.
         """
         wanted = self.mean
         if wanted < 1:
@@ -80,12 +80,12 @@ class SizeModel:
             found = SizeModel(_root(lambda mean: SizeModel(mean, self.std).expected - wanted, wanted + 1.0), self.std)
         if math.isclose(found.expected, wanted, rel_tol=1e-9):
             return found
-        # With hardly any spread all sizes are one whole number, or two; some more of it makes the mean any number.
+        # With hardly any spread all sizes are one or two whole numbers; a larger spread allows any mean.
         return SizeModel(wanted, max(0.01, 2.0 * self.std)).exact()
 
 
 def _root(rising: Callable[[float], float], high: float) -> float:
-    """Where a rising function crosses 0, between 0 and `high`."""
+    """Find where a rising function crosses 0, between 0 and `high`."""
     low = 0.0
     for _ in range(100):
         middle = (low + high) / 2.0
@@ -95,17 +95,17 @@ def _root(rising: Callable[[float], float], high: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """What was drawn for some minutes, before it met the bounds of 0 and the most nodes.
+    """Changes drawn for some minutes, before the bounds on the number of nodes cut them.
 
     Parameters
     ----------
     minutes : int
     taken_at, added_at : ndarray of int64, shape (P,) and (A,)
-        Minutes with a preemption, or an addition.
+        Indices of minutes with a preemption, or an addition.
     taken, added : ndarray of int64, shape (P,) and (A,)
-        Nodes.
+        Number of nodes taken, or added.
     is_big : ndarray of bool, shape (A,)
-        Additions that are big ones.
+        Whether each addition is big.
     """
 
     minutes: int
@@ -116,7 +116,7 @@ class Drawn:
     is_big: NDArray[np.bool_]
 
     def changes(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
-        """Time, nodes taken, nodes added: as many as there are, and as `most` has room for.
+        """Times, nodes taken and nodes added, limited to the nodes available and to `most`.
 
         Preemptions fall in the middle of their minute, additions at its end.
         """
@@ -133,14 +133,14 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class MinuteModel:
-    """Every minute nodes may be taken, and others added; the defaults were measured on a trace of 64 spot instances.
+    """Each minute nodes may be taken, and others added; the defaults were measured on a trace of 64 spot instances.
 
     Parameters
     ----------
     preemption_chance, addition_chance : float
-        That a minute sees one, 0 to 1.
+        Probability of a preemption, or an addition, in a minute, 0 to 1.
     preemption, addition : SizeModel
-        Nodes that are taken at once, and that are added by a regular addition.
+        Number of nodes taken at once, and number added by a regular addition.
     big_addition_share : float
         Share of additions that are big, 0 to 1: uniform from 11 to 31 nodes.
 
@@ -163,12 +163,12 @@ class MinuteModel:
 
     @classmethod
     def fitted(cls, figures: Mapping[str, Any]) -> MinuteModel:
-        """The model with the figures of a trace, as `trace_statistics` gives them; what never happens has chance 0.
+        """Fit the model to the figures of a trace, see `trace_statistics`; what never happens gets chance 0.
 
         Raises
         ------
         SettingsError
-            If the trace does not tell preemptions and additions, or more than one a minute.
+            If the trace does not give preemptions and additions, or has more than one per minute.
         """
         for name in ("preemption_chance", "addition_chance"):
             chance = figures[name]
@@ -185,7 +185,7 @@ class MinuteModel:
         return cls(*chances, preemption, addition, figures["big_addition_share"] or 0.0)
 
     def scaled(self, preemption: float = 1.0, addition: float = 1.0) -> MinuteModel:
-        """The model at other levels: chances times a factor.
+        """The model with its chances multiplied by factors.
 
         Raises
         ------
@@ -202,11 +202,11 @@ class MinuteModel:
         return replace(self, **chances)
 
     def exact(self) -> MinuteModel:
-        """The model whose preemptions and regular additions come out with the mean sizes asked for."""
+        """The model whose preemptions and regular additions have exactly the mean sizes asked for."""
         return replace(self, preemption=self.preemption.exact(), addition=self.addition.exact())
 
     def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
-        """Events of some minutes.
+        """Draw the changes of some minutes.
 
         Preemptions and additions come from streams of their own: another level of one leaves the other as it is, and
         a higher level has the minutes of a lower one among its own.
@@ -221,7 +221,7 @@ class MinuteModel:
         return Drawn(minutes, taken_at, taken, added_at, added, is_big)
 
     def generate(self, rng: np.random.Generator, drawn: Drawn, start_ns: int, initial: int, most: int) -> NodeLog:
-        """A log of what was drawn; who is taken is drawn among those that are there.
+        """Make a log of drawn changes; the nodes to take are drawn among those available.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class MinuteModel:
         start_ns : int
             Start of the window, nanoseconds since the Unix epoch.
         initial, most : int
-            Nodes at the start, and at any time.
+            Number of nodes at the start, and largest number at any time.
 
         Raises
         ------
@@ -247,22 +247,22 @@ class MinuteModel:
 
 @dataclass(frozen=True, slots=True)
 class MinuteOptions:
-    """Options of the minute model; None is its default, or what the trace that it is fitted to has.
+    """Options of the minute model; None stands for its default, or for the value fitted to a trace.
 
     Parameters
     ----------
     preemption_scale, addition_scale : float, optional
-        Factors of the two chances.
+        Factors for the two chances.
     initial_nodes, max_nodes : int, optional
         Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
     exact_mean : bool, optional
-        Whether sizes come out with the means asked for.
+        Whether sizes have exactly the means asked for.
     preemption_chance, addition_chance : float, optional
-        Of a minute that sees one, before the factors.
+        Probability of a preemption, or an addition, in a minute, before the factors.
     preemption_mean, preemption_std, addition_mean, addition_std : float, optional
-        Of the normal distributions that sizes of preemptions, and of regular additions, are drawn from.
+        Parameters of the normal distributions of the sizes of preemptions, and of regular additions.
     big_addition_share : float, optional
-        Share of additions that are big ones.
+        Share of additions that are big.
     """
 
     preemption_chance: float | None = None
@@ -279,7 +279,7 @@ class MinuteOptions:
     exact_mean: bool | None = None
 
     def changed(self, model: MinuteModel) -> MinuteModel:
-        """The model with the chances and sizes that were asked for, at the levels that were.
+        """The model with the chances and sizes of these options, then with their factors.
 
         Raises
         ------

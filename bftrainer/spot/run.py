@@ -26,7 +26,7 @@ COST_FIGURES = (
     *(f"on_demand_{key}" for key in _ON_DEMAND),
     "value_against_on_demand",
 )
-"""Names of what `Prices.figures` gives."""
+"""Keys of `Prices.figures`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Prices:
     Parameters
     ----------
     spot : float
-        Of a preemptible node, 1e-9 to 1e9; every node that is there is paid, whether it trains or not.
+        Price of a preemptible node, 1e-9 to 1e9; every available node is paid, whether it trains or not.
     on_demand : float, optional
-        Of a node that is never taken, in the same range; without it there is no comparison.
+        Price of a node that is never taken, in the same range; needed for a comparison.
     on_demand_nodes : int, optional
         Nodes on demand that one would train on instead; by default the largest world size. Whole pipelines of them
         train, all are paid.
@@ -55,7 +55,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         for name, price in (("a price", self.spot), ("an on-demand price", self.on_demand)):
-            # Beyond that, work per currency unit may be no number any more.
+            # Outside this range, work per currency unit may overflow.
             if price is not None and not 1e-9 <= price <= 1e9:
                 raise SettingsError(f"Expected {name} from 1e-9 to 1e9, got {price}.")
         if self.on_demand_nodes is not None and self.on_demand is None:
@@ -64,9 +64,9 @@ class Prices:
     def figures(
         self, settings: CheckpointedTraining, iterations: int, node_hours: float, span_s: float
     ) -> dict[str, Any]:
-        """Cost, and work per currency unit, against nodes on demand where they have a price.
+        """Cost, and work per currency unit, compared with nodes on demand if they have a price.
 
-        Nodes on demand train all the time: checkpoints are written beside the training.
+        Nodes on demand train all the time: checkpoints are written during training.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Prices:
         Raises
         ------
         SettingsError
-            If the nodes on demand make no pipeline.
+            If the nodes on demand are too few for a pipeline.
         """
         cost = self.spot * node_hours
         value = iterations / cost if cost else None
@@ -104,18 +104,18 @@ class Prices:
 
 
 TIME_ACCOUNTS = ("training_s", "redoing_s", "reconfiguring_s", "stalled_s")
-"""What the span is divided into; an iteration that is broken off counts where it would have."""
+"""Parts of the span; an unfinished iteration counts as if it had finished."""
 
 
 def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | None = None) -> dict[str, Any]:
-    """Figures of a run, JSON-ready; the four times add up to the span.
+    """Figures of a run, ready for JSON; the four times add up to the span.
 
     Parameters
     ----------
     run : SpotRun
     settings : CheckpointedTraining
     prices : Prices, optional
-        Without them the figures of cost are None.
+        Without prices, the figures of cost are None.
     """
     span_s = run.span_ns / NS_PER_S
     training = run.of("training")
@@ -161,7 +161,7 @@ INITIAL_NODES = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotResult:
-    """A simulated run and what it was made of.
+    """A simulated run and its inputs.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class SpotResult:
     settings : CheckpointedTraining
     prices : Prices or None
     sources : mapping
-        Inputs: paths as given, SHA-256.
+        Inputs: paths as given, and their SHA-256.
     """
 
     run: SpotRun
@@ -181,11 +181,11 @@ class SpotResult:
     sources: Mapping[str, Any]
 
     def figures(self) -> dict[str, Any]:
-        """What came of it."""
+        """Figures of the run, see `run_figures`."""
         return run_figures(self.run, self.settings, self.prices)
 
     def summary(self) -> dict[str, Any]:
-        """All figures of the run, JSON-ready."""
+        """Inputs, settings and figures of the run, ready for JSON."""
         return {
             "schema": SCHEMA,
             "inputs": dict(self.sources),
@@ -212,7 +212,7 @@ def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> d
 
 
 def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str] | None]:
-    """A profile and where it came from; without a path the embedded one. Raw measurements have no checksum."""
+    """Read a profile, by default the embedded one; returns its source too. Raw measurements have no checksum."""
     place = sample_path(SAMPLE_SPOT_PROFILE) if path is None else path
     profile = read_training_profile(place)
     if place.is_dir():
@@ -223,17 +223,17 @@ def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str] | N
 def load_log(
     path: Path, additions: Path | None = None, initial_nodes: int | None = None, warn: Callable[[str], None] = print
 ) -> tuple[NodeLog, dict[str, Any]]:
-    """The trace to simulate, and where it came from.
+    """Read the trace to simulate; returns its source too.
 
     Parameters
     ----------
     path : Path
-        A trace of any kind, but for terminations alone; with `additions` the preemptions that belong to them.
+        A trace of any kind except terminations alone; with `additions`, the preemptions that belong to them.
     additions : Path, optional
     initial_nodes : int, optional
-        Nodes at the start of a pair; 32 by default.
+        Number of nodes at the start, for a pair of files; 32 by default.
     warn : callable
-        Told in one line each what had to be assumed.
+        Called with one line for each assumption made.
 
     Raises
     ------
@@ -259,12 +259,12 @@ def simulate_spot(
     prices: Prices | None = None,
     sources: Mapping[str, Any] | None = None,
 ) -> SpotResult:
-    """Run training over a trace.
+    """Simulate training on the nodes of a trace.
 
     Raises
     ------
     SettingsError
-        If the nodes on demand that it shall be compared with make no pipeline.
+        If the nodes on demand to compare with are too few for a pipeline.
 
     Examples
     --------
@@ -278,7 +278,7 @@ def simulate_spot(
     200
     """
     result = SpotResult(simulate(log, settings), log, settings, prices, sources or {})
-    result.figures()  # prices that cannot be compared are said before anything is written
+    result.figures()  # raises for prices that cannot be compared, before anything is written
     return result
 
 

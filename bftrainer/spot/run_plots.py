@@ -20,7 +20,7 @@ _TIMES = {"training": "tab:blue", "redoing": "tab:orange", "reconfiguring": "tab
 
 
 def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
-    """Active nodes over the hours of a run; none while it reconfigures or stalls.
+    """Plot active nodes over the hours of a run; 0 while it reconfigures or stalls.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
 
 
 def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Where the time went: shares of training, redoing, reconfiguring and stalled.
+    """Plot shares of the time spent training, redoing, reconfiguring and stalled.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
 
 
 def run_figure(run: SpotRun, counts: CountTrace, figures: Mapping[str, Any]) -> Figure:
-    """Nodes that are there and those that train, above where the time went."""
+    """Plot available and active nodes, above the shares of time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
@@ -74,7 +74,7 @@ def run_figure(run: SpotRun, counts: CountTrace, figures: Mapping[str, Any]) -> 
 
 
 def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_hour", ax: Axes | None = None) -> Axes:
-    """A swept figure over levels of preemption, a line per level of addition, with 95 % confidence intervals.
+    """Plot a swept figure over levels of preemption, one line per level of addition, with 95 % confidence intervals.
 
     Parameters
     ----------

@@ -24,14 +24,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragments:
-    """Maximal intervals in which a node is there (idle, live), within the window.
+    """Longest intervals in which a node is available (idle, live), within the window.
 
     Parameters
     ----------
     start_ns, end_ns : ndarray of int64, shape (F,)
         Ordered by node, then time; clipped to the window.
     cut_at_start, cut_at_end : ndarray of bool, shape (F,)
-        Whether the window opens or closes on it, so that it may have lasted longer.
+        Whether the window cuts it off at its start or end, so that it may have lasted longer.
     """
 
     start_ns: NDArray[np.int64]
@@ -46,14 +46,14 @@ class Fragments:
 
     @property
     def completed_s(self) -> Floats:
-        """Lengths of those that begin and end within the window."""
+        """Lengths of the intervals that begin and end within the window, in seconds."""
         return self.length_s[~self.cut_at_start & ~self.cut_at_end]
 
 
 def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
     """The fragments of a log.
 
-    A node that leaves just at the window's end has completed its fragment.
+    A node that leaves at the very end of the window completes its fragment.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
 
 
 def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:
-    """Survival curve of lifetimes, some of which were seen in part only (Kaplan-Meier).
+    """Survival curve of lifetimes, some of which are only known in part (Kaplan-Meier).
 
     Parameters
     ----------
     length_s : ndarray of float64, shape (F,)
     censored : ndarray of bool, shape (F,)
-        True where a node was still there when it was last seen: it counts among those at risk until then.
+        True where a node was still available when last seen: it counts as at risk until then.
 
     References
     ----------
@@ -120,12 +120,12 @@ def hour_cuts(start_ns: int, end_ns: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class DailyCycle:
-    """How often something happens by the hour of the day (UTC), against its mean.
+    """Relative rate of an event in each hour of the day (UTC).
 
     Parameters
     ----------
     weight : tuple of float, shape (24,)
-        At least 0, not all 0; only their ratios count.
+        Weight of each hour, at least 0, not all 0; only their ratios matter.
     """
 
     weight: tuple[float, ...] = (1.0,) * HOURS
@@ -150,7 +150,7 @@ class Holes:
     Parameters
     ----------
     time_ns, nodes : ndarray of int64, shape (H,)
-        When, and how many at once.
+        Times, and numbers of nodes at each time.
     group_mean : float or None
         Mean number of nodes of one hole that are taken back together.
     window_ns : tuple of int
@@ -163,7 +163,7 @@ class Holes:
 
     @classmethod
     def of(cls, log: NodeLog) -> Holes:
-        """Those of a log."""
+        """The holes of a log."""
         opened = ChangeTrace.of(log, joins=True)
         whole = fragments(log)
         done = ~whole.cut_at_end & ~whole.cut_at_start
@@ -175,12 +175,12 @@ class Holes:
 
     @property
     def per_hour(self) -> float | None:
-        """Holes an hour; None in a window without length."""
+        """Holes per hour; None for a window without length."""
         start_ns, end_ns = self.window_ns
         return self.nodes.size * _HOUR_NS / (end_ns - start_ns) if end_ns > start_ns else None
 
     def cycle(self) -> DailyCycle | None:
-        """Holes per hour by the hour of the day; None unless the window has something of every hour, and a hole."""
+        """Holes per hour by the hour of the day; None without holes, or if the window misses an hour."""
         seconds = observed_s_by_hour(*self.window_ns)
         if not (seconds > 0).all() or not self.time_ns.size:
             return None
@@ -196,7 +196,7 @@ _MINUTE_NS = 60 * NS_PER_S
 
 
 def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
-    """All figures of a trace; those that its kind cannot tell are None.
+    """All figures of a trace; those that its kind does not give are None.
 
     Minutes are those that the count trace spans (its window). Rows of the count trace are the instants of a node log,
     its window's ends included. What is called a mean time to preemption in places, the mean time between consecutive
@@ -221,7 +221,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
 
 
 def _pool(log: NodeLog | None) -> dict[str, Any]:
-    """Nodes over time, weighted by time."""
+    """Statistics of the number of nodes, weighted by time."""
     keys = ("nodes", "transitions", "node_hours", "idle_share", "mean_nodes", "median_nodes", "max_nodes", "end_nodes")
     if log is None:
         return dict.fromkeys(keys)
@@ -244,7 +244,7 @@ def _pool(log: NodeLog | None) -> dict[str, Any]:
 
 
 def _weighted_median(values: NDArray[np.int64], weights: NDArray[np.float64]) -> float | None:
-    """Smallest value that is not exceeded half of the time."""
+    """Median over time: smallest value that is not exceeded half of the time."""
     if not weights.sum() > 0:
         return None
     order = np.argsort(values, kind="stable")
@@ -285,10 +285,10 @@ def _changes(trace: AvailabilityTrace) -> dict[str, Any]:
 
 
 def _sizes(name: str, changes: ChangeTrace | None, minutes: float, start_ns: int) -> dict[str, Any]:
-    """Number and size of changes of one direction, per minute and each."""
+    """Number and size of changes in one direction, per minute and per change."""
     size = None if changes is None else changes.number
     counted = None if size is None else int(size.size)
-    # What happens at the very end belongs to the last minute.
+    # Changes at the very end belong to the last minute.
     minute = None if changes is None else np.minimum((changes.time_ns - start_ns) // _MINUTE_NS, np.ceil(minutes) - 1)
     return {
         f"{name}_events": counted,
@@ -302,7 +302,7 @@ def _sizes(name: str, changes: ChangeTrace | None, minutes: float, start_ns: int
 
 
 def _holes(log: NodeLog | None) -> dict[str, Any]:
-    """Nodes that become idle at one instant, and how often that happens."""
+    """Statistics of holes: nodes that become idle at one instant, and how often."""
     keys = (
         *("holes", "holes_per_hour", "hole_mean_nodes", "hole_median_nodes", "hole_max_nodes"),
         *("hole_group_mean_nodes", "hole_daily_amplitude", "hole_peak_hour"),
@@ -319,7 +319,7 @@ def _holes(log: NodeLog | None) -> dict[str, Any]:
 
 
 def _fragments(trace: AvailabilityTrace) -> tuple[dict[str, Any], Survival]:
-    """Lengths of completed fragments as they are, and lifetimes with those that the window cuts off at its end."""
+    """Lengths of completed fragments, and lifetimes, which include those that the window cuts off at its end."""
     keys = ("mean_s", "std_s", "median_s", "p10_s", "p90_s", "under_600_s_share", "quantiles_s")
     nothing = Survival(np.empty(0), np.empty(0))
     figures: dict[str, Any] = dict.fromkeys(("fragments", "fragments_cut_at_start", "fragments_cut_at_end"))
@@ -344,7 +344,7 @@ def _fragments(trace: AvailabilityTrace) -> tuple[dict[str, Any], Survival]:
 
 
 def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
-    """Events per hour in each hour of the day (UTC); None where the window has nothing of it."""
+    """Events per hour in each hour of the day (UTC); None for an hour outside the window."""
     if trace.log is None or trace.counts is None:
         times = trace.terminations.time_ns
     else:
@@ -364,5 +364,5 @@ def _std(values: NDArray[Any] | None) -> float | None:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """A part over its whole; None where that is 0."""
+    """A part divided by the whole; None if the whole is 0."""
     return part / whole if whole else None

@@ -51,7 +51,7 @@ _SUMMIT_HOLES = {
     1.0: 2780.0,
 }
 SUMMIT_HOLES = Quantiles(tuple(_SUMMIT_HOLES), tuple(_SUMMIT_HOLES.values()))
-"""Nodes that become idle together."""
+"""Sizes of holes: nodes that become idle together."""
 SUMMIT_SPLIT_MEAN = 43.0
 """Makes groups of 17.5 nodes on average, as measured."""
 SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
@@ -60,18 +60,18 @@ LONGEST_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class SupercomputerModel:
-    """A machine whose batch scheduler leaves holes; the defaults are Summit-like.
+    """Model of a machine whose batch scheduler leaves holes; the defaults describe Summit.
 
     Parameters
     ----------
     nodes : int
-        Of the machine.
+        Number of nodes of the machine.
     idle_share : float
-        Mean share of nodes that are idle, over 0 and below 1.
+        Mean share of idle nodes, above 0 and below 1.
     fragment_s : Distribution
         Lengths of idle fragments in seconds, 1 to 1e9 on average.
     arrivals : Arrivals
-        When holes open, and how large they are.
+        Times and sizes of holes.
     split_mean : float
         Mean number of a hole's nodes (geometric) after which the next ones are taken back at another time, at least 1.
 
@@ -101,7 +101,7 @@ class SupercomputerModel:
 
     @classmethod
     def fitted(cls, log: NodeLog) -> SupercomputerModel:
-        """The model with the figures of a log: nodes, idle share, fragments, holes, groups and daily cycle.
+        """Fit the model to a log: nodes, idle share, fragments, holes, groups and daily cycle.
 
         The cycle is flat if the log does not span every hour of the day.
 
@@ -121,7 +121,7 @@ class SupercomputerModel:
     def generate(
         self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] | None = None
     ) -> NodeLog:
-        """A log of this machine; the same generator state gives the same log.
+        """Generate a log of this machine; the same generator state gives the same log.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class SupercomputerModel:
     def _groups(self, rng: np.random.Generator, holes: list[Hole]) -> list[list[tuple[int, int]]]:
         """Split every hole into groups (nodes, length in s) that are taken back together.
 
-        Lengths are an even sample, weighted by nodes, so that the fragments have the distribution asked for.
+        Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
         sizes: list[list[int]] = []
         for _, left in holes:
@@ -168,7 +168,7 @@ class SupercomputerModel:
 
 
 def _split_mean(holes: Holes) -> float:
-    """Mean number of nodes between splits that makes groups of the size measured.
+    """Mean number of nodes between splits, such that groups have the measured size.
 
     A hole of n nodes, split after each with chance p, falls into ``1 + (n - 1) p`` groups on average.
     """
@@ -182,7 +182,7 @@ def _split_mean(holes: Holes) -> float:
 def _transitions(
     rng: np.random.Generator, holes: list[Hole], groups: list[list[tuple[int, int]]], nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times in s, nodes and states entered; a node that is taken back rests busy for a second at least."""
+    """Times in s, nodes and states entered; a node that is taken back stays busy for at least a second."""
     is_busy = np.ones(nodes, dtype=np.bool_)
     busy = nodes
     ends: list[tuple[int, int]] = []
@@ -193,13 +193,13 @@ def _transitions(
         now = max(now, start)
         while ends and (ends[0][0] < now or busy < size):
             end, node = heapq.heappop(ends)
-            now = max(now, end + 1)  # without room the hole opens as soon as enough nodes work again
+            now = max(now, end + 1)  # if too few nodes are busy, the hole waits until enough are
             is_busy[node] = True
             busy += 1
             left.append((end, node))
         free = np.flatnonzero(is_busy)
         first = int(rng.integers(free.size))
-        chosen = free.take(range(first, first + size), mode="wrap")  # neighbours, as a job leaves them
+        chosen = free.take(range(first, first + size), mode="wrap")  # neighbouring nodes, as jobs use them
         is_busy[chosen] = False
         busy -= size
         members = iter(chosen.tolist())

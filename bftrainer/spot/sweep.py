@@ -22,38 +22,38 @@ SWEPT = (
     *("iterations_done", "iterations_per_hour", "iterations_lost", *TIME_ACCOUNTS, "reconfigurations", "preemptions"),
     *("mean_nodes", "mean_world_size", "samples_per_s", "cost", "iterations_per_currency", "value_against_on_demand"),
 )
-"""Figures of a run whose means a sweep gives."""
+"""Figures of a run that a sweep averages."""
 _MOST_DAYS = 6940.0
 _MOST_REPEATS = 1_000_000
 _FEW = 4
-"""Runs that are not worth starting processes for."""
+"""Number of runs up to which no processes are started."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpotSweep:
-    """What is swept.
+    """Settings of a sweep.
 
     Parameters
     ----------
     model : MinuteModel
-        Preemptions and additions at level 1.
+        Model of preemptions and additions at level 1.
     settings : CheckpointedTraining
     preemption_scales, addition_scales : tuple of float
-        Levels: factors of the chances; every pair of them is simulated.
+        Levels, which are factors of the chances; every pair of levels is simulated.
     days : float
-        Length of a trace.
+        Length of each trace.
     repeats : int
-        Traces of each pair of levels.
+        Number of traces for each pair of levels.
     seed : int
-        Repeat number r has the same random numbers at all levels, so that levels are compared on like traces.
+        Repeat number r has the same random numbers at all levels, so that levels are compared on similar traces.
     bounds : tuple of int
-        Nodes at the start, and at any time at most.
+        Number of nodes at the start, and largest number at any time.
     prices : Prices, optional
 
     Raises
     ------
     SettingsError
-        If there is no level, day or repeat, or a level makes a chance larger than 1.
+        If levels, days or repeats are missing, or a level makes a chance larger than 1.
     """
 
     model: MinuteModel
@@ -98,7 +98,7 @@ class SpotSweep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotSweepResult:
-    """Means over the repeats.
+    """Result of a sweep: means over the repeats.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class SpotSweepResult:
     rows: tuple[Mapping[str, Any], ...]
 
     def summary(self) -> dict[str, Any]:
-        """All of it, JSON-ready."""
+        """The whole result, ready for JSON."""
         sweep = self.sweep
         model = {
             name: getattr(sweep.model, name) for name in ("preemption_chance", "addition_chance", "big_addition_share")
@@ -174,7 +174,7 @@ def write_sweep(result: SpotSweepResult, directory: Path) -> None:
     Raises
     ------
     OSError
-        If they cannot be written.
+        If the files cannot be written.
     """
     with (directory / "sweep.csv").open("wb") as file:
         write_csv(file, list(result.rows[0]), (list(row.values()) for row in result.rows))

@@ -20,17 +20,17 @@ from bftrainer.model.task import MOST_NODES
 from bftrainer.tasksets.native_tasks import real_from, scaling_table, toml_text, whole_from
 
 _MOST_DECADES = 100
-"""From the least throughput to the largest; squares of what is farther apart overflow."""
+"""Largest range of throughputs in decades; squares of a larger range overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingFit:
-    """Measured points, and the Amdahl law nearest to them.
+    """Measured points, and the Amdahl law that fits them best.
 
     Parameters
     ----------
     curve : ScalingCurve
-        The means of the measurements, 0 added.
+        Means of the measurements, with a point at 0 added.
     rate_1 : float
         Work per second on one node, by the law.
     parallel_fraction : float
@@ -46,7 +46,7 @@ class ScalingFit:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the law is none to rely on, one line each; the curve's points are as they were measured."""
+        """Reasons not to rely on the law, one line each; the curve's points are as measured."""
         found = []
         counts = len(self.curve.nodes) - 1
         if counts < 2:
@@ -69,7 +69,7 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
     Raises
     ------
     InvalidTaskError
-        Naming file and line.
+        If a row is malformed; names file and line.
     """
     path = Path(path)
     rows = csv_rows(path, InvalidTaskError)
@@ -142,13 +142,13 @@ def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
 
 
 def _mean(values: list[float]) -> float:
-    """Mean of values; their sum may be beyond all numbers where they are not."""
+    """Mean of values; large values are scaled first so that their sum does not overflow."""
     part = 2.0**-64 if max(values) > 1e280 else 1.0
     return math.fsum(value * part for value in values) / len(values) / part
 
 
 def _amdahl(counts: np.ndarray, rates: np.ndarray) -> tuple[float, float]:
-    """Rate on one node and parallel fraction, of the law in bounds that fits best."""
+    """Rate on one node and parallel fraction of the best law with a fraction from 0 to 1."""
     serial_only, parallel_only = rates, rates / counts
     candidates = [(serial_only, 0.0), (parallel_only, 1.0)]
     best = [(float(scale.mean()), fraction) for scale, fraction in candidates]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def toml_drafts(path: Path) -> list[Draft]:
-    """Tasks of a TOML file, in its order; faults name file and task."""
+    """Read the tasks of a TOML file, in its order; errors name file and task."""
     tables = toml_tables(path, "task", InvalidTaskError)
     return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
 
@@ -92,7 +92,7 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
 
 
 def _tuning(path: Path, zeus: Mapping[str, Any] | None) -> TuningSpec | None:
-    """The tuning section, its files looked for beside the task set."""
+    """The tuning section, with its files relative to the task set's folder."""
     if zeus is None:
         return None
     beside = {key: str(path.parent / zeus[key]) for key in ("train_trace", "power_trace")}
@@ -112,7 +112,7 @@ def _work(fields: Mapping[str, Any]) -> float:
 
 
 def _message(fault: ValidationError) -> str:
-    """The most telling fault in one line."""
+    """Message for the most important fault, in one line."""
     error = telling_fault(fault)
     path = error["loc"]
     if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
@@ -158,7 +158,7 @@ def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
 
 
 def toml_text(document: Mapping[str, Any]) -> str:
-    """TOML with a curve's numbers on one line, where the library gives each its own."""
+    """Write TOML with a curve's numbers on one line; the library puts each on its own line."""
     import tomli_w
 
     def joined(match: re.Match[str]) -> str:
@@ -188,7 +188,7 @@ def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
 
 
 def _zeus_table(tuning: TuningSpec, folder: Path) -> dict[str, Any]:
-    """The tuning section, its files named from the task set's folder."""
+    """The tuning section, with paths relative to the task set's folder."""
     table = {name: value for name, value in asdict(tuning).items() if value is not None}
     for key in ("train_trace", "power_trace"):
         table[key] = os.path.relpath(table[key], folder)

@@ -27,7 +27,7 @@ _FEW = 3
 
 
 def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
-    """Tasks of pickled bounds; their scalability is looked for beside them if no path is given."""
+    """Read tasks of pickled bounds; without a path, their scalability is searched in the same directory."""
     frame = _frame(bounds_path, _BOUNDS)
     drafts = _drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def scalability_path(bounds_path: Path) -> Path | None:
 
 
 def _beside(bounds_path: Path) -> Path | None:
-    """The file that holds the scalability of bounds: that of the same case, else the only one of any."""
+    """File with the scalability of bounds: with the same case in its name, else the only one in any case."""
     same = scalability_path(bounds_path)
     if same is not None and same.is_file():
         return same
@@ -102,7 +102,7 @@ def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[d
 
 
 def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
-    """Write bounds, and scalability beside them; what this form could not hold, one line each."""
+    """Write bounds, and scalability beside them; returns one line for each fact that the form cannot hold."""
     import pandas as pd
 
     beside = scalability_path(bounds_path)
@@ -274,14 +274,14 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     Returns
     -------
     tuple of str
-        What the form could not hold, one line each.
+        One line for each fact that the form cannot hold.
 
     Raises
     ------
     OutputError
-        If the name promises no such form, or a file cannot be written.
+        If the name ends in none of these, or a file cannot be written.
     InvalidTaskError
-        If the form cannot hold the tasks at all: pickled ones are submitted at dates, and tuned by nobody.
+        If the form cannot hold the tasks: pickled tasks need submission dates, and cannot be tuned.
     """
     path = Path(path)
     form = suffix_form(path)

@@ -51,7 +51,7 @@ def generate_tasks(
     start_ns: int | None = None,
     user: str | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """Make tasks after the two scenarios of the paper.
+    """Generate tasks of one of the paper's two scenarios.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def generate_tasks(
     model : str
         Of the trials (hpo only): a key of `IMAGENET_CURVES`.
     work : float
-        Images to train on, each task.
+        Number of images that each task trains on.
     min_nodes, max_nodes : int
         Bounds of each task, at most 64 nodes.
     interval_s : float
-        Between submissions.
+        Time between submissions.
     start_ns : int, optional
         First submission, nanoseconds since the epoch; None counts seconds from the window's start.
     user : str, optional
@@ -101,7 +101,7 @@ def generate_tasks(
 
 
 def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None:
-    """Refuse what makes no submissions, or some that no instant can name."""
+    """Check the number of tasks and that all submission times are in range."""
     if count < 1:
         raise SettingsError(f"Expected at least one task, got {count}.")
     if not 0 <= interval_s < math.inf:
@@ -111,7 +111,7 @@ def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None
 
 
 def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
-    """Model of each task, and the name of their group."""
+    """Name of each task's model, and of the tasks' group."""
     known = list(IMAGENET_CURVES)
     if scenario == "hpo":
         if model not in known:

@@ -18,7 +18,7 @@ from bftrainer.model.task import MOST_NODES
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """Tasks and what was assumed to read them.
+    """Tasks of a file, and the assumptions made to read them.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class TaskSet:
     sources : tuple of Path
         The files read.
     assumed_scaling : AssumedScaling, optional
-        What was given to tasks that had no curve.
+        Scaling given to tasks that had no curve.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -74,9 +74,9 @@ class AssumedScaling:
     ----------
     model : ScalingModel
     tasks, total : int
-        How many had none, of how many.
+        Number of tasks without a curve, and number of all tasks.
     is_default : bool
-        Whether nobody named the model.
+        Whether the model is the default, not chosen by the user.
     """
 
     model: ScalingModel
@@ -86,7 +86,7 @@ class AssumedScaling:
 
     @property
     def note(self) -> str:
-        """What it is, and the options that put something better in its place."""
+        """Description of the scaling, and the options that replace it by a better one."""
         law = f"{self.model} from {self.model.rate_1:g} work/s on one node for {self.tasks:,} of {self.total:,} tasks"
         return f"{law}; -scfn names measured scaling" + (", --scaling another law" if self.is_default else "")
 
@@ -97,7 +97,7 @@ def parse_scaling_model(text: str) -> ScalingModel:
     Raises
     ------
     SettingsError
-        If it is neither, or F is not a number from 0 to 1.
+        If the text is neither, or F is not a number from 0 to 1.
 
     Examples
     --------
@@ -123,16 +123,16 @@ def parse_scaling_model(text: str) -> ScalingModel:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A task as its file gives it, before its scaling is known.
+    """A task as read from its file, before its scaling is known.
 
     Parameters
     ----------
     where : str
         File and task or line, for messages.
     fields : mapping
-        Arguments of `TaskSpec` but `scaling`.
+        Arguments of `TaskSpec` except `scaling`.
     curve : ScalingCurve or ScalingModel, optional
-        What the file itself says.
+        Scaling given in the file itself.
     """
 
     where: str
@@ -143,14 +143,14 @@ class Draft:
 def finished(
     path: Path, drafts: Sequence[Draft], measured: Mapping[str, ScalingCurve] | None, model: ScalingModel | None
 ) -> TaskSet:
-    """Tasks from drafts: measured curves win, then the file's own, then `model` (linear if None).
+    """Make tasks of drafts; scaling is a measured curve, else the file's own, else `model` (linear if None).
 
     Raises
     ------
     InvalidTaskError
-        Naming file and task, if a field is out of range or a name comes twice.
+        If a field is out of range or a name comes twice; names file and task.
     UnusedOptionsError
-        If there is a `model`, and no task that lacks one.
+        If there is a `model`, but every task has a scaling.
     """
     if not drafts:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
@@ -179,14 +179,14 @@ def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> Task
     most = fields["max_nodes"]
     if most > MOST_NODES:
         raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
-    # Of bounds that no law makes a curve of, the task itself says what is wrong.
+    # If no curve can be made for these bounds, TaskSpec raises the error.
     scaling = curve.curve(max(1, most)) if isinstance(curve, ScalingModel) else curve
     return TaskSpec(scaling=scaling, **fields)
 
 
 @contextmanager
 def locating(where: str) -> Iterator[None]:
-    """Put file and task in front of what a noun says about its own fields."""
+    """Put file and task in front of an error message."""
     try:
         yield
     except InvalidTaskError as fault:
@@ -200,7 +200,7 @@ def time_fields(key: str, value: date | float | str) -> dict[str, Any]:
     Raises
     ------
     InvalidTaskError
-        If it is neither, not finite, or lies outside the years 1678 to 2262.
+        If the value is neither, not finite, or outside the years 1678 to 2262.
     """
     if isinstance(value, int | float):
         if not math.isfinite(value):

@@ -17,9 +17,9 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Africa/Casablanca", "Austr
 CLOCKS = {zone: Clock(zone) for zone in ZONES}
 
 
-def seconds(zone, text, *, late=False):
+def seconds(zone, text, *, second_pass=False):
     """Epoch seconds of one local time."""
-    return int(Clock(zone).utc_ns(read_stamps([text]), late=late)[0]) // 10**9
+    return int(Clock(zone).utc_ns(read_stamps([text]), second_pass=second_pass)[0]) // 10**9
 
 
 def epoch(text):
@@ -32,7 +32,7 @@ def test_agrees_with_zoneinfo(zone, instant):
     """What a zone's clocks show at an instant is read back as that instant, in one of its two passes at least."""
     shown = datetime.fromtimestamp(instant, ZoneInfo(zone))
     stamps = read_stamps([f"{shown:%Y-%m-%dT%H:%M:%S}"])
-    passes = [int(CLOCKS[zone].utc_ns(stamps, late=late)[0]) // 10**9 for late in (False, True)]
+    passes = [int(CLOCKS[zone].utc_ns(stamps, second_pass=second_pass)[0]) // 10**9 for second_pass in (False, True)]
     assert passes[shown.fold] == instant
     assert passes[0] <= passes[1]
     assert not CLOCKS[zone].is_skipped(stamps).any()
@@ -41,10 +41,10 @@ def test_agrees_with_zoneinfo(zone, instant):
 def test_the_repeated_hour():
     """When clocks go back an hour has two passes; the hours around it have one."""
     assert seconds("Europe/Berlin", "2026-10-25T02:30:00") == epoch("2026-10-25T00:30:00")
-    assert seconds("Europe/Berlin", "2026-10-25T02:30:00", late=True) == epoch("2026-10-25T01:30:00")
-    for late in (False, True):
-        assert seconds("Europe/Berlin", "2026-10-25T01:59:59", late=late) == epoch("2026-10-24T23:59:59")
-        assert seconds("Europe/Berlin", "2026-10-25T03:00:00", late=late) == epoch("2026-10-25T02:00:00")
+    assert seconds("Europe/Berlin", "2026-10-25T02:30:00", second_pass=True) == epoch("2026-10-25T01:30:00")
+    for second_pass in (False, True):
+        assert seconds("Europe/Berlin", "2026-10-25T01:59:59", second_pass=second_pass) == epoch("2026-10-24T23:59:59")
+        assert seconds("Europe/Berlin", "2026-10-25T03:00:00", second_pass=second_pass) == epoch("2026-10-25T02:00:00")
 
 
 def test_the_skipped_hour():
@@ -52,7 +52,7 @@ def test_the_skipped_hour():
     stamps = read_stamps(["2026-03-29T01:59:59", "2026-03-29T02:30:00", "2026-03-29T03:00:00"])
     clock = Clock("Europe/Berlin")
     assert clock.is_skipped(stamps).tolist() == [False, True, False]
-    instants = clock.utc_ns(stamps, late=False) // 10**9
+    instants = clock.utc_ns(stamps, second_pass=False) // 10**9
     assert instants[[0, 2]].tolist() == [epoch("2026-03-29T00:59:59"), epoch("2026-03-29T01:00:00")]
     assert abs(instants[1] - instants[2]) <= 3600
 
@@ -65,14 +65,14 @@ def test_stamps():
     wanted = [1435337809, 1435337809, 1435337809, UNSET, BAD, BAD, UNSET, 2015, BAD, BAD, BAD, BAD, BAD, BAD]
     assert stamps.seconds.tolist() == wanted
     assert np.flatnonzero(stamps.local).tolist() == [1, 2]
-    assert Clock("UTC").utc_ns(stamps, late=False)[[0, 3, 4]].tolist() == [1435337809 * 10**9, UNSET, BAD]
+    assert Clock("UTC").utc_ns(stamps, second_pass=False)[[0, 3, 4]].tolist() == [1435337809 * 10**9, UNSET, BAD]
 
 
 def test_local_times_need_a_zone():
     """Without a zone local times are refused, and epoch seconds are not."""
-    assert Clock().utc_ns(read_stamps(["5"]), late=False).tolist() == [5 * 10**9]
+    assert Clock().utc_ns(read_stamps(["5"]), second_pass=False).tolist() == [5 * 10**9]
     with pytest.raises(SettingsError, match=r"--tz: times such as 2015-06-26T16:56:49 are local"):
-        Clock().utc_ns(read_stamps(["5", "2015-06-26T16:56:49"]), late=False)
+        Clock().utc_ns(read_stamps(["5", "2015-06-26T16:56:49"]), second_pass=False)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,8 @@ def test_the_table_is_complete():
     hours = [start + timedelta(hours=hour) for hour in range(24 * 400)]
     shown = [f"{hour.astimezone(zone):%Y-%m-%dT%H:%M:%S}" for hour in hours]
     folds = np.array([hour.astimezone(zone).fold for hour in hours])
-    early, late = (CLOCKS["Africa/Casablanca"].utc_ns(read_stamps(shown), late=late) for late in (False, True))
+    early, late = (
+        CLOCKS["Africa/Casablanca"].utc_ns(read_stamps(shown), second_pass=second_pass) for second_pass in (False, True)
+    )
     wanted = np.array([int(hour.timestamp()) * 10**9 for hour in hours])
     np.testing.assert_array_equal(np.where(folds == 1, late, early), wanted)

@@ -190,11 +190,11 @@ class Runs:
             return None
         if clock.zone is not None:
             stamps = read_stamps([entry.moment])
-            early, late = (int(clock.utc_ns(stamps, late=is_late)[0]) for is_late in (False, True))
+            first, second = (int(clock.utc_ns(stamps, second_pass=is_second)[0]) for is_second in (False, True))
             # In an hour that comes twice, the lines before that tell both times say which pass it is: lines stand in
             # order of time.
-            is_second = self._offset_s is not None and late == (round(local_s) - self._offset_s) * NS_PER_S
-            return late if is_second or early < self._last_ns - _LATE_S * NS_PER_S else early
+            is_second = self._offset_s is not None and second == (round(local_s) - self._offset_s) * NS_PER_S
+            return second if is_second or first < self._last_ns - _LATE_S * NS_PER_S else first
         if self._offset_s is None:
             return None
         self.reading.note("no --tz: lines with local times alone are dated by those that tell both, before them.")

@@ -197,16 +197,16 @@ def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDAr
     """
     clock: Clock = reading.clock
     starts, ends = read_stamps(columns["Start"], _UNSET), read_stamps(columns["End"], _UNSET)
-    start, end = clock.utc_ns(starts, late=False), clock.utc_ns(ends, late=True)
+    start, end = clock.utc_ns(starts, second_pass=False), clock.utc_ns(ends, second_pass=True)
     if clock.zone is None:
         return start, end
-    late_start, early_end = clock.utc_ns(starts, late=True), clock.utc_ns(ends, late=False)
+    second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
     skipped = int(clock.is_skipped(starts).sum() + clock.is_skipped(ends).sum())
     if skipped:
         reading.note(f"the log has times that clocks in {clock.zone} never showed: is it the right zone?")
-    unsure = np.flatnonzero((start != late_start) | (end != early_end))
+    unsure = np.flatnonzero((start != second_start) | (end != first_end))
     for at in unsure.tolist():
-        for first, last in ((start, end), (start, early_end), (late_start, end), (late_start, early_end)):
+        for first, last in ((start, end), (start, first_end), (second_start, end), (second_start, first_end)):
             if (int(last[at]) - int(first[at])) // NS_PER_S in _run_lengths_s(columns, at):
                 start[at], end[at] = first[at], last[at]
                 break
@@ -377,7 +377,7 @@ def _read_downtime(
         if seconds == BAD:
             raise LogError(f"{place}: Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}.")
     # Of an hour that comes twice both passes count: better down too long than idle while it was not.
-    start, end = int(clock.utc_ns(stamps, late=False)[0]), int(clock.utc_ns(stamps, late=True)[1])
+    start, end = int(clock.utc_ns(stamps, second_pass=False)[0]), int(clock.utc_ns(stamps, second_pass=True)[1])
     start = OPEN_START_NS if start == UNSET else start
     end = OPEN_END_NS if end == UNSET else end
     if end < start:

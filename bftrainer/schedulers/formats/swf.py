@@ -235,8 +235,8 @@ def _times(
     end = begin + jobs["run"]
     detail = "Expected a waiting time (field 3), got a negative one"
     chosen = _without(jobs, chosen, wait < 0, ("no waiting time", detail), reading)
-    late = end >= OPEN_END_NS / NS_PER_S
-    chosen = _without(jobs, chosen, late, ("impossible time", "Expected times from 1970 to 2116"), reading)
+    is_impossible = end >= OPEN_END_NS / NS_PER_S
+    chosen = _without(jobs, chosen, is_impossible, ("impossible time", "Expected times from 1970 to 2116"), reading)
     reading.tally.check(at_end=True)
     return chosen, begin[chosen], end[chosen]
 
