@@ -262,8 +262,7 @@ def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple
     Raises
     ------
     TuningInputError
-        If the file cannot be read or is not TOML, or a key is unknown, missing or of the wrong type; the message names
-        file and key.
+        If the file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
     """
     from pydantic import ValidationError
 

@@ -87,7 +87,7 @@ class RaplMeter:
     name = "rapl"
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        # Only packages: a zone of the whole platform includes them, and they include the zones of cores.
+        # Only packages and memory: the platform's zone includes them, and packages include the zones of cores.
         zones = [
             zone
             for zone in sorted(root.glob("intel-rapl:*"))
