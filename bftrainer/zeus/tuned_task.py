@@ -148,8 +148,8 @@ class GroupTuner:
                 )
             self._group(task, section)
 
-    def doubts(self) -> list[str]:
-        """Groups that will be given up, as no measured run at their default batch size reaches its target in time."""
+    def warnings(self) -> list[str]:
+        """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
         found = []
         for key, (section, group) in self._groups.items():
             epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs

@@ -167,11 +167,11 @@ class RunEnvironment:
                 f"{_ITERATIONS}: Expected two numbers of iterations, warm-up,measured, got {text!r}."
             )
         warmup, measured = (_whole(_ITERATIONS, part) for part in parts)
-        told = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
-        told |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
-        told["observer_mode"] = not told.pop("use_optimal_pl", True)
-        settings = RunSettings(**{each.name: told.pop(each.name) for each in fields(RunSettings) if each.name in told})
-        return cls(**told, settings=settings)
+        args = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
+        args |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
+        args["observer_mode"] = not args.pop("use_optimal_pl", True)
+        settings = RunSettings(**{each.name: args.pop(each.name) for each in fields(RunSettings) if each.name in args})
+        return cls(**args, settings=settings)
 
 
 def _real(name: str, text: str) -> float:

@@ -282,11 +282,11 @@ def training_run(
     OutputError
         If the report cannot be written.
     """
-    told = RunEnvironment.read(os.environ if environ is None else environ)
+    environment = RunEnvironment.read(os.environ if environ is None else environ)
     # The master has already checked whether models may be mixed.
-    settings = told.settings
+    settings = environment.settings
     hardware = find_hardware(settings.max_power_w, settings.gpus, allow_mixed=True, find=find)
-    _make(Path(told.log_dir))
+    _make(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
             meter = open_meter(settings.measure, hardware.total_power_w, hardware.gpus)
@@ -295,7 +295,7 @@ def training_run(
         if control is not None:
             stack.callback(control.set_limits_w, control.limits_w())
         timer = clock if synchronize is None else _after(synchronize, clock)
-        what = (told, batch_size, max_epochs, hardware, meter, control)
+        what = (environment, batch_size, max_epochs, hardware, meter, control)
         run = TrainingRun(*what, higher_is_better=higher_is_better, clock=timer)
         yield run
         run.finish()

@@ -199,8 +199,8 @@ class Oracle(OfJobs[tuple[int, dict[int, int]]], BatchSizeOptimizer, PowerLimitO
         best, limits_w = registered(self._jobs, job)
         return best if batch_size is None else _known_limit(job, limits_w, batch_size)
 
-    def observe(self, job: Job, batch_size: int, *told: object, **named: object) -> None:
-        """Learn nothing, be it told of runs or of epochs."""
+    def observe(self, job: Job, batch_size: int, *values: object, **named: object) -> None:
+        """Learn nothing, neither from runs nor from epochs."""
 
     @staticmethod
     def _plain(kept: tuple[int, dict[int, int]]) -> dict[str, Any]:

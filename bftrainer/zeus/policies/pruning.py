@@ -267,11 +267,11 @@ class PrunedBandit:
         """
         if self.bandit is None:
             # First, so that what is refused leaves no trace.
-            told = check_verdict(self.job, batch_size, converged)
+            reached = check_verdict(self.job, batch_size, converged)
             if exploration:
-                self.manager.report_batch_size_result(batch_size, cost, told)
+                self.manager.report_batch_size_result(batch_size, cost, reached)
                 self.explored.setdefault(int(batch_size), []).append(-cost)
-                verdict = "reached the target" if told else "is pruned"
+                verdict = "reached the target" if reached else "is pruned"
                 say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
         rewards = self.rewards.get(batch_size)
         if rewards is None:

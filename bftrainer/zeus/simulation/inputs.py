@@ -318,7 +318,7 @@ def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
     try:
         return Job(**JobTable.model_validate(table).model_dump())
     except ValidationError as fault:
-        told = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
-        raise TuningInputError(f"{where}: {told}") from None
+        reason = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
+        raise TuningInputError(f"{where}: {reason}") from None
     except TuningInputError as error:
         raise TuningInputError(f"{path}: {error}") from None
