@@ -179,7 +179,7 @@ class Tuning:
         if not traces:
             return None
         # Also made here, so that mismatches are found now.
-        warnings = tuple(GroupTuner(tasks, traces, seed, power_options).doubts())
+        warnings = tuple(GroupTuner(tasks, traces, seed, power_options).warnings())
         return cls(tuple(tasks), traces, seed, power_options, warnings)
 
     def tuner(self) -> Tuner:

@@ -29,7 +29,7 @@ _Traces = Mapping[tuple[str, str], TrainingTrace]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Launch:
-    """A run that was started and has not ended."""
+    """A run that is still going on."""
 
     run: Run
     sized: BatchSizeTrace
@@ -37,7 +37,7 @@ class _Launch:
 
 
 class _Group:
-    """Recurrences of one job: who is in flight, and what was learnt."""
+    """Recurrences of one job: which tasks are running, and what the policies have learned."""
 
     def __init__(self, tuning: JobTuning) -> None:
         self.tuning = tuning
@@ -50,12 +50,12 @@ class _Group:
         self.in_flight: dict[str, _Launch] = {}
 
     def launch(self, task: str) -> _Launch:
-        """Choose settings and draw the path of the task's next run; tries that never start are used up at once.
+        """Choose settings and draw the path of the task's next run; skip tries that never start.
 
         Raises
         ------
         TuningError
-            If no batch size is left, or the task has no try left.
+            If no batch size or no try is left.
         """
         tuning, job = self.tuning, self.tuning.job
         recurrence = self.recurrences.setdefault(task, len(self.recurrences))
@@ -74,12 +74,12 @@ class _Group:
         raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
 
     def end(self, task: str, run: Run) -> None:
-        """Learn from a task's run, which has ended.
+        """Learn from a task's run that has ended.
 
         Raises
         ------
         NotConvergedError
-            If the default batch size did not converge, which the first recurrence shows.
+            If the default batch size did not converge in the first recurrence.
         """
         tuning, job = self.tuning, self.tuning.job
         del self.in_flight[task]
@@ -97,30 +97,30 @@ class _Group:
 
 
 class GroupTuner:
-    """Tunes all tasks of a replay that ask for it, group by group.
+    """Tunes all tasks of a replay that have a tuning section, group by group.
 
-    Tasks of one group are recurrences of one job and share its policies; a task without a group is one of its own. A
-    task that is admitted while others of its group are in flight takes the best batch size known; else the policy
-    chooses. What a run teaches its group is its net work on one node, so runs on different node counts compare;
-    waiting, rescaling and preemption are not part of it.
+    Tasks of one group are recurrences of one job and share its policies; a task without a group forms its own. A task
+    that is admitted while others of its group run uses the best known batch size; otherwise the policy chooses. The
+    policies learn a run's net work on one node, which can be compared between node counts; waiting, rescaling and
+    preemption are left out.
 
     Parameters
     ----------
     tasks : iterable of TaskSpec
-        The roster; tasks without a tuning section are left alone.
+        All tasks; those without a tuning section are ignored.
     traces : mapping of (str, str) to TrainingTrace
-        By the names of the two files that tuning sections have.
+        Traces by the two file names in tuning sections.
     seed : int
-        Seed of groups that have none of their own.
+        Seed of groups without a seed of their own.
     power_options : {"chosen", "pareto", "all"}
-        Power limits on offer to the allocator: the one chosen for the batch size, those on its energy-time Pareto
+        Power limits that the allocator may use: the one chosen for the batch size, those on its energy-time Pareto
         front, or all that were measured.
 
     Raises
     ------
     InvalidTaskError
-        If a job is not in its traces, its default batch size is not, tasks of one group differ in their sections, or a
-        group has the name of a task without one.
+        If a job or its default batch size is not in its traces, tasks of one group have different sections, or a group
+        has the name of a task without a group.
 
     References
     ----------
@@ -148,12 +148,12 @@ class GroupTuner:
                 )
             self._group(task, section)
 
-    def doubts(self) -> list[str]:
-        """Groups that will be given up, as no measured run at their default batch size reaches its target in time."""
+    def warnings(self) -> list[str]:
+        """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
         found = []
         for key, (section, group) in self._groups.items():
             epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
-            # A target that is never reached is NaN, which compares false.
+            # The target's epoch is NaN if it is never reached, which compares false.
             if not any(each <= section.max_epochs for each in epochs):
                 found.append(
                     f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
@@ -162,7 +162,7 @@ class GroupTuner:
         return found
 
     def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
-        """The group that a task belongs to, made when its first task comes."""
+        """Return a task's group; make it at its first task."""
         key = task.tuning_group
         if key not in self._groups:
             self._groups[key] = section, _Group(_start(task, section, self._traces, self._seed))
@@ -181,7 +181,7 @@ class GroupTuner:
         except TuningError as error:
             self.failures[key] = str(error)
             return ()
-        # Power limits on offer, the chosen one first.
+        # Power limits that the allocator may use, the chosen one first.
         others: Sequence[PowerPoint] = ()
         if self.power_options != "chosen":
             others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
@@ -194,7 +194,7 @@ class GroupTuner:
         _, group = self._groups[key]
         launch = group.in_flight[running.name]
         run = _booked(launch, work_at)
-        # Of the run: recurrence, attempt, batch size and power limit.
+        # The first four fields of a run: recurrence, attempt, batch size and power limit.
         self.attempts.append(Attempt(key, running.name, *run[:4], run.energy_j, run.time_s, run.reached))
         try:
             group.end(running.name, run)
@@ -207,7 +207,7 @@ class GroupTuner:
         attempts, failures = len(self.attempts), dict(self.failures)
 
         def bring_back() -> None:
-            """Attempts are appended only."""
+            """Restore group, attempts and failures; attempts were only appended since."""
             if kept is None:
                 self._groups.pop(group, None)
             else:
@@ -220,7 +220,7 @@ class GroupTuner:
 
 
 def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> JobTuning:
-    """A group's policies at their beginning."""
+    """Make a group's policies in their first state."""
     job = Job(
         section.dataset,
         section.network,
@@ -247,11 +247,11 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> J
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
-    """The task as it runs at one power limit."""
+    """Return the task as it runs at one power limit."""
     counts = np.arange(task.max_nodes + 1)
     gpus = (counts * task.gpus_per_node).astype(np.float64)
     energy_j, time_s = launch.sized.profiling_epoch
-    # The profiling epoch takes as much work as the chosen limit would do in its time.
+    # The profiling epoch counts as the work that the chosen limit would do in the same time.
     profiling = time_s / launch.chosen.time_per_epoch_s if launch.run.profiled else 0.0
     work = launch.run.epochs - 1 + profiling if launch.run.profiled else launch.run.epochs
     power_w = gpus * point.average_power_w
@@ -262,21 +262,21 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
         reaches=launch.run.reached,
         power_w=power_w,
         profiling_work=profiling,
-        # Costs may take progress below 0, where no work is profiling either: it draws what training does there.
+        # Costs may lower progress below 0; there the task draws the power of training, not of profiling.
         profiling_power_w=gpus * (energy_j / time_s) if launch.run.profiled else power_w,
     )
     speedups = task.rates / task.scaling.at(1)
-    # A credit that the file gives stays what it is; else work is worth itself, in epochs.
+    # A credit from the file is kept; otherwise the credit is the work, in epochs.
     credit = None if task.scaling.credit is None else tuple(task.credits.tolist())
     curve = ScalingCurve(tuple(counts.tolist()), tuple((speedups / point.time_per_epoch_s).tolist()), credit)
     return replace(task, work=work, scaling=curve, run=run)
 
 
 def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Run:
-    """A run with its energy and time on one node, from where its work was done."""
+    """Return a run with its energy and time on one node, from the work done at each power limit."""
     if set(work_at) <= {int(launch.chosen.limit_w)}:
         return launch.run
-    # Profiling was done by the chosen limit's measure, whatever limit then held.
+    # Profiling counts as work of the chosen limit, whatever limit was set meanwhile.
     energy_j, time_s = launch.sized.profiling_epoch if launch.run.profiled else (0.0, 0.0)
     total = sum(work_at.values())
     share = (launch.run.epochs - launch.run.profiled) / total if total else 0.0

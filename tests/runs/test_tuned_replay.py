@@ -209,13 +209,13 @@ def test_traces_must_have_been_read():
         tuned.tuner(tuned.recurrences(1, tuning=strange))
 
 
-def test_doubts_are_told_ahead():
+def test_warnings_come_first():
     """A default batch size at which no run reaches the target, at all or in time, is known before the replay."""
     never = tuned.recurrences(1, group="never", tuning=tuned.section(default_batch_size=128))
     late = tuned.recurrences(1, group="late", tuning=tuned.section(max_epochs=6))
     fine = tuned.recurrences(1, group="fine", tuning=tuned.section(max_epochs=7))
     groups = [replace(task[0], name=task[0].group) for task in (never, late, fine)]
-    assert [doubt.split(":")[0] for doubt in tuned.tuner(groups).doubts()] == ["group never", "group late"]
+    assert [warning.split(":")[0] for warning in tuned.tuner(groups).warnings()] == ["group never", "group late"]
 
 
 @pytest.mark.parametrize(

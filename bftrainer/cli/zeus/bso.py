@@ -60,7 +60,7 @@ def _database_option(what: str) -> Callable[[Any], Any]:
 
 @contextmanager
 def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
-    """A client of the server that the options name."""
+    """Open a client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
 
     with BatchSizeClient(server, first_token(token_file), retries=1) as client:
@@ -68,7 +68,7 @@ def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
 
 
 def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
-    """A job by its name; if there is none, the closest is named."""
+    """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
     except ServerRequestError as error:
@@ -206,7 +206,7 @@ def import_zeus(source: str, database: str | None) -> None:
     from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
     async def move() -> int:
-        """Read all, then write all."""
+        """Read all jobs, then write them."""
         old = open_database(source, read_only=True)
         try:
             jobs = await read_published(old)
@@ -282,7 +282,7 @@ def serve(
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     serving.check_exposure(host, token_file, insecure=insecure)
     default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
-    # Without a token a page of another site, by a name that leads here, could have a browser ask.
+    # Without a token, another site whose name resolves to this machine could make a browser send requests.
     alone = is_loopback(host) and token_file is None and not insecure
     settings = ServerSettings(
         database_url=database or DEFAULT_URL,

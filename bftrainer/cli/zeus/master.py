@@ -47,7 +47,7 @@ _output_options = with_options(
 
 
 def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
-    """Make the runs that are left, showing them on stderr, then print what they did."""
+    """Make the remaining runs, showing them on stderr, then print their results."""
     from bftrainer.cli.zeus.master_display import LiveDisplay, PlainDisplay
 
     shown = LiveDisplay(quiet=quiet) if sys.stderr.isatty() else PlainDisplay(quiet=quiet)
@@ -62,13 +62,13 @@ def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: boo
 
 @contextmanager
 def _resumable(logdir: Path) -> Iterator[None]:
-    """End by SIGTERM and SIGHUP as by Ctrl-C; whoever interrupts a job hears how it goes on."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, and print how to resume an interrupted job."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
         """Do what Ctrl-C does."""
         raise KeyboardInterrupt
 
-    # Under nohup, the terminal's end is to be ignored.
+    # Signals that are ignored stay ignored, such as SIGHUP under nohup.
     heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN]
     before = {signum: signal.signal(signum, interrupt) for signum in heard}
     try:
@@ -82,17 +82,17 @@ def _resumable(logdir: Path) -> Iterator[None]:
 
 
 def _as_document(logdir: Path, journal: Journal) -> dict[str, Any]:
-    """Where a job stands, fit for JSON."""
+    """Return the state of a job as plain values for JSON."""
     from bftrainer.zeus.master.journal import is_running, journal_document
 
     document = journal_document(journal)
-    # What a policy believes is its own affair.
+    # Leaves out the policy's internal state.
     rest = {name: value for name, value in document.items() if name != "policy"}
     return {"logdir": str(logdir), "running": is_running(logdir), **rest}
 
 
 def _print_status(logdir: Path, journal: Journal) -> None:
-    """Where a job stands: its runs, and what comes next."""
+    """Print the state of a job: its runs, and the next one."""
     from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
     from bftrainer.zeus.master.journal import is_running

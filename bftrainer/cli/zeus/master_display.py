@@ -13,7 +13,7 @@ from rich.text import Text
 from bftrainer.cli.zeus.output import number
 from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver, Recurrences
 
-# Lines that are longer are shown in parts, so that a script which never ends one takes no memory.
+# Longer lines are shown in parts, so that a script that never ends its line cannot fill the memory.
 LONGEST = 1 << 16
 
 
@@ -27,12 +27,12 @@ def _ending(booked: Booked) -> str:
 
 
 class PlainDisplay(MasterObserver):
-    """Lines on stderr, and what the script prints as it is.
+    """Prints lines on stderr, and the script's output unchanged.
 
     Parameters
     ----------
     quiet : bool
-        Whether what the script prints is left out.
+        Whether to leave out the script's output.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -40,15 +40,15 @@ class PlainDisplay(MasterObserver):
         self._at_beginning = True
 
     def started(self, logdir: Path, progress: Recurrences) -> None:
-        """Say what is run, and where its logs are."""
+        """Print which job runs, and where its logs are."""
         self._say(f"{progress.plan.job} x {progress.plan.recurrences}, logs in {logdir}")
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
-        """Say what is launched."""
+        """Print the run that is launched."""
         self._say(_beginning(launch))
 
     def printed(self, piece: bytes) -> None:
-        """Pass on what the script printed."""
+        """Pass on the script's output."""
         if not self._quiet:
             sys.stderr.flush()
             sys.stderr.buffer.write(piece)
@@ -56,7 +56,7 @@ class PlainDisplay(MasterObserver):
             self._at_beginning = piece.endswith(b"\n")
 
     def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
-        """Say what a run did."""
+        """Print the result of a run."""
         self._say(_ending(booked))
 
     def _say(self, line: str) -> None:
@@ -65,12 +65,12 @@ class PlainDisplay(MasterObserver):
 
 
 class LiveDisplay(MasterObserver):
-    """A bar of recurrences at the bottom of a terminal; above it what the script prints, line by line.
+    """Shows a progress bar of recurrences at the bottom of a terminal, and the script's lines above it.
 
     Parameters
     ----------
     quiet : bool
-        Whether what the script prints is left out.
+        Whether to leave out the script's output.
     console : Console, optional
         Where to show it; by default stderr.
     """
@@ -90,18 +90,18 @@ class LiveDisplay(MasterObserver):
         self._progress.stop()
 
     def started(self, logdir: Path, progress: Recurrences) -> None:
-        """Say what is run, and where its logs are; set the bar to what is done."""
+        """Print which job runs, and where its logs are; set the bar to the recurrences done."""
         self._say(f"{progress.plan.job}, logs in {logdir}", "bold")
         self._progress.update(self._bar, total=progress.plan.recurrences, completed=progress.recurrence - 1)
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:
-        """Show what is launched, and what it may cost."""
+        """Show the run that is launched, and the bound on its cost."""
         bound = progress.cost_bound_j
         limit = "" if bound == float("inf") else f", at most {number(bound)} J"
         self._progress.update(self._bar, description=f"{_beginning(launch)}{limit}")
 
     def printed(self, piece: bytes) -> None:
-        """Show the lines that are whole; of one that was written over, what is left."""
+        """Show complete lines; of a line that was overwritten, only the final text."""
         *lines, partial = (self._partial + piece).split(b"\n")
         self._partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
         if len(self._partial) > LONGEST:
@@ -112,7 +112,7 @@ class LiveDisplay(MasterObserver):
                 self._show(line)
 
     def booked(self, booked: Booked, progress: Recurrences) -> None:
-        """Show what a run did, and how far the recurrences are."""
+        """Show the result of a run, and the progress of the recurrences."""
         if self._partial and not self._quiet:
             self._show(self._partial)
         self._partial = b""

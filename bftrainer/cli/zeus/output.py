@@ -22,16 +22,16 @@ from bftrainer.zeus.simulation.optimum import Configuration, Converged, ZeusSumm
 
 
 def opened(options: Mapping[str, Any]) -> ZeusInputs:
-    """The traces that the options name.
+    """Read the traces that the options name.
 
-    Before anything is read, a file that cannot be written is refused, and so are options on what is not wanted.
+    Before reading, check that output files can be written, and that no option is without effect.
 
     Raises
     ------
     OutputError
-        If its name does not say what to write, or it exists and is not to be replaced.
+        If an output file's ending is unknown, or the file exists and must not be replaced.
     UnusedOptionsError
-        If nothing is drawn or written, but options say how.
+        If options say how to draw or write, but nothing is drawn or written.
     """
     output, figures = options["output"], options.get("figures")
     refuse_unused(
@@ -57,18 +57,18 @@ def simulated(
     fronts: bool = False,
     **sources: Any,
 ) -> list[SimulationResult]:
-    """Simulate, showing how far that is, write and draw what is wanted.
+    """Simulate with a progress display, then write and draw what the options ask for.
 
     Parameters
     ----------
     doing : str
-        What the progress is called.
+        Label of the progress display.
     simulations, inputs
-        What is simulated.
+        Simulations, and the traces that they use.
     options : mapping
-        The command's.
+        Options of the command.
     size : (str, int)
-        What there is of it, in words, and how much: a lot has to be confirmed.
+        Size of the work, in words and as a number: large ones must be confirmed.
     fronts : bool
         Whether Pareto fronts are drawn too.
     **sources
@@ -87,12 +87,12 @@ def simulated(
 
 
 def finish(results: Sequence[SimulationResult]) -> None:
-    """End a command whose results are all printed and written.
+    """End a command after its results were printed and written.
 
     Raises
     ------
     TuningError
-        If a simulation ended before its time: why, in one line.
+        If a simulation ended early; the message says why, in one line.
     """
     failures = [result.failure for result in results if result.failure is not None]
     if len(results) == 1 and failures:
@@ -102,7 +102,7 @@ def finish(results: Sequence[SimulationResult]) -> None:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON can hold them: infinity, a beta that never stops a run, is null."""
+    """Convert values for JSON: infinity, a beta that never stops a run, becomes null."""
     return {name: None if value == math.inf else value for name, value in values.items()}
 
 
@@ -110,37 +110,37 @@ _INDENT = 20
 
 
 def number(value: float | None) -> str:
-    """A number of joules or seconds, to the last one where there are thousands; a dash for none."""
+    """Format joules or seconds, without decimals from 1,000 on; None is a dash."""
     if value is None:
         return "-"
-    # Differences of large amounts leave rounding noise, which is nothing.
+    # Rounding removes the noise that differences of large amounts leave.
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
 
 
 def amount(found: Estimate | None) -> str:
-    """A mean of energies, costs, times or counts, and its interval."""
+    """Format a mean of energies, costs, times or counts, with its interval."""
     if found is None:
         return "-"
     return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
 
 
 def percent(value: float | None) -> str:
-    """A ratio's excess over 1, with its sign."""
+    """Format a ratio's difference from 1 in percent, with its sign."""
     return "-" if value is None else f"{100 * value:+.2f} %"
 
 
 def setting(batch_size: int, power_limit_w: float) -> str:
-    """A batch size and power limit."""
+    """Format a batch size and power limit."""
     return f"{batch_size} at {power_limit_w:g} W"
 
 
 def print_runs(result: SimulationResult) -> None:
-    """Run by run: what was chosen and what came of it."""
+    """Print for each run the chosen settings and the result."""
     simulation = result.simulation
     click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
     click.echo("recurrence  try  batch size  power limit (W)     epochs       energy (J)        time (s)  reached")
     for run in result.runs:
-        # A star for the runs whose first epoch tried all limits.
+        # A star marks runs whose first epoch tried all limits.
         limit = f"{run.power_limit_w}{'*' if run.profiled else ' '}"
         reached = ("yes" if run.reached else "no") if run.started else "never ran"
         click.echo(
@@ -153,7 +153,7 @@ def print_runs(result: SimulationResult) -> None:
 
 
 def print_summary(summary: ZeusSummary) -> None:
-    """Totals, the setting converged to, and how far it is from the optimum."""
+    """Print totals, the setting converged to, and its distance from the optimum."""
     used = summary.used
     lines = [
         ("runs", f"{used.runs:,}, {used.recurrences:,} reached the target"),
@@ -191,7 +191,7 @@ def _final(summary: ZeusSummary) -> str:
 
 
 def print_simulations(results: Sequence[SimulationResult], summaries: Sequence[ZeusSummary]) -> None:
-    """A line for each simulation."""
+    """Print a line for each simulation."""
     headings = ("job", "seed", "runs", "energy (J)", "time (s)", "cost (J)", "converged to", "its cost over optimum")
     print_table(
         (*headings, "cumulative regret (J)", "final regret (J)"),

@@ -251,7 +251,7 @@ def groups(
 
 
 def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[str, Any]) -> list[Simulation]:
-    """All groups with the first seed, then all with the next."""
+    """List simulations of all groups with the first seed, then of all with the next."""
     from bftrainer.zeus import Corrections
     from bftrainer.zeus.simulation.campaign import Simulation, group_seed
     from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path)
 
-# Of every command here.
+# Settings of every command here.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,10 +24,10 @@ _Option = Callable[[F], F]
 
 
 def with_options(*options: _Option[Any]) -> _Option[Any]:
-    """A decorator that gives a command all of the options, in that order."""
+    """Make a decorator that adds all these options to a command, in this order."""
 
     def give(command: F) -> F:
-        """Give them to a command."""
+        """Add the options to a command."""
         for option in reversed(options):
             command = option(command)
         return command
@@ -36,7 +36,7 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
 
 
 def first_token(path: str | None) -> str | None:
-    """The token to give to a server: the first of a file."""
+    """Read the token for a server: the first one in a file."""
     if path is None:
         return None
     from bftrainer.zeus.server.settings import read_tokens
@@ -45,7 +45,7 @@ def first_token(path: str | None) -> str | None:
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Registered policies that begin like this, of the kind that the option is about, for a shell to complete."""
+    """Complete names of registered policies of the option's kind, for a shell."""
     from bftrainer.zeus.policies.registry import BATCH_SIZES, POWER_LIMITS
 
     known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
@@ -116,7 +116,7 @@ server_costs_option = click.option(
 
 
 def seed_options(seeds: int) -> _Option[Any]:
-    """Options for seeds and processes, `seeds` of them by default."""
+    """Make the options for seeds and processes, with `seeds` seeds by default."""
     return with_options(
         click.option(
             "--seed",
@@ -159,7 +159,7 @@ figure_options = with_options(
 
 
 def job_choice(options: dict[str, Any]) -> JobChoice:
-    """Take what `job_options` gave out of a command's options."""
+    """Remove the values of `job_options` from a command's options, and return them as a choice of jobs."""
     from bftrainer.zeus.simulation.inputs import JobChoice
 
     return JobChoice(
@@ -172,5 +172,5 @@ def job_choice(options: dict[str, Any]) -> JobChoice:
 
 
 def knobs(options: dict[str, Any]) -> dict[str, Any]:
-    """What the options say of a simulation's knobs and seed, by their names there."""
+    """Return a simulation's knobs and seed from the options, by their names in `Simulation`."""
     return {"eta_knob": options["eta"], "beta_knob": options["beta"], "seed": options["seed"]}

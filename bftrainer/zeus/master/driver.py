@@ -31,22 +31,22 @@ logger = logging.getLogger(__name__)
 
 HISTORY = "history.json"
 LULL_S = 1.0
-# What is written under a temporary name first, by the master or by scripts.
+# Files that the master or scripts first write under a temporary name.
 _REPLACED = (JOURNAL, HISTORY, LIMITS, "rec*.train.json", "bs*.power.json")
 _ASKED = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
 class Driver:
-    """Makes the runs that are left of a recurring job, and keeps its journal.
+    """Makes the remaining runs of a recurring job, and keeps its journal.
 
     Parameters
     ----------
     logdir : Path
-        Where journal, history, reports and outputs go.
+        Directory for journal, history, reports and outputs.
     journal : Journal
-        Where the job stands.
+        State of the job.
     observers : sequence of MasterObserver
-        Told of each run.
+        Are notified of each run.
     find : callable
         Finds the GPUs whose power limits are restored.
     """
@@ -58,7 +58,7 @@ class Driver:
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = found_gpus,
     ) -> None:
-        # Scripts are told of it, and run elsewhere.
+        # Absolute, because scripts get this path and run in another directory.
         self.logdir = logdir.absolute()
         self.journal, self.observers, self.find = journal, observers, find
         self._resumed = False
@@ -66,47 +66,47 @@ class Driver:
 
     @classmethod
     def resumed(cls, logdir: Path, observers: Sequence[MasterObserver] = (), token: str | None = None) -> Driver:
-        """That of a job which was interrupted, as its journal has it; with the token of a server that decides.
+        """Make the driver of an interrupted job from its journal; `token` is for a server that decides.
 
         Raises
         ------
         JournalError
-            If there is no journal to go on from.
+            If there is no journal to resume from.
         """
         driver = cls(logdir, read_journal(logdir, token), observers)
         driver._resumed, driver._token = True, token
         return driver
 
     def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
-        """Make all runs that are left, or those of the next recurrences.
+        """Make all remaining runs, or those of the next recurrences.
 
         Parameters
         ----------
         at_most : int, optional
-            Recurrences after which to pause; `resumed` goes on from there.
+            Number of recurrences after which to pause; `resumed` continues from there.
 
         Returns
         -------
         list of HistoryEntry
-            One entry a run, those of before included.
+            One entry per run, earlier runs included.
 
         Raises
         ------
         NotConvergedError
-            If the default batch size, or any in 20 tries, does not reach the target.
+            If the default batch size misses the target in the first run, or a recurrence misses it 20 times.
         TrainingReportError
-            If the script ends well without a report that can be booked.
+            If the script succeeds without a usable report.
         TuningError
             If the policy has no batch size left. These errors hold the `history` so far.
         TuningInputError
             If the command cannot be run.
         JournalError
-            If another master runs the job, or has gone on with it since this one last did.
+            If another master is running the job, or has continued it since this one last did.
         OutputError
             If the journal or a log cannot be written.
         """
         with ExitStack() as stack:
-            # What an earlier master left may take its grace to go.
+            # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(locked(self.logdir, self.journal.settings.grace_s + 1.0))
             self._catch_up()
             plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
@@ -126,7 +126,7 @@ class Driver:
                     self._tell("launching", launch, progress)
                     bound = progress.cost_bound_j
                     progress.made = make_run(self.logdir, plan, settings, launch, bound, self._show, (lock,))
-                    # So that a run is not made again because a server could not be told of it.
+                    # Saved first: if the server cannot be reached, the run need not be repeated.
                     write_journal(self.logdir, self.journal)
                     restore()
                 self._book(*progress.made)
@@ -135,15 +135,15 @@ class Driver:
         return progress.history
 
     def _catch_up(self) -> None:
-        """Go on from where the job is now; another master may have gone on with it until it was locked."""
+        """Reload the journal: another master may have continued the job before this one locked it."""
         if self._resumed:
             self.journal = read_journal(self.logdir, self._token)
         elif runs_booked(self.logdir) > len(self.journal.progress.booked):
-            # The policy cannot be brought there, as it is the caller's.
+            # The caller's policy object cannot be brought to the journal's state.
             raise JournalError(f"{self.logdir}: Another master has gone on with this job.")
 
     def _tidy(self) -> None:
-        """Mend what a master or script that was killed left: files half written, and a history behind its journal."""
+        """Clean up after a killed master or script: delete half-written files, rewrite a history that lags behind."""
         for name in _REPLACED:
             for left in leftovers(self.logdir, name):
                 left.unlink()
@@ -151,7 +151,7 @@ class Driver:
             write_history(self.logdir / HISTORY, self.journal.progress.history)
 
     def _limited_gpus(self) -> Gpus | None:
-        """The GPUs whose power limits scripts may set."""
+        """Find the GPUs whose power limits scripts may set."""
         settings = self.journal.settings
         gpus = self.find() if settings.set_power_limits else None
         return None if gpus is None else gpus.first(settings.gpus or len(gpus))
@@ -186,37 +186,37 @@ def make_run(
     Parameters
     ----------
     logdir : Path
-        Where its report and its output go.
+        Directory for the run's report and output.
     plan, settings, launch
-        What is run.
+        Describe the run.
     cost_bound_j : float
-        Cost that it must stay below.
+        Cost that the run must stay below.
     show : callable
-        Gets its output as it comes.
+        Is called with each piece of output as it arrives.
     held : sequence of int
-        File descriptors that stay open until all of it is gone.
+        File descriptors that stay open until all processes of the run are gone.
 
     Returns
     -------
     report : TrainingReport
-        What it used. A failed run that did not report has the time that it took, at the highest power.
+        Energy and time of the run. A failed run without a report gets the time that it took, at the highest power.
     failure : str or None
-        Why it failed: another exit status than 0, or no end in time.
+        Why the run failed: an exit status other than 0, or a time-out.
 
     Raises
     ------
     TuningInputError, TrainingReportError, OutputError
-        As `Driver.drive` says.
+        See `Driver.drive`.
     """
     job = plan.job
     run = RunEnvironment(job.target_metric, str(logdir), launch.job_id, cost_bound_j, plan.eta_knob, settings)
     path = run.report_path(launch.batch_size)
-    # One of another run would be taken for this one's.
+    # An old report would be mistaken for this run's.
     _remove(path)
     ended = run_script(
         job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
         Path(plan.workdir),
-        # Python keeps what it prints to a pipe; a user who watches wants it now.
+        # Python buffers its output to a pipe; a user who watches wants to see it at once.
         {"PYTHONUNBUFFERED": "1"} | dict(os.environ) | run.variables(),
         logdir / f"{run.job_id}.train.log",
         show,
@@ -227,7 +227,7 @@ def make_run(
     if ended.failure is None:
         return read_report(path), None
     if not ended.timed_out and (ended.status is None or ended.status in _ASKED):
-        # Whoever ends a job's processes may be about to end this one: then the run is made again, rather than booked.
+        # A system that kills a job's processes may kill this one next; then the run is repeated, rather than booked.
         time.sleep(LULL_S)
     return _of_failed(ended, path, settings), ended.failure
 

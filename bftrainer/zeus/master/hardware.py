@@ -18,7 +18,7 @@ from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import replacing
 
-# Power limits that are tried lie this far apart, from the highest down.
+# Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -45,7 +45,7 @@ class Gpus:
         return len(self._handles)
 
     def first(self, count: int) -> Gpus:
-        """The first `count` of them.
+        """Select the first `count` GPUs.
 
         Raises
         ------
@@ -58,53 +58,53 @@ class Gpus:
 
     @property
     def models(self) -> list[str]:
-        """Names of their models, each once."""
+        """List the names of the GPUs' models, each once."""
         names = (self._asked("nvmlDeviceGetName", handle) for handle in self._handles)
         return sorted({name.decode() if isinstance(name, bytes) else name for name in names})
 
     @property
     def max_power_w(self) -> float:
-        """Highest power limit that one of them can have."""
+        """Highest power limit of any of the GPUs."""
         return float(max(most for _, most in self._ranges()))
 
     def energy_j(self) -> float:
-        """Energy that all of them used since their driver was loaded.
+        """Energy that all GPUs used since their driver was loaded.
 
         Raises
         ------
         MeasurementError
-            If one does not count it; those before Volta do not.
+            If a GPU does not count energy, as those before Volta.
         """
         counted_mj = [self._asked("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
         return float(sum(counted_mj) / 1000.0)
 
     def candidate_limits_w(self) -> list[int]:
-        """Power limits that all of them can have, from the highest down, 25 W apart."""
+        """List power limits that all GPUs support, from the highest down, 25 W apart."""
         ranges = self._ranges()
         least, most = max(low for low, _ in ranges), min(high for _, high in ranges)
         return list(range(most, least - 1, -STEP_W))
 
     def limits_w(self) -> list[float]:
-        """Their power limits."""
+        """Read the GPUs' present power limits."""
         return [self._asked("nvmlDeviceGetPowerManagementLimit", handle) / 1000.0 for handle in self._handles]
 
     def set_limits_w(self, limits_w: Sequence[float]) -> None:
-        """Give each its power limit.
+        """Set the power limit of each GPU.
 
         Raises
         ------
         MeasurementError
-            If that is not allowed, as it is to root alone, or not possible.
+            If that is not possible, or not allowed: only root may set power limits.
         """
         for handle, limit in zip(self._handles, limits_w, strict=True):
             self._asked("nvmlDeviceSetPowerManagementLimit", handle, round(limit * 1000))
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Give all of them the same power limit."""
+        """Set the same power limit for all GPUs."""
         self.set_limits_w([limit_w] * len(self))
 
     def _ranges(self) -> list[tuple[int, int]]:
-        """Lowest and highest power limit of each, in whole watts."""
+        """Read the lowest and highest power limit of each GPU, in whole watts."""
         asked = (self._asked("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles)
         return [(-(-least // 1000), most // 1000) for least, most in asked]
 
@@ -116,19 +116,19 @@ class Gpus:
 
 
 def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
-    """The GPUs of this machine that NVML finds and CUDA_VISIBLE_DEVICES allows; None if there are none.
+    """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
 
     Parameters
     ----------
     environ : mapping of str to str, optional
-        Where to look for that variable; by default the environment.
+        Holds that variable; by default the process's environment.
     library : module, optional
         By default ``pynvml`` of nvidia-ml-py, if it is installed.
 
     Raises
     ------
     MeasurementError
-        If CUDA_VISIBLE_DEVICES names what is not there, or parts of GPUs.
+        If CUDA_VISIBLE_DEVICES names GPUs that do not exist, or parts of GPUs.
     """
     if library is None:
         if find_spec("pynvml") is None:
@@ -138,7 +138,7 @@ def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) ->
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
         names = [library.nvmlDeviceGetUUID(handle) for handle in handles]
-    except library.NVMLError:  # no driver, or no permission to use it: no GPU for us
+    except library.NVMLError:  # no driver, or no permission to use it: no usable GPU
         return None
     uuids = [name.decode() if isinstance(name, bytes) else name for name in names]
     allowed = (os.environ if environ is None else environ).get(_VISIBLE)
@@ -148,7 +148,7 @@ def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) ->
 
 
 def _visible(allowed: str, uuids: Sequence[str]) -> list[int]:
-    """Indices of the GPUs that the variable allows, in its order; as in CUDA, what follows -1 counts no more."""
+    """List the indices of the GPUs that the variable allows, in its order; like CUDA, stop at -1."""
     found: list[int] = []
     for name in filter(None, map(str.strip, allowed.split(","))):
         if name == "-1":
@@ -168,16 +168,16 @@ LIMITS = "power-limits.json"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a run trains on.
+    """GPUs, or a machine without any, that a run trains on.
 
     Parameters
     ----------
     max_power_w : float
         Highest power of one GPU, or of the machine if it has none.
     count : int
-        How many GPUs, 1 for a machine without.
+        Number of GPUs; 1 for a machine without any.
     gpus : Gpus or None
-        Those that NVML found.
+        GPUs that NVML found.
     """
 
     max_power_w: float
@@ -186,21 +186,21 @@ class Hardware:
 
     @property
     def model(self) -> str:
-        """What it is: the GPUs' models, or the processor's architecture."""
+        """Names of the GPUs' models, or of the processor's architecture."""
         return ", ".join(self.gpus.models) if self.gpus is not None else platform.machine() or "unknown"
 
     @property
     def total_power_w(self) -> float:
-        """Highest power of all."""
+        """Highest power of all GPUs together."""
         return self.max_power_w * self.count
 
     def check_limits(self) -> None:
-        """Find out whether power limits can be set, by setting those that there are.
+        """Check that power limits can be set, by setting the present ones again.
 
         Raises
         ------
         MeasurementError
-            If there is no GPU, or that is not allowed.
+            If there is no GPU, or setting limits is not allowed.
         """
         if self.gpus is None:
             require_extra("Power limits need", "gpu", error=MeasurementError)
@@ -215,23 +215,23 @@ def find_hardware(
     allow_mixed: bool = False,
     find: Callable[[], Gpus | None] = found_gpus,
 ) -> Hardware:
-    """What a run trains on, as far as it is not said.
+    """Describe the hardware of a run, finding out what the arguments leave open.
 
     Parameters
     ----------
     max_power_w : float or None
-        Highest power of one GPU; None: as NVML says.
+        Highest power of one GPU; None: the value from NVML.
     count : int or None
-        GPUs of a run; None: those that NVML finds, else 1.
+        Number of GPUs of a run; None: as many as NVML finds, else 1.
     allow_mixed : bool
         Whether GPUs may be of several models.
     find : callable
-        Finds them.
+        Finds GPUs.
 
     Raises
     ------
     MeasurementError
-        If the power is neither said nor found, there are fewer GPUs, or they are of several models and must not be.
+        If the power is neither given nor found, there are too few GPUs, or their models are mixed without permission.
     """
     gpus = find()
     if gpus is not None:
@@ -247,20 +247,20 @@ def find_hardware(
             f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
         )
     power = gpus.max_power_w if max_power_w is None and gpus is not None else max_power_w
-    assert power is not None  # one of the two says it
+    assert power is not None  # given, or found with the GPUs
     return Hardware(float(power), count or (len(gpus) if gpus is not None else 1), gpus)
 
 
 @contextmanager
 def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], None]]:
-    """Give GPUs back the power limits that they had at the beginning; at the end, and when called.
+    """Restore the power limits that GPUs had at the start: at the end, and whenever the yielded function is called.
 
-    A script that is killed leaves the limit that it set, and so does a master: meanwhile the limits are kept in a file.
+    A killed script or master cannot restore the limits that were changed; so a file holds the original ones meanwhile.
 
     Raises
     ------
     MeasurementError
-        If they cannot be set.
+        If the limits cannot be set.
     """
     if gpus is None:
         yield lambda: None
@@ -273,7 +273,7 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
             stream.write(f"{json.dumps(before)}\n".encode())
 
     def restore() -> None:
-        """Set what is not as it was."""
+        """Set those limits that have changed."""
         if gpus.limits_w() != before:
             gpus.set_limits_w(before)
 
@@ -281,7 +281,7 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
         yield restore
     finally:
         restore()
-        # What somebody else sets from now on is not to be undone by the next run.
+        # Without the file, the next run cannot undo limits that other users set from now on.
         path.unlink(missing_ok=True)
 
 

@@ -33,7 +33,7 @@ from bftrainer.zeus.policies.published import (
     PruningGTSBatchSizeOptimizer,
 )
 
-# Those that need no trace of measured runs, by the names that `bftrainer zeus` has for them.
+# Policies that need no trace of measured runs, by their names in `bftrainer zeus`.
 POLICIES: Mapping[str, Any] = {
     "zeus": PruningGTSBatchSizeOptimizer,
     "gts": GTSBatchSizeOptimizer,
@@ -44,21 +44,21 @@ POLICIES: Mapping[str, Any] = {
 
 
 def named_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
-    """A new policy.
+    """Make a policy by its name.
 
     Parameters
     ----------
     name : str
         One of `POLICIES`.
     seed : int
-        For those that draw.
+        Seed for policies that draw at random.
     window_size : int
-        Latest runs of a batch size that count, 0 for all; `zeus` alone heeds it.
+        Number of latest runs of a batch size that count, 0 for all; only `zeus` uses it.
 
     Raises
     ------
     TuningInputError
-        If there is none of that name, or a number is not usable.
+        If there is no policy of that name, or a number is out of range.
     """
     if name not in POLICIES:
         raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
@@ -73,7 +73,7 @@ def named_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimiz
 JOURNAL = "master.json"
 LOCK = "lock"
 
-# In place of a policy's name.
+# Stands in place of a policy's name if a server decides.
 SERVER = "server"
 
 SCHEMA = 1
@@ -82,7 +82,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A recurring job as its journal has it.
+    """State of a recurring job, as its journal stores it.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ class Journal:
 
 
 def journal_document(journal: Journal) -> dict[str, Any]:
-    """All state in plain values, fit for JSON."""
+    """Return all state as plain values for JSON."""
     plan = asdict(journal.plan)
     return {
         "schema": SCHEMA,
-        # JSON knows no infinity: null is a bound that never stops a run.
+        # JSON has no infinity: null means that no run is stopped.
         "plan": plan | {"beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None},
         "settings": asdict(journal.settings),
         "policy": _kept(journal.progress.decisions),
@@ -110,34 +110,34 @@ def journal_document(journal: Journal) -> dict[str, Any]:
 
 
 def write_journal(logdir: Path, journal: Journal) -> None:
-    """Put all state on disk, in one step.
+    """Write all state to disk atomically.
 
     Raises
     ------
     OutputError
-        If it cannot be written; the one before stays.
+        If the journal cannot be written; the previous one stays.
     """
     document = journal_document(journal)
     with replacing(logdir / JOURNAL) as stream:
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
-        # Killing this process would not need it, but a machine may lose its power.
+        # A killed process would not need the flush, but the machine may lose power.
         stream.flush()
         os.fsync(stream.fileno())
 
 
 def read_journal(logdir: Path, token: str | None = None) -> Journal:
-    """What the journal of a directory says.
+    """Read the journal of a directory.
 
     Parameters
     ----------
     logdir : Path
     token : str, optional
-        For a server that decides; journals don't keep it.
+        Token for a server that decides; journals don't store it.
 
     Raises
     ------
     JournalError
-        Naming file and field, if there is none, it is damaged, or the policy is one that cannot be restored.
+        If there is no journal, it is damaged, or its policy cannot be restored; the message names file and field.
     """
     path = logdir / JOURNAL
     document = _validated(path, _document(path))
@@ -156,12 +156,12 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
 
 
 def runs_booked(logdir: Path) -> int:
-    """How many runs the journal of a directory has, whatever policy it keeps.
+    """Count the runs in the journal of a directory, even if its policy cannot be restored.
 
     Raises
     ------
     JournalError
-        As for `read_journal`.
+        See `read_journal`.
     """
     path = logdir / JOURNAL
     return len(_validated(path, _document(path))["progress"]["booked"])
@@ -169,18 +169,18 @@ def runs_booked(logdir: Path) -> int:
 
 @contextmanager
 def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory; gives a file descriptor that holds the lock as long as it is open.
+    """Keep other masters out of a directory; yields a file descriptor that holds the lock while it is open.
 
     Parameters
     ----------
     logdir : Path
     patience_s : float
-        Time to wait for another one to end.
+        Time to wait for another master to end.
 
     Raises
     ------
     JournalError
-        If another one is still there.
+        If another master still holds the lock.
     OutputError
         If the directory cannot be written to.
     """
@@ -204,7 +204,7 @@ def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 
 
 def is_running(logdir: Path) -> bool:
-    """Whether a master runs the job of a directory now, or what it left is still being ended."""
+    """Whether a master is running the job of a directory, or its processes are still being ended."""
     try:
         with (logdir / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -216,7 +216,7 @@ def is_running(logdir: Path) -> bool:
 
 
 def _kept(decisions: Decisions) -> dict[str, Any] | None:
-    """Who decides, in plain values; None for a policy that is not of ours, which only its maker could restore."""
+    """Return the policy or server as plain values; None for a user's own policy, which cannot be restored."""
     if isinstance(decisions, ServerDecisions):
         return {"name": SERVER, "state": decisions.to_dict()}
     policy: Any = decisions.policy if isinstance(decisions, LocalDecisions) else None
@@ -228,7 +228,7 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
     name = kept.get("name")
     if name == SERVER:
         return ServerDecisions.from_dict(kept.get("state", {}), token)
-    # These two say each choice on standard output unless told not to.
+    # These two print each choice on standard output by default.
     quiet = {"verbose": False} if name in ("zeus", "gts") else {}
     try:
         policy = POLICIES[kept["name"]].from_dict(kept["state"], **quiet)
@@ -250,19 +250,19 @@ def _validated(path: Path, document: Any) -> dict[str, Any]:
 
 
 def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:
-    """A job, and how it is tuned: keys of the file as attributes.
+    """Read a job and its tuning settings from a job file; the settings are attributes named like the keys.
 
     Parameters
     ----------
     path : Path
-        The file; `workdir`, `log_base` and `monitor_path` in it are relative to its directory.
+        The job file; its `workdir`, `log_base` and `monitor_path` are relative to its directory.
     changes : mapping, optional
-        Values by key that go before those of the file; its paths are relative to the current directory.
+        Values by key that override those of the file; paths here are relative to the current directory.
 
     Raises
     ------
     TuningInputError
-        Naming file and key, if it cannot be read, is no TOML, or a key is unknown, missing or of the wrong type.
+        If the file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
     """
     from pydantic import ValidationError
 

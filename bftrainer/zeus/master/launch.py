@@ -20,7 +20,7 @@ from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master import warden
 
 CHUNK = 1 << 16
-# The kernel counts what it waits in milliseconds that it holds in 32 bits: 24 days.
+# The kernel counts a wait in milliseconds, in 32 bits: at most 24 days.
 LONGEST_WAIT_S = 3600.0
 
 
@@ -31,11 +31,11 @@ class Ended:
     Parameters
     ----------
     status : int or None
-        Its exit status, negative if a signal ended it; None if it never came to one.
+        Exit status, negative if a signal ended the script; None if there is none.
     timed_out : bool
-        Whether it had to be ended because its time was over.
+        Whether the script was ended because it exceeded its time limit.
     time_s : float
-        Time from its start to the end of all that it started.
+        Time from the script's start to the end of all processes that it started.
     """
 
     status: int | None
@@ -44,7 +44,7 @@ class Ended:
 
     @property
     def failure(self) -> str | None:
-        """What went wrong, in words; None if nothing did."""
+        """Describe what went wrong; None if nothing did."""
         if self.timed_out:
             return f"it ran out of time after {self.time_s:.0f} s"
         if self.status is None:
@@ -55,12 +55,12 @@ class Ended:
 
 
 def check_command(command: Sequence[str], workdir: Path, environ: Mapping[str, str]) -> None:
-    """Refuse a command that cannot be run there.
+    """Check that a command can be run in a directory.
 
     Raises
     ------
     TuningInputError
-        If the directory or the program is not there.
+        If the directory or the program does not exist.
     """
     if not command or not command[0]:
         raise TuningInputError("Expected a command, got an empty one.")
@@ -82,33 +82,33 @@ def run_script(
     grace_s: float = 10.0,
     held: Sequence[int] = (),
 ) -> Ended:
-    """Run a command to its end, or to that of its time.
+    """Run a command until it ends, or until its time limit.
 
     Parameters
     ----------
     command : sequence of str
         Program and arguments.
     workdir : Path
-        Its directory.
+        Working directory of the command.
     environ : mapping of str to str
-        All of its environment.
+        The command's whole environment.
     log : Path
-        Gets its standard output and error, mixed as they come.
+        File for standard output and error, in the order of their arrival.
     show : callable
-        Gets the same, piece by piece, as soon as it is there.
+        Is called with each piece of the same output as soon as it arrives.
     timeout_s : float, optional
-        Time after which it is ended.
+        Time after which the command is ended.
     grace_s : float
-        Time that it has to end when asked to, before it is killed.
+        Time for the command to end after SIGTERM, before it is killed.
     held : sequence of int
-        File descriptors, such as locks, that stay open until all is gone even if this process is killed.
+        File descriptors, such as locks, that stay open until all its processes are gone, even if this one is killed.
 
     Raises
     ------
     TuningInputError
         If the command cannot be run.
     OutputError
-        If its output cannot be logged.
+        If the command's output cannot be logged.
     """
     with ExitStack() as stack:
         try:
@@ -122,7 +122,7 @@ def run_script(
 
 
 class _Tee:
-    """Takes output, logs it and shows it."""
+    """Logs output and shows it."""
 
     def __init__(self, log: Path, kept: IO[bytes], show: Callable[[bytes], None]) -> None:
         self.log, self.kept, self.show = log, kept, show
@@ -135,7 +135,7 @@ class _Tee:
         self.show(piece)
 
     def keep_last(self, piece: bytes) -> None:
-        """Log what a script says when it is ended; by then there are worse things than a log that takes no more."""
+        """Log the output of a script that is being ended; ignore errors of the log, which matter less by then."""
         with suppress(OSError):
             self.kept.write(piece)
 
@@ -145,7 +145,7 @@ def _unwritable(path: Path, cause: OSError) -> OutputError:
 
 
 class _Watched:
-    """A command that runs under a warden; at the end of the context nothing of it is left."""
+    """A command that runs under a warden; at the end of the `with` block all its processes are gone."""
 
     def __init__(
         self,
@@ -169,10 +169,10 @@ class _Watched:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lifeline, said, *held),
-                # Signals from the terminal are for this process; what it started is ended by it.
+                # Signals from the terminal reach this process only, which then ends the command.
                 start_new_session=True,
             )
-        except BaseException as error:  # whatever it is, an interrupt too, the pipes are closed and it goes on
+        except BaseException as error:  # for every exception, interrupts included: close the pipes, then re-raise
             os.close(self._cord)
             os.close(self._status)
             if isinstance(error, OSError | ValueError):
@@ -188,21 +188,21 @@ class _Watched:
 
     def __exit__(self, *error: object) -> None:
         os.close(self._cord)
-        # Stopped, it would not hear of it. It is not reaped yet, so the number is its own.
+        # A stopped warden would not notice the closed pipe. It is not reaped yet, so its process number is still valid.
         os.kill(self._process.pid, signal.SIGCONT)
-        # Its last words would end it by SIGPIPE if they were not read.
+        # Without a reader, SIGPIPE would end the command at its last output.
         with self._process:
             self.follow(self._take_last, None)
         self.ended_s = time.monotonic()
         with open(self._status, "rb") as stream:
             self._said = dict(line.split(" ", 1) for line in stream.read().decode().splitlines())
-        # The command is ended here if its warden was killed before it could.
+        # Kill the command here if its warden was killed before it could do so.
         if "started" in self._said and "exited" not in self._said:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(self._said["started"]), signal.SIGKILL)
 
     def follow(self, take: Callable[[bytes], None], timeout_s: float | None) -> bool:
-        """Take all output until its end, which comes when all is gone; False if the time was over first."""
+        """Pass on all output until all processes are gone; return False if the time limit came first."""
         stream = self._process.stdout
         assert stream is not None
         deadline = math.inf if timeout_s is None else self.started_s + timeout_s
@@ -223,10 +223,10 @@ class _Watched:
             os.close(gone)
 
     def ended(self, timed_out: bool) -> Ended:
-        """How the command ended, once the context has."""
+        """Tell how the command ended; call this after the `with` block."""
         said = self._said
         if "refused" in said:
             raise TuningInputError(f"The command cannot be run: {said['refused']}.")
         status = int(said["exited"]) if "exited" in said else None
-        # What ended in time may leave others that take theirs to go.
+        # A command that ended in time may leave processes that outlive the limit: that is no time-out.
         return Ended(status, timed_out and "alone" not in said, self.ended_s - self.started_s)

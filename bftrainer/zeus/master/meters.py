@@ -22,7 +22,7 @@ from bftrainer.zeus.master.hardware import Gpus
 
 POWERCAP = Path("/sys/class/powercap")
 
-# RAPL's counters start again after some 2^32 uJ or 2^38 uJ: a minute at 70 W for the smaller ones.
+# RAPL's counters wrap around after some 2^32 uJ or 2^38 uJ: the smaller ones after a minute at 70 W.
 RAPL_PERIOD_S = 30.0
 
 # Share of its highest power that an idle machine draws.
@@ -35,15 +35,15 @@ class Meter(Protocol):
     name: str
 
     def energy_j(self) -> float:
-        """Energy since some instant that stays the same."""
+        """Energy since a fixed instant."""
 
     def close(self) -> None:
-        """Stop counting; by default there is nothing to stop."""
+        """Stop counting; by default do nothing."""
         return
 
 
 class NvmlMeter(Meter):
-    """Energy of GPUs, as they count it themselves.
+    """Reads the energy counters of GPUs.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class NvmlMeter(Meter):
     Raises
     ------
     MeasurementError
-        If one of them does not count.
+        If a GPU has no energy counter.
     """
 
     name = "nvml"
@@ -67,17 +67,17 @@ class NvmlMeter(Meter):
 
 
 class RaplMeter:
-    """Energy of all processor packages and their memory, as the kernel's powercap files have it.
+    """Reads the energy of all processor packages and their memory from the kernel's powercap files.
 
     Parameters
     ----------
     root : Path
-        Where the kernel shows them.
+        Directory of the powercap files.
 
     Raises
     ------
     MeasurementError
-        If there are none, or they cannot be read.
+        If there are no such files, or they cannot be read.
 
     References
     ----------
@@ -87,7 +87,7 @@ class RaplMeter:
     name = "rapl"
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        # Zones of the whole platform hold the packages' energy, those of cores are held by it.
+        # Only packages and memory: the platform's zone includes them, and packages include the zones of cores.
         zones = [
             zone
             for zone in sorted(root.glob("intel-rapl:*"))
@@ -99,7 +99,7 @@ class RaplMeter:
         self._last = [self._count(path) for path, _ in self._zones]
         self._total_uj = 0
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # So that no counter starts again twice between two looks.
+        # Reads often enough that no counter wraps around twice between two readings.
         threading.Thread(target=self._watch, name="rapl", daemon=True).start()
 
     def energy_j(self) -> float:
@@ -113,11 +113,11 @@ class RaplMeter:
             return self._total_uj / 1e6
 
     def close(self) -> None:
-        """Stop looking at the counters."""
+        """Stop reading the counters."""
         self._closed.set()
 
     def _watch(self) -> None:
-        # Whoever asks next hears what is wrong.
+        # The next call of `energy_j` raises the same error.
         with suppress(MeasurementError):
             while not self._closed.wait(RAPL_PERIOD_S):
                 self.energy_j()
@@ -131,17 +131,17 @@ class RaplMeter:
 
 
 class ZeusMeter:
-    """Energy of GPUs as the monitor of the ``zeus`` package measures it.
+    """Measures the energy of GPUs with the monitor of the ``zeus`` package.
 
     Parameters
     ----------
     monitor : ZeusMonitor, optional
-        By default a new one, of all GPUs that it finds.
+        By default a new monitor of all GPUs that it finds.
 
     Raises
     ------
     MeasurementError
-        If the package is not installed, or has nothing to measure.
+        If the package is not installed, or finds no GPU.
 
     References
     ----------
@@ -160,13 +160,13 @@ class ZeusMeter:
                 raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
         self._monitor = monitor
         if not self._monitor.gpu_indices:
-            # It would measure, and find 0 J.
+            # Without GPUs, it would measure 0 J.
             raise MeasurementError("The zeus package found no GPU.")
         self._total_j = 0.0
         self._begin()
 
     def energy_j(self) -> float:
-        """Energy since this meter was made; each look ends one window and begins the next."""
+        """Energy since this meter was made; each reading ends one window and begins the next."""
         self._total_j += self._end()
         self._begin()
         return self._total_j
@@ -176,7 +176,7 @@ class ZeusMeter:
         self._end()
 
     def _begin(self) -> None:
-        # Whoever trains knows what to wait for, and says it to `training_run`.
+        # Synchronising is up to the script, which passes `synchronize` to `training_run`.
         self._monitor.begin_window(self._WINDOW, sync_execution=False)
 
     def _end(self) -> float:
@@ -184,13 +184,13 @@ class ZeusMeter:
 
 
 def process_times() -> tuple[float, float]:
-    """A clock, and the processor time that this process and its finished children have used, in seconds."""
+    """Return a clock's time, and the processor time of this process and its finished children, in seconds."""
     times = os.times()
     return time.monotonic(), times.user + times.system + times.children_user + times.children_system
 
 
 class ModelMeter(Meter):
-    """Energy of a machine that nothing measures: power is linear in how busy the processor cores are.
+    """Estimates the energy of a machine without meters: power is linear in the load of the processor cores.
 
     ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
 
@@ -199,9 +199,9 @@ class ModelMeter(Meter):
     max_power_w : float
         Power of the machine with all cores busy.
     cores : int
-        How many it has.
+        Number of cores of the machine.
     times : callable
-        Gives a clock and the processor time used, in seconds.
+        Returns a clock's time and the processor time used, in seconds.
 
     References
     ----------
@@ -217,29 +217,29 @@ class ModelMeter(Meter):
         self.max_power_w, self.cores, self._times = max_power_w, cores, times
 
     def energy_j(self) -> float:
-        """Energy since the clock's beginning."""
+        """Energy since the clock's start."""
         clock_s, busy_s = self._times()
         return self.max_power_w * (IDLE_SHARE * clock_s + (1.0 - IDLE_SHARE) * busy_s / self.cores)
 
 
 def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path = POWERCAP) -> Meter:
-    """The meter of a name.
+    """Open the meter of a name.
 
     Parameters
     ----------
     measure : str
-        nvml, rapl, zeus or model; auto takes the first of nvml and rapl that is there, else model.
+        nvml, rapl, zeus or model; auto takes the first of nvml and rapl that is available, else model.
     total_power_w : float
-        Highest power of all that trains, for the model.
+        Highest power of all GPUs, or of the machine, for the model.
     gpus : Gpus or None
-        Those that train.
+        GPUs that train.
     root : Path
-        Where the kernel shows RAPL.
+        Directory of RAPL's powercap files.
 
     Raises
     ------
     MeasurementError
-        If that one is not there.
+        If that meter is not available.
     """
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
@@ -257,15 +257,15 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
     return ModelMeter(total_power_w, os.cpu_count() or 1)
 
 
-# Of kept profiles.
+# Version of the files of power profiles.
 SCHEMA = 1
 
 
 class PowerControl(Protocol):
-    """Something whose power can be limited; `bftrainer.zeus.master.hardware.Gpus` can."""
+    """Limits power, such as `bftrainer.zeus.master.hardware.Gpus`."""
 
     def candidate_limits_w(self) -> list[int]:
-        """Power limits to try, from the highest down."""
+        """List the power limits to try, from the highest down."""
 
     def set_limit_w(self, limit_w: float) -> None:
         """Limit the power."""
@@ -273,7 +273,7 @@ class PowerControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProfiledLimit:
-    """What training does at one power limit.
+    """Speed and power of training at one power limit.
 
     Parameters
     ----------
@@ -281,12 +281,12 @@ class ProfiledLimit:
     power_w : float
         Average power.
     steps_per_s : float
-        Steps (iterations) a second.
+        Steps (iterations) per second.
 
     Raises
     ------
     ValueError
-        If a value is not finite and above 0, but for a power of 0.
+        If a value is not finite and above 0; only the power may be 0.
     """
 
     limit_w: int
@@ -299,7 +299,7 @@ class ProfiledLimit:
 
 
 def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: float) -> ProfiledLimit:
-    """The limit at which a step costs least; of equal ones the highest.
+    """Find the limit at which a step costs least; of equal ones the highest.
 
     References
     ----------
@@ -310,16 +310,16 @@ def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: fl
 
 
 class PowerProfiler:
-    """Tries power limits, one after the other, while steps go by.
+    """Tries power limits one after the other while training steps run.
 
     Parameters
     ----------
     control : PowerControl
-        What limits power.
+        Sets power limits.
     meter : Meter
-        What measures energy.
+        Measures energy.
     clock : callable
-        Gives seconds.
+        Returns the time in seconds.
     warmup_steps, measured_steps : int
         Steps before and during the measurement of each limit.
     """
@@ -341,7 +341,7 @@ class PowerProfiler:
         return not self._ahead
 
     def step(self) -> None:
-        """A step is about to begin, all earlier ones have ended."""
+        """Record that a step is about to begin and all earlier ones have ended."""
         if self.done:
             return
         if self._steps == self._warmup + self._measured:
@@ -363,14 +363,14 @@ class PowerProfiler:
 
 
 def write_profile(path: Path, limits: Sequence[ProfiledLimit]) -> None:
-    """Keep a profile for later runs."""
+    """Write a power profile for later runs."""
     with replacing(path) as stream:
         document = {"schema": SCHEMA, "limits": [asdict(each) for each in limits]}
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
 
 
 def read_profile(path: Path) -> list[ProfiledLimit] | None:
-    """A profile that an earlier run kept; None if there is none that can be used, so that it is measured again."""
+    """Read an earlier run's power profile; None if there is none that can be used, so it is measured again."""
     try:
         document = json_file(path, MeasurementError)
         if document["schema"] != SCHEMA:

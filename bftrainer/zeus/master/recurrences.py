@@ -18,28 +18,28 @@ from bftrainer.zeus.simulation.recurring import MAX_TRIES
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job, and its recurrences.
+    """A job, how often it recurs, and the settings it is tuned with.
 
     Parameters
     ----------
     job : Job
         With command, default batch size and default learning rate.
     recurrences : int
-        Times that it recurs.
+        Number of recurrences.
     batch_sizes : tuple of int
-        Batch sizes to choose from.
+        Batch sizes that may be chosen.
     beta_knob, eta_knob : float
         Multiple of the lowest cost at which a run stops, and weight of energy in costs.
     seed : int
-        Seed of the first run; each later one, retries too, has the next.
+        Seed of the first run; each later run, retries included, uses the next number.
     workdir : str
-        Absolute path of the directory that runs are made in, wherever the master then is.
+        Absolute path of the directory that runs start in.
 
     Raises
     ------
     TuningInputError
-        If the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or there twice, the
-        default is not among them, or a number is out of range.
+        If the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or given twice, the
+        default is not one of the batch sizes, or a number is out of range.
     """
 
     job: Job
@@ -67,17 +67,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run to be made.
+    """A run that is about to be launched.
 
     Parameters
     ----------
     recurrence, attempt : int
-        Which recurrence it belongs to, and which try of it this is; from 1.
+        Number of the recurrence, and of the try within it; both count from 1.
     batch_size : int
     learning_rate : float
     seed : int
     trial : int or None
-        Number that a server gave it.
+        Number that the server gave the run, if a server decides.
     """
 
     recurrence: int
@@ -95,19 +95,19 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """A run that was made.
+    """A run that has ended, as it is booked.
 
     Parameters
     ----------
     launch : Launch
     energy_j, time_s : float
-        What it used.
+        Energy and time that the run used.
     reached : bool
-        Whether it reached its target.
+        Whether the run reached its target.
     cost_j : float
-        What the policy was told it cost.
+        Cost of the run that the policy learned from.
     failure : str or None
-        Why it failed, as far as it is not for its target.
+        Why the run failed; None if it did not, or only missed its target.
     """
 
     launch: Launch
@@ -118,23 +118,23 @@ class Booked:
     failure: str | None = None
 
     def entry(self) -> HistoryEntry:
-        """The run as histories hold it; the power limit is the script's affair."""
+        """Entry for a history; its power limit is None, because the script chooses that."""
         return HistoryEntry(self.launch.batch_size, None, self.energy_j, self.reached, self.time_s)
 
 
 class Decisions(ABC):
-    """Where batch sizes come from, and what runs did goes to.
+    """Chooses batch sizes, and learns from what the runs did.
 
     Attributes
     ----------
     alone : bool
-        Whether nobody else's runs teach it, so that the first run has to reach its target.
+        Whether it learns from this master's runs only, so that the first run has to reach its target.
     """
 
     alone: bool
 
     def begin(self) -> None:
-        """Get ready to choose; by default nothing is to be done."""
+        """Get ready to choose; by default do nothing."""
         return
 
     @abstractmethod
@@ -142,25 +142,25 @@ class Decisions(ABC):
         """Batch size of the next run, and the number of its trial if there is one."""
 
     def close(self) -> None:
-        """Let go of what it takes to choose; by default nothing."""
+        """Release resources, such as connections; by default do nothing."""
         return
 
     @abstractmethod
     def lowest_cost_j(self) -> float:
-        """Cost of the cheapest run that others made; infinity if there is none."""
+        """Cost of the cheapest run that other masters made; infinity if there is none."""
 
     @abstractmethod
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:
-        """Hear what a run did; whether it counts as having reached its target."""
+        """Learn from a run; return whether it counts as having reached its target."""
 
 
 class LocalDecisions(Decisions):
-    """Decisions of a policy in this process.
+    """Lets a policy in this process decide.
 
     Parameters
     ----------
     policy : BatchSizeOptimizer
-        It is changed.
+        The policy; it is changed.
     job : Job
     """
 
@@ -174,7 +174,7 @@ class LocalDecisions(Decisions):
         return int(self.policy.predict(self.job)), None
 
     def lowest_cost_j(self) -> float:
-        """Infinity: nobody else makes runs."""
+        """Infinity: other masters make no runs."""
         return math.inf
 
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
@@ -184,14 +184,14 @@ class LocalDecisions(Decisions):
 
 
 class Recurrences:
-    """A job's recurrences, try by try.
+    """Recurrences of a job: which run comes next, and what the runs so far did.
 
     Parameters
     ----------
     plan : Plan
     decisions : Decisions
     max_power_w : float
-        Power of all GPUs that time is converted with.
+        Highest power of all GPUs together, which converts time into cost.
     """
 
     def __init__(self, plan: Plan, decisions: Decisions, max_power_w: float) -> None:
@@ -202,7 +202,7 @@ class Recurrences:
         self.others_cost_j = math.inf
         self.spent_j = 0.0
         self.pending: Launch | None = None
-        # What the pending run did, as long as it is not booked.
+        # What the pending run did, until it is booked.
         self.made: tuple[TrainingReport, str | None] | None = None
         self.booked: list[Booked] = []
         self.failure: str | None = None
@@ -214,9 +214,9 @@ class Recurrences:
 
     @property
     def cost_bound_j(self) -> float:
-        """Cost at which a run stops."""
+        """Cost at which the next run stops."""
         if math.isinf(self.plan.beta_knob):
-            # Also where the cheapest recurrence cost nothing: the product would be NaN.
+            # Needed if the cheapest recurrence cost nothing: infinity times 0 would be NaN.
             return math.inf
         return self.plan.beta_knob * min(self.min_cost_j, self.others_cost_j)
 
@@ -226,7 +226,7 @@ class Recurrences:
         return [each.entry() for each in self.booked]
 
     def next(self) -> Launch:
-        """The run to make now; the same one until it is booked.
+        """Return the run to make now: the same one until it is booked.
 
         Raises
         ------
@@ -235,16 +235,16 @@ class Recurrences:
         """
         if self.pending is None:
             size, trial = self.decisions.choose()
-            # Lowered here and kept, so that a run which is made again may cost the same.
+            # Updated only here, so that a run which is repeated after a restart keeps its bound.
             self.others_cost_j = self.decisions.lowest_cost_j()
             rate = self.plan.job.scale_lr(size)
             self.pending = Launch(self.recurrence, self.attempt, size, rate, self.seed, trial)
         return self.pending
 
     def book(self, report: TrainingReport, failure: str | None = None) -> Booked:
-        """Say what the run that was asked for did; one that failed has not reached its target.
+        """Book the run that `next` returned; a run with a `failure` has not reached its target.
 
-        If the default batch size, or any in 20 tries, does not reach the target, that is the `failure` from then on.
+        If the default batch size misses the target, or 20 tries do, this sets the attribute `failure`.
         """
         launch = self.next()
         cost = zeus_cost(report.energy_j, report.time_s, self.plan.eta_knob, self.max_power_w)
@@ -272,7 +272,7 @@ class Recurrences:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """All state but that of the decisions in plain values, fit for JSON; infinity is None."""
+        """Return all state except that of the decisions as plain values for JSON; infinity becomes None."""
         return {
             "recurrence": self.recurrence,
             "attempt": self.attempt,
@@ -287,7 +287,7 @@ class Recurrences:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `to_dict` was called."""
+        """Restore the state that `to_dict` returned."""
         self.recurrence, self.attempt, self.seed = state["recurrence"], state["attempt"], state["seed"]
         self.min_cost_j, self.others_cost_j = (
             math.inf if state[name] is None else state[name] for name in ("min_cost_j", "others_cost_j")
@@ -302,10 +302,10 @@ class Recurrences:
 
 
 class MasterObserver:
-    """Told what a master does; override what you need."""
+    """Is notified of what a master does; override the methods you need."""
 
     def started(self, logdir: Path, progress: Recurrences) -> None:
-        """Recurrences begin, or go on, with their logs in `logdir`."""
+        """Recurrences start or resume, with their logs in `logdir`."""
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:
         """A run is about to be launched."""

@@ -25,12 +25,12 @@ Labels = NDArray[np.int64]
 
 ARMS, POINTS_PER_ARM, HIDDEN = 3, 1000, 64
 MOMENTUM = 0.9
-# The points are the job's; what a run's seed decides is its weights and the order of its batches.
+# All runs of the job share the points; a run's seed decides the weights and the order of batches.
 DATA_SEED = 20230417
 
 
 def spirals(rng: np.random.Generator, points_per_arm: int = POINTS_PER_ARM) -> tuple[Floats, Labels]:
-    """Noisy points on the arms of a spiral.
+    """Draw noisy points on the arms of a spiral.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def spirals(rng: np.random.Generator, points_per_arm: int = POINTS_PER_ARM) -> t
 
 
 def perceptron(batch_size: int, learning_rate: float, seed: int) -> MLPClassifier:
-    """A network with one hidden layer, trained by stochastic gradient descent with momentum.
+    """Make a network with one hidden layer, trained by stochastic gradient descent with momentum.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def perceptron(batch_size: int, learning_rate: float, seed: int) -> MLPClassifie
 
 
 def _batches(rng: np.random.Generator, points: Floats, arms: Labels, size: int) -> Iterator[tuple[Floats, Labels]]:
-    """Batches of one size; what is left of an epoch waits for the next one's order."""
+    """Yield an epoch's batches of one size, in random order; points that fill no whole batch are left out."""
     order = rng.permutation(arms.size)
     for start in range(0, arms.size - size + 1, size):
         chosen = order[start : start + size]

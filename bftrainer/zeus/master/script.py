@@ -16,27 +16,27 @@ from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
-# Ways to measure energy; "auto" takes the first of NVML and RAPL that is there, else the model.
+# Ways to measure energy; "auto" takes the first of NVML and RAPL that is available, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
 
-# A power station, and more than any computer has: what is above is a slip, and could not be reckoned with.
+# The power of a power station, and more GPUs than any computer has: larger values are errors, and could overflow.
 MOST_POWER_W, MOST_GPUS = 1e9, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How runs are made, whichever they are.
+    """Settings that all runs share.
 
     Parameters
     ----------
     monitor_path : str
-        A monitoring program, for scripts that use one; passed on as it is.
+        Path of a monitoring program for scripts that use one, passed on unchanged.
     max_power_w : float or None
-        Highest power of one GPU (or of whatever trains); None, in a script only: what NVML says.
+        Highest power of one GPU, or of the machine without GPUs; None, in a script only: the value from NVML.
     gpus : int or None
-        GPUs of a run; None: those found, else 1.
+        Number of GPUs of a run; None: as many as are found, else 1.
     observer_mode : bool
-        Whether runs train at the highest power, and book what the power limit found best would have taken.
+        Whether runs train at the highest power, and book the energy and time of the best power limit found.
     profile_warmup_iters, profile_measure_iters : int
         Iterations before and during the measurement of each power limit.
     set_power_limits : bool
@@ -44,9 +44,9 @@ class RunSettings:
     measure : str
         How energy is measured, one of `MEASURES`.
     timeout_s : float or None
-        Time after which a run is ended as failed; the script is not told.
+        Time after which a run is ended and counts as failed; not passed to the script.
     grace_s : float
-        Time that a run has to end when it is asked to; the script is not told.
+        Time for a run to end after SIGTERM, before it is killed; not passed to the script.
 
     Raises
     ------
@@ -85,28 +85,28 @@ class RunSettings:
 
     @property
     def iterations(self) -> str:
-        """Those of the measurement, as the environment has them."""
+        """Iterations before and during a measurement, as text for the environment variable."""
         return f"{self.profile_warmup_iters},{self.profile_measure_iters}"
 
     @property
     def total_power_w(self) -> float:
-        """Highest power of all GPUs of a run; time is converted to energy with it."""
-        assert self.max_power_w is not None  # a master knows it
+        """Highest power of all GPUs of a run together, which converts time to energy."""
+        assert self.max_power_w is not None  # always set in a master
         return self.max_power_w * (self.gpus or 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """What one run of a training script is told.
+    """Values that a training script gets for one run, in environment variables.
 
     Parameters
     ----------
     target_metric : float
         Validation metric at which the run has reached its target.
     log_dir : str
-        Directory of the run's report and of power profiles.
+        Directory for the run's report and for power profiles.
     job_id : str
-        Which recurrence and try this is; begins the names of its files.
+        Identifies recurrence and try; the names of the run's files begin with it.
     cost_threshold : float
         Cost (J) that the run must stay below; infinity: none.
     eta_knob : float
@@ -135,15 +135,15 @@ class RunEnvironment:
             raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {self.eta_knob}.")
 
     def report_path(self, batch_size: int) -> Path:
-        """Where the script reports what a run at `batch_size` did."""
+        """Return the path of the script's report on a run at `batch_size`."""
         return Path(self.log_dir) / f"{self.job_id}+bs{batch_size}.train.json"
 
     def power_profile_path(self, batch_size: int) -> Path:
-        """Where the power limits measured at `batch_size` are kept for later runs."""
+        """Return the path where power limits measured at `batch_size` are stored for later runs."""
         return Path(self.log_dir) / f"bs{batch_size}.power.json"
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that say all this; what is None is left out."""
+        """Return the environment variables for these values; values that are None are left out."""
         known = {**asdict(self), **asdict(self.settings), "use_optimal_pl": not self.settings.observer_mode}
         values = ((name, known[field]) for name, (field, _) in _VARIABLES.items())
         said = {name: str(value) for name, value in values if value is not None}
@@ -151,12 +151,12 @@ class RunEnvironment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RunEnvironment:
-        """What the environment variables say; those that are missing have their published defaults.
+        """Read the environment variables; missing ones get their published defaults.
 
         Raises
         ------
         TuningInputError
-            If the target metric is missing, or a variable is not what it should be.
+            If the target metric is missing, or a variable has an invalid value.
         """
         if "ZEUS_TARGET_METRIC" not in environ:
             raise TuningInputError("ZEUS_TARGET_METRIC: Missing from the environment.")
@@ -167,11 +167,11 @@ class RunEnvironment:
                 f"{_ITERATIONS}: Expected two numbers of iterations, warm-up,measured, got {text!r}."
             )
         warmup, measured = (_whole(_ITERATIONS, part) for part in parts)
-        told = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
-        told |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
-        told["observer_mode"] = not told.pop("use_optimal_pl", True)
-        settings = RunSettings(**{each.name: told.pop(each.name) for each in fields(RunSettings) if each.name in told})
-        return cls(**told, settings=settings)
+        args = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
+        args |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
+        args["observer_mode"] = not args.pop("use_optimal_pl", True)
+        settings = RunSettings(**{each.name: args.pop(each.name) for each in fields(RunSettings) if each.name in args})
+        return cls(**args, settings=settings)
 
 
 def _real(name: str, text: str) -> float:
@@ -198,7 +198,7 @@ def _text(name: str, text: str) -> str:  # noqa: ARG001
     return text
 
 
-# Each variable's field, of `RunEnvironment` or its settings, and what makes its value of the text.
+# For each variable, its field in `RunEnvironment` or `RunSettings`, and the function that parses its text.
 _VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "ZEUS_TARGET_METRIC": ("target_metric", _real),
     "ZEUS_LOG_DIR": ("log_dir", _text),
@@ -212,14 +212,14 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "BFTRAINER_SET_POWER_LIMITS": ("set_power_limits", _boolean),
     "BFTRAINER_MEASURE": ("measure", _text),
 }
-# The one variable that says two things.
+# The only variable that holds two values.
 _ITERATIONS = "ZEUS_PROFILE_PARAMS"
 
 
-# A report has a handful of numbers; what is larger is something else.
+# A report has a few numbers; a larger file is something else.
 MOST_BYTES = 1 << 20
 
-# Joules, and seconds: years of a power station. Costs of such reports can still be squared and added up.
+# In joules or seconds: years of a power station. Costs up to this can still be squared and added up.
 MOST_AMOUNT = 1e18
 
 
@@ -230,9 +230,9 @@ class TrainingReport:
     Parameters
     ----------
     energy_j, time_s : float
-        Used by the run.
+        Energy and time that the run used.
     reached : bool
-        Whether it reached its target.
+        Whether the run reached its target.
 
     Raises
     ------
@@ -253,12 +253,12 @@ class TrainingReport:
 
 
 def read_report(path: Path) -> TrainingReport:
-    """The report in a file; numbers may be text, and so may the verdict, of which only "true" is one.
+    """Read a report from a file; numbers may be text, and so may the verdict, where only "true" means reached.
 
     Raises
     ------
     TrainingReportError
-        Naming file and key, if there is no such file, or it holds something else.
+        If the file is missing or is not a report; the message names file and key.
     """
     try:
         with open(path, "rb", opener=_opened) as stream:
@@ -281,14 +281,14 @@ def read_report(path: Path) -> TrainingReport:
 
 
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
-    """Write a report, whole or not at all; `more` are further keys, which the master does not read."""
+    """Write a report atomically; `more` are further keys, which the master does not read."""
     document = {"energy": report.energy_j, "time": report.time_s, "reached": report.reached} | more
     with replacing(path) as stream:
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open without waiting for a writer, which a pipe may never get."""
+    """Open a file without waiting: a pipe may never get a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

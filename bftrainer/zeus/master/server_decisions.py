@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# As the policy has them.
+# Same value as in the policy.
 NUM_PRUNING_ROUNDS = 2
-# Answers to a report on a trial that the server has ended, or never knew.
+# Statuses that answer a report on a trial that the server has ended, or never knew.
 _GONE = (400, 404)
 
 
 def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
-    """A plan as a server takes it, under a name that says all but the seed.
+    """Convert a plan to a job for a server, with a name made from all its settings except the seed.
 
     Parameters
     ----------
     plan : Plan
     policy : BatchSizeOptimizer
-        What the server's own is to be like.
+        Policy whose settings the server's policy gets.
     hardware : Hardware
-        What runs train on.
+        GPUs or machine that runs train on.
 
     Raises
     ------
     TuningInputError
-        If the policy is another one than the server's, or a value is one that servers don't take.
+        If the policy is not the server's, or the server does not accept a value.
     """
     from pydantic import ValidationError
 
@@ -77,10 +77,10 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
 
 
 class ServerDecisions(Decisions):
-    """Decisions of a batch-size server.
+    """Lets a batch-size server decide.
 
-    The server hears of a run when it has ended: its cost, and whether it reached its target. A run that failed is ended
-    there without a result, so that its batch size is handed out again.
+    The server gets a report when a run has ended: its cost, and whether it reached its target. If the run failed, its
+    trial is ended without a result, so that its batch size is handed out again.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ServerDecisions(Decisions):
     spec : JobSpec
         The job.
     owned : bool
-        Whether nobody else closes the client.
+        Whether `close` closes the client.
     """
 
     alone = False
@@ -97,17 +97,17 @@ class ServerDecisions(Decisions):
         self.client, self.spec, self._owned = client, spec, owned
 
     def begin(self) -> None:
-        """Register the job, if it is not yet.
+        """Register the job, unless it is registered already.
 
         Raises
         ------
         ServerRequestError
-            If the server is not there, refuses the job, or has another one of that name.
+            If the server cannot be reached, refuses the job, or has a different job of that name.
         """
         self.client.register_job(self.spec)
 
     def close(self) -> None:
-        """Close connections, unless they are another's."""
+        """Close the client, if it is owned."""
         if self._owned:
             self.client.close()
 
@@ -122,7 +122,7 @@ class ServerDecisions(Decisions):
         return math.inf if lowest is None else lowest
 
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
-        """See `Decisions`: a run counts if the server finds that it reached its target within its bound."""
+        """See `Decisions`; a run counts if the server finds that it reached its target within its cost bound."""
         from bftrainer.zeus.server.messages import TrainingResult, TrialId
 
         assert launch.trial is not None  # the server numbers them
@@ -136,7 +136,7 @@ class ServerDecisions(Decisions):
                 **trial.model_dump(),
                 time=report.time_s,
                 energy=report.energy_j,
-                # What the script measured, it keeps; the server compares with the target alone.
+                # The script does not report its metric; the server only compares this with the target.
                 metric=target if report.reached else math.nextafter(target, -math.inf),
                 current_epoch=self.spec.max_epochs,
             )
@@ -148,17 +148,17 @@ class ServerDecisions(Decisions):
             return False
 
     def to_dict(self) -> dict[str, Any]:
-        """Server and job, fit for JSON; the token stays unsaid."""
+        """Return server and job as plain values for JSON, without the token."""
         return {"server_url": self.client.server_url, "spec": self.spec.model_dump()}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
-        """The decisions whose `to_dict` gave `state`.
+        """Restore decisions from the state that `to_dict` returned.
 
         Raises
         ------
         JournalError
-            If it is damaged.
+            If the state is damaged.
         """
         from pydantic import ValidationError
 

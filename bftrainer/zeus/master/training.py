@@ -46,23 +46,23 @@ class TrainingRun:
     Parameters
     ----------
     environment : RunEnvironment
-        What the run was told.
+        Values that the master passed to the run.
     batch_size, max_epochs : int
     hardware : Hardware
-        What it trains on.
+        GPUs or machine that the run trains on.
     meter : Meter
-        What measures its energy.
+        Measures the run's energy.
     control : PowerControl, optional
-        What limits its power; without one no power limits are measured.
+        Sets power limits; without it no power limits are measured.
     higher_is_better : bool
-        Whether the metric is to rise to its target, rather than fall.
+        Whether the metric rises to its target, rather than falls.
     clock : callable
-        Gives seconds, once all work asked for until then is done.
+        Returns the time in seconds, after waiting for all work submitted so far.
 
     Attributes
     ----------
     energy_j, time_s : float
-        Booked so far.
+        Energy and time booked so far.
     epochs_done : int
         Epochs that have ended.
     reached : bool
@@ -99,7 +99,7 @@ class TrainingRun:
         self.reached = self.stopped_early = False
         self._since: tuple[float, float] | None = None
         self._steps = 0
-        # Energy and time of epochs in which nothing was profiled, and how many those are.
+        # Energy, time and number of the epochs without profiling.
         self._usual = (0.0, 0.0, 0)
         self._scale = (1.0, 1.0)
         self._best: ProfiledLimit | None = None
@@ -110,12 +110,12 @@ class TrainingRun:
 
     @property
     def target_metric(self) -> float:
-        """Metric to reach."""
+        """Metric at which the run has reached its target."""
         return self.environment.target_metric
 
     @property
     def cost_j(self) -> float:
-        """Cost of what was booked so far."""
+        """Cost of the energy and time booked so far."""
         return self._cost(self.energy_j, self.time_s)
 
     @property
@@ -124,10 +124,10 @@ class TrainingRun:
         return None if self._best is None else self._best.limit_w
 
     def epochs(self) -> Iterator[int]:
-        """Numbers of the epochs to train, from 0.
+        """Yield the numbers of the epochs to train, from 0.
 
-        They end at the target, at `max_epochs`, or where one more would reach the cost threshold. Energy and time from
-        the beginning of the first to the end of the last are booked, evaluation included.
+        Epochs end at the target, at `max_epochs`, or before one that would reach the cost threshold. Energy and time
+        from the start of the first to the end of the last are booked, evaluation included.
         """
         for epoch in range(self.max_epochs):
             if self._too_costly():
@@ -141,7 +141,7 @@ class TrainingRun:
                 return
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """The batches of an epoch as they are; in the first epoch, power limits are measured while they go by."""
+        """Yield an epoch's batches unchanged; in the first epoch, measure power limits meanwhile."""
         for batch in batches:
             self._steps += 1
             if self._profiler is not None:
@@ -153,13 +153,13 @@ class TrainingRun:
             yield batch
 
     def report(self, metric: float) -> bool:
-        """Say what validation gave after an epoch; whether the target is reached, which NaN never does."""
+        """Report the validation metric of an epoch; return whether it reached the target, never for NaN."""
         target = self.target_metric
         self.reached = self.reached or bool(metric >= target if self.higher_is_better else metric <= target)
         return self.reached
 
     def end_epoch(self) -> None:
-        """Book the epoch that is under way; nothing if none is."""
+        """Book the current epoch, if there is one."""
         if self._since is None:
             return
         time_s, energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
@@ -168,7 +168,7 @@ class TrainingRun:
             logger.warning("Power limits are measured only if batches go through steps(); none did.")
             self._profiler, self._profiling = None, False
         if not self._profiling:
-            # What was profiled ran at all limits, and is booked as it was.
+            # Profiled steps ran at all limits, and are booked as measured.
             energy_j, time_s = energy_j * self._scale[0], time_s * self._scale[1]
             self._usual = (self._usual[0] + energy_j, self._usual[1] + time_s, self._usual[2] + 1)
         self._profiling = self._profiler is not None
@@ -177,12 +177,12 @@ class TrainingRun:
         self.epochs_done += 1
 
     def finish(self) -> None:
-        """Book the epoch that is under way, if one is, and write the report.
+        """Book the current epoch, if there is one, and write the report.
 
         Raises
         ------
         OutputError
-            If it cannot be written.
+            If the report cannot be written.
         """
         self.end_epoch()
         write_report(
@@ -197,7 +197,7 @@ class TrainingRun:
         )
 
     def _find_limit(self, control: PowerControl) -> None:
-        """Use the limits that an earlier run measured, or get ready to measure them."""
+        """Use the limits that an earlier run measured, or prepare to measure them."""
         kept = read_profile(self.environment.power_profile_path(self.batch_size))
         if kept is not None and {each.limit_w for each in kept} <= set(control.candidate_limits_w()):
             self._use(kept)
@@ -208,7 +208,7 @@ class TrainingRun:
         self._profiling = True
 
     def _use(self, limits: Sequence[ProfiledLimit]) -> None:
-        """Train at the best of measured limits; in observer mode at the highest, booking what the best would take."""
+        """Train at the best of the measured limits; in observer mode train at the highest, but book for the best."""
         assert self.control is not None
         self._best = best = best_limit(limits, self.environment.eta_knob, self.hardware.total_power_w)
         if not self.environment.settings.observer_mode:
@@ -220,17 +220,17 @@ class TrainingRun:
         self._scale = (slower * best.power_w / highest.power_w if highest.power_w else 1.0, slower)
 
     def _too_costly(self) -> bool:
-        """Whether one more epoch would reach the threshold; never before the first, nor while limits are measured."""
+        """Whether one more epoch would reach the threshold; false before the first, and while limits are measured."""
         if self.epochs_done == 0 or self._profiling:
             return False
         return self.cost_j + self._cost(*self._predicted()) >= self.environment.cost_threshold
 
     def _predicted(self) -> tuple[float, float]:
-        """Energy and time of the next epoch: the mean of those before, or what the profile makes of as many steps."""
+        """Predict energy and time of the next epoch: the mean of earlier ones, or from the profile and the steps."""
         energy_j, time_s, count = self._usual
         if count:
             return energy_j / count, time_s / count
-        assert self._best is not None  # all epochs so far were profiled, and that is over
+        assert self._best is not None  # all epochs so far were profiled, and profiling is over
         time_s = self._steps / self._best.steps_per_s
         return self._best.power_w * time_s, time_s
 
@@ -250,10 +250,10 @@ def training_run(
     clock: Callable[[], float] = time.monotonic,
     find: Callable[[], Gpus | None] = found_gpus,
 ) -> Iterator[TrainingRun]:
-    """A training run as the environment describes it: measured, stopped where it costs too much, and reported.
+    """Measure a training run, stop it if it costs too much, and report it, as the environment asks.
 
-    The report is written when the context ends without an exception. Power limits are measured and set only where the
-    master was told to, and are given back at the end.
+    The report is written when the `with` block ends without an exception. Power limits are measured and set only if
+    the master's settings allow it, and are restored at the end.
 
     Parameters
     ----------
@@ -261,32 +261,32 @@ def training_run(
     max_epochs : int
         Epochs after which the run gives up.
     higher_is_better : bool
-        Whether the metric is to rise to its target, rather than fall.
+        Whether the metric rises to its target, rather than falls.
     synchronize : callable, optional
-        Waits until work given to a GPU is done, such as ``torch.cuda.synchronize``; called before each measurement.
+        Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
     environ : mapping of str to str, optional
-        By default the environment.
+        Variables to read; by default the process's environment.
     meter : Meter, optional
-        By default the one that the environment names.
+        Measures energy; by default the meter that the environment names.
     clock : callable
-        Gives seconds.
+        Returns the time in seconds.
     find : callable
         Finds GPUs.
 
     Raises
     ------
     TuningInputError
-        If the environment has no target metric, or another variable is not what it should be.
+        If the environment has no target metric, or a variable has an invalid value.
     MeasurementError
-        If energy cannot be measured as asked for, power limits cannot be set, or nothing says the highest power.
+        If energy cannot be measured as requested, power limits cannot be set, or the highest power is unknown.
     OutputError
         If the report cannot be written.
     """
-    told = RunEnvironment.read(os.environ if environ is None else environ)
-    # Whether models may be mixed was the master's question.
-    settings = told.settings
+    environment = RunEnvironment.read(os.environ if environ is None else environ)
+    # The master has already checked whether models may be mixed.
+    settings = environment.settings
     hardware = find_hardware(settings.max_power_w, settings.gpus, allow_mixed=True, find=find)
-    _make(Path(told.log_dir))
+    _make(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
             meter = open_meter(settings.measure, hardware.total_power_w, hardware.gpus)
@@ -295,7 +295,7 @@ def training_run(
         if control is not None:
             stack.callback(control.set_limits_w, control.limits_w())
         timer = clock if synchronize is None else _after(synchronize, clock)
-        what = (told, batch_size, max_epochs, hardware, meter, control)
+        what = (environment, batch_size, max_epochs, hardware, meter, control)
         run = TrainingRun(*what, higher_is_better=higher_is_better, clock=timer)
         yield run
         run.finish()
@@ -303,7 +303,7 @@ def training_run(
 
 def _after(synchronize: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
     def waited() -> float:
-        """Seconds, once all work asked for is done."""
+        """Wait for all submitted work, then return the time in seconds."""
         synchronize()
         return clock()
 

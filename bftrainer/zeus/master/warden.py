@@ -30,14 +30,14 @@ POLL_S = 0.02
 
 
 class Warden:
-    """A command, and all that it starts.
+    """Runs a command, and ends all processes that it started.
 
     Parameters
     ----------
     command : sequence of str
-        What to run; it inherits directory, environment, standard output and error.
+        Program and arguments; directory, environment, standard output and error are inherited.
     grace_s : float
-        Time between asking descendants to end and killing them.
+        Time between SIGTERM and SIGKILL for descendants.
 
     Raises
     ------
@@ -52,9 +52,9 @@ class Warden:
         own = os.getpid()
 
         def follow() -> None:
-            """End with the warden, even if that is killed."""
+            """Make the command die with the warden, even if the warden is killed."""
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != own:  # it ended before it could be followed
+            if os.getppid() != own:  # the warden ended before the kernel was asked
                 os.kill(os.getpid(), signal.SIGKILL)
 
         self._child = subprocess.Popen(
@@ -67,7 +67,7 @@ class Warden:
         return self._child.pid
 
     def wait(self, *until: int) -> bool:
-        """Return when the command has ended, or something is to be read, or not any more, from a file descriptor.
+        """Wait until the command has ended, or a file descriptor can be read or was closed.
 
         Returns
         -------
@@ -83,7 +83,7 @@ class Warden:
         return ended in ready
 
     def end(self) -> None:
-        """End all descendants that there still are, and learn how the command ended."""
+        """End all remaining descendants, and collect the command's exit status."""
         asked: set[int] = set()
         deadline = time.monotonic() + self.grace_s
         while (left := self._reaped()) is not None:
@@ -93,12 +93,12 @@ class Warden:
                     asked.add(process)
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(process, signal.SIGKILL if overdue else signal.SIGTERM)
-                        os.kill(process, signal.SIGCONT)  # a stopped process would never hear of it
+                        os.kill(process, signal.SIGCONT)  # a stopped process does not handle SIGTERM
             if left == 0:
                 time.sleep(POLL_S)
 
     def _reaped(self) -> int | None:
-        """Take note of descendants that ended: how many; None if there are none left."""
+        """Reap descendants that have ended; return how many, None if there are no children left."""
         count = 0
         while True:
             try:
@@ -113,12 +113,12 @@ class Warden:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Processes that `ancestor` started, or that those started, and so on; those that ended are left out."""
+    """List the living processes that `ancestor` started, directly or through other processes."""
     children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
-                # pid (name) state parent ...; the name may hold anything.
+                # pid (name) state parent ...; the name may hold any character.
                 state, parent = stream.read().decode(errors="replace").rpartition(")")[2].split()[:2]
                 children.setdefault(int(parent), []).append((int(name), state))
     found, ahead = [], [ancestor]
@@ -138,11 +138,11 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _heard() -> int:
-    """A file descriptor that can be read once a signal asks to end: whoever ends the warden ends what it watches."""
+    """Return a file descriptor that can be read once a signal asks the warden, and so its command, to end."""
     heard, said = os.pipe()
 
     def say(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        """Take note of the signal."""
+        """Record the signal."""
         os.write(said, b".")
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -151,7 +151,7 @@ def _heard() -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command until it ends or is not wanted any more, then leave nothing of it."""
+    """Run a command until it ends or its master closes the pipe, then end all its processes."""
     lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
     for each in (lifeline, status):
         os.set_inheritable(each, False)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _of_settings(name: str, doc: str) -> property:
-    """A setting of a master, to be read only."""
+    """Make a read-only property for a setting of a master."""
     return property(lambda master: getattr(master.settings, name), doc=doc)
 
 
@@ -39,19 +39,19 @@ class ZeusMaster:
     batch_size_optimizer : BatchSizeOptimizer
         The policy; it is changed.
     log_base : str
-        Absolute path of a directory for logs; it is made if need be.
+        Absolute path of a directory for logs; it is created if missing.
     monitor_path : str
-        Absolute path of a monitoring program, passed on to scripts that use one.
+        Absolute path of a monitoring program, which is passed on to scripts that use one.
     seed : int
-        Seed of a job's first run; each later one has the next.
+        Seed of a job's first run; each later run uses the next number.
     observer_mode : bool
-        Train at the highest power, and book what the best power limit would have taken.
+        Train at the highest power, and book the energy and time of the best power limit.
     profile_warmup_iters, profile_measure_iters : int
         Iterations before and during the measurement of each power limit.
     max_power_w : float, optional
-        Highest power of one GPU; by default as NVML says.
+        Highest power of one GPU; by default the value from NVML.
     gpus : int, optional
-        GPUs of a run; by default those that NVML finds, else 1.
+        Number of GPUs of a run; by default as many as NVML finds, else 1.
     allow_mixed : bool
         Whether GPUs may be of several models.
     set_power_limits : bool
@@ -59,11 +59,11 @@ class ZeusMaster:
     measure : str
         How scripts measure energy: auto, nvml, rapl, zeus or model.
     timeout_s : float, optional
-        Time after which a run is ended as failed.
+        Time after which a run is ended and counts as failed.
     grace_s : float
-        Time that a run has to end when it is asked to.
+        Time for a run to end after SIGTERM, before it is killed.
     observers : sequence of MasterObserver
-        Told of each run.
+        Are notified of each run.
     find : callable
         Finds GPUs.
 
@@ -72,19 +72,19 @@ class ZeusMaster:
     bso : BatchSizeOptimizer
         The policy.
     settings : RunSettings
-        How runs are made; `max_pl`, `monitor_path`, `observer_mode`, `profile_warmup_iters` and `profile_measure_iters`
-        are of it, and none can be changed once the master is made.
+        Settings of all runs; `max_pl`, `monitor_path`, `observer_mode`, `profile_warmup_iters` and
+        `profile_measure_iters` read them. None can be changed once the master is made.
     hardware : Hardware
-        What runs train on.
+        GPUs or machine that runs train on.
 
     Raises
     ------
     TuningInputError
         If a path is relative, or a setting is not usable.
     MeasurementError
-        If GPUs are not as asked for, or nothing says how much power one may draw.
+        If GPUs are not as requested, or the highest power of one is unknown.
     OutputError
-        If `log_base` cannot be made.
+        If `log_base` cannot be created.
 
     References
     ----------
@@ -147,12 +147,12 @@ class ZeusMaster:
     def build_logdir(
         self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True
     ) -> str:
-        """Make a directory for a job's logs, named after what is run and when.
+        """Create a directory for a job's logs, named after the job, its settings and the time.
 
         Raises
         ------
         OutputError
-            If it cannot be made, or is there already and must not be.
+            If it cannot be created, or exists although `exist_ok` is false.
         """
         path = self._logdir(job, num_recurrence, eta_knob, beta_knob)
         try:
@@ -179,11 +179,11 @@ class ZeusMaster:
         ----------
         job : Job
         batch_size, learning_rate, seed
-            What the command's placeholders become.
+            Values of the command's placeholders.
         logdir : str
-            Where its report and its output go.
+            Directory for the run's report and output.
         rec_i, tries : int
-            Number of the recurrence and of the try, from 1.
+            Number of the recurrence and of the try; both count from 1.
         eta_knob : float
             Weight of energy in costs.
         cost_ub : float
@@ -192,18 +192,18 @@ class ZeusMaster:
         Returns
         -------
         energy, time : float
-            Used by the run, in joules and seconds.
+            Energy and time that the run used, in joules and seconds.
         reached : bool
-            Whether it reached its target.
+            Whether the run reached its target.
 
         Raises
         ------
         TuningInputError
             If the command cannot be run.
         TrainingReportError
-            If the script ends well without a report that can be booked.
+            If the script succeeds without a usable report.
         """
-        # Bounds and batch sizes are for recurrences; one run has been told.
+        # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         plan = Plan(
             job, rec_i, tuple({batch_size, job.default_bs or batch_size}), math.inf, eta_knob, seed, _workdir(job)
         )
@@ -224,27 +224,27 @@ class ZeusMaster:
         Parameters
         ----------
         job : Job
-            With a command, a default batch size and a default learning rate.
+            The job, with a command, a default batch size and a default learning rate.
         num_recurrence : int
-            Times that it recurs.
+            Number of recurrences.
         batch_sizes : sequence of int
-            Batch sizes to choose from.
+            Batch sizes that may be chosen.
         beta_knob : float
-            A run stops before it costs this many times the cheapest recurrence; inf: never.
+            A run stops before its cost reaches this multiple of the cheapest recurrence; inf: never.
         eta_knob : float
             Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).
 
         Returns
         -------
         list of HistoryEntry
-            One entry a run; their power limits are None.
+            One entry per run; their power limits are None.
 
         Raises
         ------
         TuningInputError
-            If the job lacks something, or a number is out of range; nothing is written then.
+            If the job lacks something, or a number is out of range; then nothing is written.
         TuningError, OutputError
-            As for `Driver.drive`.
+            See `Driver.drive`.
         """
         return self.start(job, num_recurrence, batch_sizes, beta_knob, eta_knob).drive()
 
@@ -257,21 +257,21 @@ class ZeusMaster:
         eta_knob: float,
         client: BatchSizeClient | None = None,
     ) -> Driver:
-        """Get ready for the recurrences of a job, which `Driver.drive` then makes.
+        """Prepare the recurrences of a job, which `Driver.drive` then runs.
 
         Parameters
         ----------
         job, num_recurrence, batch_sizes, beta_knob, eta_knob
-            As for `run`.
+            See `run`.
         client : BatchSizeClient, optional
-            Of a server that decides in the policy's stead, and in its manner.
+            Client of a server that decides instead of the policy, with the policy's settings.
 
         Raises
         ------
         TuningInputError, OutputError
-            As for `run`.
+            See `run`.
         ServerRequestError
-            If the server is not there, or refuses the job.
+            If the server cannot be reached, or refuses the job.
         """
         plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
         check_command(job.command or [], Path(plan.workdir), os.environ)
@@ -288,7 +288,7 @@ class ZeusMaster:
         return Driver(logdir, journal, self.observers, self.find)
 
     def _new_logdir(self, *named: Any) -> Path:
-        """A directory that no other run logs to, also if one starts in the same second."""
+        """Create a directory that no other job uses, even one that starts in the same second."""
         first = self._logdir(*named)
         for path in chain([first], (first.with_name(f"{first.name}+{number}") for number in count(2))):
             with suppress(FileExistsError):
@@ -299,24 +299,24 @@ class ZeusMaster:
     def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
         now = time.strftime("%Y%m%d%H%M%S")
         name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
-        # Names of data sets and networks may hold anything; the directory is to lie in `log_base`.
+        # Names of data sets and networks may hold any character; the directory must stay inside `log_base`.
         return Path(self.log_base) / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
 
 
 def _workdir(job: Job) -> str:
-    """The directory that a job runs in, whatever the current one is later."""
+    """Return the absolute directory that a job runs in."""
     return os.path.abspath(job.workdir or ".")
 
 
 def make_directory(path: Path, *, exist_ok: bool) -> None:
-    """Make a directory, and those that it lies in.
+    """Create a directory and its parents.
 
     Raises
     ------
     FileExistsError
-        If it is there already, and must not be.
+        If it exists although `exist_ok` is false.
     OutputError
-        If it cannot be made.
+        If it cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=exist_ok)

@@ -23,8 +23,8 @@ from bftrainer.zeus.policies.interfaces import check_seed, say
 logger = logging.getLogger(__name__)
 
 
-# Up to this many rewards, sums are taken anew each time, in NumPy's order; beyond it from the last power of two on,
-# which keeps a million observations linear. Differences of rewards to their mean then keep the sums accurate.
+# Up to this many rewards, sums are computed anew each time, in NumPy's order; beyond it they are updated, and computed
+# anew at each power of two, so that time stays linear. They are sums of differences to a mean, for accuracy.
 ANEW = 4096
 
 
@@ -82,7 +82,7 @@ class RewardLog:
         return kept
 
     def append(self, reward: float) -> None:
-        """Add the newest reward."""
+        """Add the latest reward."""
         size = self._size
         if size == self._values.size:
             self._values = np.concatenate((self._values, np.empty(size)))
@@ -92,7 +92,7 @@ class RewardLog:
             self._shift(reward)
 
     def statistics(self, window_size: int = 0) -> Statistics:
-        """Statistics of the latest `window_size` rewards, of all if that is 0.
+        """Compute statistics of the latest `window_size` rewards, or of all if that is 0.
 
         Notes
         -----
@@ -127,18 +127,18 @@ class RewardLog:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is believed of an arm's mean reward.
+    """Belief about an arm's mean reward.
 
     Parameters
     ----------
     mean : float
-        Expected mean reward; NaN if nothing is known at all.
+        Expected mean reward; NaN if nothing is known.
     precision : float
         One over the variance of the belief; infinity if it is certain.
     reward_precision : float
         One over the variance of single rewards.
     observations : int
-        Rewards that the belief rests on.
+        Number of rewards that the belief is based on.
     """
 
     mean: float
@@ -147,7 +147,7 @@ class Belief:
     observations: int
 
     def to_list(self) -> list[float | None]:
-        """The fields in their order; JSON knows neither NaN nor infinity, so both are None."""
+        """Return the fields in order; NaN and infinity become None, because JSON has neither."""
         return [
             None if math.isnan(self.mean) else self.mean,
             None if math.isinf(self.precision) else self.precision,
@@ -157,7 +157,7 @@ class Belief:
 
     @classmethod
     def from_list(cls, fields: Sequence[Any]) -> Belief:
-        """The belief whose `to_list` gave `fields`."""
+        """Restore a belief from the fields that `to_list` returned."""
         mean, precision, reward_precision, observations = fields
         return cls(
             math.nan if mean is None else mean,
@@ -170,7 +170,7 @@ class Belief:
 def posterior(
     prior_mean: float, prior_precision: float, reward_precision: float, rewards: Statistics
 ) -> tuple[float, float]:
-    """Mean and precision of a normal belief after rewards of known precision.
+    """Compute mean and precision of a normal belief after rewards of known precision.
 
     References
     ----------
@@ -180,7 +180,7 @@ def posterior(
         return rewards.mean, math.inf
     precision = prior_precision + rewards.number * reward_precision
     weighted = prior_precision * prior_mean + reward_precision * rewards.total
-    # Without a prior and a reward precision nothing was learned.
+    # Without a prior and a reward precision, nothing is known.
     return (weighted / precision if precision else math.nan), precision
 
 
@@ -205,9 +205,9 @@ class GaussianTS:
     reward_precision : float or sequence of float
         One over the variance of rewards, of all arms or of each.
     prior_mean, prior_precision : float
-        Belief before any reward; precision 0 is a flat one.
+        Belief before any reward; precision 0 means a flat prior.
     num_exploration : int
-        Times that each arm is played before draws decide.
+        Number of times that each arm is played before draws decide.
     seed : int
         Seed of the bandit's own generator.
     verbose : bool
@@ -216,13 +216,13 @@ class GaussianTS:
     Attributes
     ----------
     beliefs : dict of int to Belief
-        What is believed of each arm; what `arm_param_mean` and its kin show.
+        Belief about each arm, which `arm_param_mean` and similar attributes show.
 
     Raises
     ------
     TuningInputError
-        If there are no arms, or one twice, or precisions do not fit them, or the prior, the explorations or the seed
-        are not usable.
+        If there are no arms or one twice, the number of precisions is wrong, or the prior, the explorations or the seed
+        are out of range.
 
     References
     ----------
@@ -266,7 +266,7 @@ class GaussianTS:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The bandit's own generator; made when something is drawn, as a bandit that only learns needs none."""
+        """The bandit's own generator; made at the first draw, because a bandit that only learns needs none."""
         if self._rng is None:
             self._rng = np.random.default_rng(self.seed)
             if self._rng_state is not None:
@@ -286,14 +286,14 @@ class GaussianTS:
         decisions : iterable of int
             Arms that were played.
         rewards : iterable of float
-            What each gave.
+            Reward of each play.
         reset : bool
             Forget all arms' earlier rewards first.
 
         Raises
         ------
         TuningInputError
-            If an arm is unknown, a reward is not finite, or there are not as many of both; nothing is learned then.
+            If an arm is unknown, a reward is not finite, or the lengths differ; then nothing is learned.
         """
         arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
         if len(arms) != len(amounts):
@@ -310,7 +310,7 @@ class GaussianTS:
             self.fit_arm(arm, own, reset=False)
 
     def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
-        """Learn from rewards of one arm, at least one, starting at its belief or, with `reset`, at the prior."""
+        """Learn from one or more rewards of an arm, starting at its belief or, with `reset`, at the prior."""
         self._check_rewards(arm, rewards)
         old = self.beliefs[arm]
         start = (self.prior_mean, self.prior_prec, 0) if reset else (old.mean, old.precision, old.observations)
@@ -325,17 +325,17 @@ class GaussianTS:
             raise TuningInputError(f"Expected finite rewards of arm {arm}, at least one, got {list(rewards)}.")
 
     def learn(self, arm: int, rewards: Statistics) -> None:
-        """Believe what all rewards of `arm` say, their variance included, and nothing else.
+        """Set the belief about `arm` from all its rewards, their variance included.
 
-        An arm that is not played may be observed too: it has a belief then, and is still not played.
+        An arm that is never played may be observed too: it then has a belief, but is still not played.
         """
         precision = reward_precision_of(rewards)
         mean, certainty = posterior(self.prior_mean, self.prior_prec, precision, rewards)
         self.beliefs[arm] = Belief(mean, certainty, precision, rewards.number)
 
     def predict(self) -> int:
-        """The arm to play: one not yet explored, in random order, else the best of a draw from each belief."""
-        # Always drawn, so that the stream does not depend on what was explored.
+        """Choose an arm: one not yet explored, in random order, else the best of a draw from each belief."""
+        # Always drawn, so that the random stream does not depend on explorations.
         order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
         for arm in [self.arms[index] for index in order]:
             if self.beliefs[arm].observations < self.num_exploration:
@@ -356,14 +356,14 @@ class GaussianTS:
         return draws
 
     def predict_expectations(self) -> dict[int, float]:
-        """A draw from each arm's belief; arms that nothing is known of are logged as cold."""
+        """Draw from each arm's belief; arms without a belief are logged as cold."""
         for arm in self.arms:
             if self.beliefs[arm].precision == self.prior_prec:
                 logger.warning("predict_expectations called when arm '%s' is cold.", arm)
         return self._draws()
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         return {
             "arms": list(self.arms),
             "prior_mean": self.prior_mean,
@@ -376,9 +376,9 @@ class GaussianTS:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GaussianTS:
-        """The bandit whose `to_dict` gave `state`."""
+        """Restore a bandit from the state that `to_dict` returned."""
         prior = (state["prior_mean"], state["prior_precision"])
-        # States that were kept before seeds were have the generator's state alone.
+        # States saved by versions without seeds only have the generator's state.
         bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], state.get("seed", 0), verbose)
         bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
         bandit._rng_state = state["rng"]
@@ -386,12 +386,12 @@ class GaussianTS:
 
 
 def _each(precision: float | Sequence[float], count: int) -> list[float]:
-    """One reward precision an arm."""
+    """Return one reward precision per arm."""
     each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
     if len(each) != count:
         raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
     for one in each:
-        # Infinity is that of rewards which never vary.
+        # Infinity is the precision of rewards that never vary.
         if not one >= 0:
             raise TuningInputError(f"Expected a reward precision of 0 or more, got {one}.")
     return each

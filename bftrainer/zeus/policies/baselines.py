@@ -28,22 +28,22 @@ from bftrainer.zeus.simulation.optimum import configurations, optimum
 
 
 class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
-    """Trains at the job's default batch size every time, as one does who does not tune."""
+    """Trains at the job's default batch size every time: no tuning."""
 
     name = "Default BSO"
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Take the job's default.
+        """Use the job's default.
 
         Raises
         ------
         TuningInputError
-            If it is missing or not among `batch_sizes`.
+            If the default is missing or not one of `batch_sizes`.
         """
         self._jobs[job] = default_first(job, batch_sizes)[0]
 
     def predict(self, job: Job) -> int:
-        """The job's default batch size."""
+        """Return the job's default batch size."""
         return registered(self._jobs, job)
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
@@ -60,7 +60,7 @@ class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
 
 @dataclass(slots=True)
 class _Grid:
-    """A job's batch sizes, those to be tried yet, and what those that converged cost."""
+    """A job's batch sizes, those still to be tried, and the costs of those that converged."""
 
     batch_sizes: list[int]
     ahead: list[int]
@@ -68,17 +68,17 @@ class _Grid:
 
 
 class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
-    """Tries each batch size once, the default first and then upwards, and keeps to the cheapest that converged.
+    """Tries each batch size once, the default first and then upwards, then uses the cheapest that converged.
 
-    The default comes first because the simulated job gives up if its first run fails. Batch sizes whose one trial did
-    not converge are dropped; after the trials nothing more is learned, and a run of the chosen one that fails is
-    repeated with it.
+    The default comes first because the simulated job gives up if its first run fails. Batch sizes whose only trial did
+    not converge are dropped. After the trials nothing more is learned, and a failed run is repeated at the same batch
+    size.
     """
 
     name = "Grid search BSO"
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Line up the trials; a job that is known goes on as it was.
+        """Prepare the trials; for a job that is known already, do nothing.
 
         Raises
         ------
@@ -90,12 +90,12 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
             self._jobs[job] = _Grid(sizes, list(sizes))
 
     def predict(self, job: Job) -> int:
-        """The next batch size to try, then the cheapest; of equally cheap ones the one tried first.
+        """Return the next batch size to try, then the cheapest; of equally cheap ones the one tried first.
 
         Raises
         ------
         AllPrunedError
-            If none converged.
+            If no batch size converged.
         """
         grid = registered(self._jobs, job)
         if grid.ahead:
@@ -105,7 +105,7 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         return min(grid.costs, key=lambda size: grid.costs[size])
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Book the trial of a batch size; its later runs teach nothing.
+        """Record the trial of a batch size; later runs are ignored.
 
         Raises
         ------
@@ -134,14 +134,14 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
 class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
-    Both interfaces in one object, to be passed for either or for both.
+    One object has both interfaces; pass it for either or for both.
 
     Parameters
     ----------
     batch_sizes : mapping of Job to int
-        The batch size to train at.
+        Batch size to train at, by job.
     limits_w : mapping of Job to mapping of int to int
-        The power limit of each batch size. `of` takes both from a trace.
+        Power limit of each batch size, by job. `of` takes both from a trace.
     """
 
     name = "Oracle"
@@ -156,7 +156,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
-        """The policy for some jobs of a trace.
+        """Make the policy for some jobs of a trace.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
             limits_w = {
                 size: _cheapest_limit(sized, eta_knob, traced.max_power_w) for size, sized in traced.batch_sizes.items()
             }
-            # Rounding could make two limits tie in one of the two sums.
+            # Because of rounding, two limits could tie in one of the two sums.
             limits_w[best.batch_size] = int(best.power_limit_w)
             oracle._jobs[job] = best.batch_size, limits_w
         return oracle
@@ -184,9 +184,9 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         Raises
         ------
         TuningProtocolError
-            If the policy was not made for it.
+            If the policy was not made for the job.
         TuningInputError
-            If its best batch size is not among `batch_sizes`.
+            If the job's best batch size is not one of `batch_sizes`.
         """
         check_batch_sizes(job, batch_sizes)
         check_known(job, self._best(job), batch_sizes)
@@ -196,7 +196,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         return registered({job: size for job, (size, _) in self._jobs.items() if size is not None}, job)
 
     def predict(self, job: Job, batch_size: int | None = None) -> int:
-        """The best batch size; with a batch size given, its best power limit.
+        """Return the best batch size or, for a given batch size, its best power limit.
 
         Raises
         ------
@@ -209,8 +209,8 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
             return self._best(job)
         return _known_limit(job, registered(self._jobs, job)[1], batch_size)
 
-    def observe(self, job: Job, batch_size: int, *told: object, **named: object) -> None:
-        """Learn nothing, be it told of runs or of epochs."""
+    def observe(self, job: Job, batch_size: int, *values: object, **named: object) -> None:
+        """Learn nothing, neither from runs nor from epochs."""
 
     @staticmethod
     def _plain(kept: tuple[int | None, dict[int, int]]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
     Parameters
     ----------
     limits_w : mapping of Job to mapping of int to int
-        The limit of each batch size, by job; `of` takes them from a trace.
+        Limit of each batch size, by job; `of` takes them from a trace.
     """
 
     name = "MaxPLO"
@@ -241,7 +241,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:
-        """The policy for some jobs of a trace.
+        """Make the policy for some jobs of a trace.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
         )
 
     def predict(self, job: Job, batch_size: int) -> int:
-        """The highest limit.
+        """Return the highest limit.
 
         Raises
         ------
@@ -287,7 +287,7 @@ def _pairs(values: Mapping[int, Any]) -> list[list[Any]]:
 
 
 def _cheapest_limit(sized: BatchSizeTrace, eta_knob: float, max_power_w: float) -> int:
-    """Power limit at which an epoch costs least; of equal ones the highest."""
+    """Find the power limit at which an epoch costs least; of equal ones the highest."""
     cheapest = min(
         sized.points,
         key=lambda point: zeus_cost(point.energy_per_epoch_j, point.time_per_epoch_s, eta_knob, max_power_w),
@@ -297,7 +297,7 @@ def _cheapest_limit(sized: BatchSizeTrace, eta_knob: float, max_power_w: float) 
 
 @dataclass(slots=True)
 class _Arm:
-    """Runs with one batch size: how many, how many reached the target, and what they cost in all."""
+    """Runs with one batch size: their number, how many reached the target, and their total cost."""
 
     plays: int = 0
     reached: int = 0
@@ -306,7 +306,7 @@ class _Arm:
 
 @dataclass(slots=True)
 class _Played:
-    """A job's arms, and the extreme costs of its runs that reached the target."""
+    """A job's arms, and the lowest and highest cost of its runs that reached the target."""
 
     arms: dict[int, _Arm]
     lowest_j: float = math.inf
@@ -316,11 +316,11 @@ class _Played:
 class UCB(OfJobs[_Played], BatchSizeOptimizer):
     """UCB1 on costs: plays the batch size whose cost may be lowest, given how often it was played.
 
-    An arm's cost is what its runs cost in all over the number that reached the target: what a success costs, failed
-    tries included. The bound lies below it by ``R sqrt(2 ln t / n)`` after n of t runs in all, R being the range of the
-    costs of runs that reached the target; so costs may be of any scale. Each arm is played once first, the default
-    before the others, as the simulated job gives up if its first run fails. One that never reached its target is not
-    played again; without failures this is UCB1.
+    An arm's cost is the total cost of its runs divided by the number of runs that reached the target: the cost of a
+    success, failed tries included. After n of t runs, the bound is lower by ``R sqrt(2 ln t / n)``, where R is the
+    range of the costs of runs that reached the target; so costs may have any scale. Each arm is first played once, the
+    default before the others, because the simulated job gives up if its first run fails. An arm that never reached the
+    target is not played again; without failures this is UCB1.
 
     References
     ----------
@@ -331,7 +331,7 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
     name = "UCB1 BSO"
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Make an arm of each batch size; a job that is known goes on as it was.
+        """Make an arm for each batch size; for a job that is known already, do nothing.
 
         Raises
         ------
@@ -342,12 +342,12 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
             self._jobs[job] = _Played({size: _Arm() for size in default_first(job, batch_sizes)})
 
     def predict(self, job: Job) -> int:
-        """The arm that was never played, then the one with the lowest bound; ties go to the first in that order.
+        """Return an arm that was never played, then the one with the lowest bound; the first one wins a tie.
 
         Raises
         ------
         AllPrunedError
-            If all were played and none reached its target.
+            If all arms were played and none reached the target.
         """
         played = registered(self._jobs, job)
         for size, arm in played.arms.items():
@@ -386,7 +386,7 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
 
     @staticmethod
     def _plain(kept: _Played) -> dict[str, Any]:
-        """Extreme costs are None before any."""
+        """Convert a job's state; the extreme costs are None before the first."""
         return {
             "arms": [{"batch_size": size, **asdict(arm)} for size, arm in kept.arms.items()],
             "extremes_j": [kept.lowest_j, kept.highest_j] if kept.lowest_j < math.inf else None,

@@ -19,15 +19,15 @@ def say(logger: logging.Logger, verbose: bool, name: str, message: str, *values:
     Parameters
     ----------
     logger : Logger
-        The module's.
+        Logger of the calling module.
     verbose : bool
-        Whether it is printed too: whoever sets `verbose` wants to see it, also where no logging is set up.
+        Whether to print the message too, so that it is seen even if logging is not configured.
     name : str
-        Who says it.
+        Name of the policy or part that logs.
     message : str
-        What is said; `values` are put in as logging does it.
+        The message; `values` are inserted as `logging` does.
     """
-    # Choices are many, and mostly nobody listens.
+    # Choices are frequent and rarely logged, so the message is built only if needed.
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, *values, stacklevel=2)
     if verbose:
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Policy(ABC):
-    """A policy of either kind."""
+    """Common part of both kinds of policy."""
 
     @property
     @abstractmethod
@@ -46,7 +46,7 @@ class _Policy(ABC):
         """Name of the policy, for tables and figures."""
 
     def _log(self, message: str) -> None:
-        """Print what an own policy has to say, after its name."""
+        """Print a message of a user's own policy, after its name."""
         say(logger, True, self.name, "%s", message)
 
 
@@ -58,11 +58,11 @@ class BatchSizeOptimizer(_Policy):
 
     @abstractmethod
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Get ready for a job that may use `batch_sizes`; for one that is known already, do nothing."""
+        """Prepare for a job that may use `batch_sizes`; do nothing if the job is already known."""
 
     @abstractmethod
     def predict(self, job: Job) -> int:
-        """Batch size of the job's next run."""
+        """Choose the batch size of the job's next run."""
 
     @abstractmethod
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
@@ -70,11 +70,11 @@ class BatchSizeOptimizer(_Policy):
 
 
 class PowerLimitOptimizer(_Policy):
-    """Chooses the GPU power limit for a job and batch size, once it was told what each limit costs."""
+    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit."""
 
     @abstractmethod
     def predict(self, job: Job, batch_size: int) -> int | None:
-        """Power limit in watts, or None to have all limits profiled in the run's first epoch."""
+        """Choose a power limit in watts; None asks to profile all limits in the run's first epoch."""
 
     @abstractmethod
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
@@ -85,18 +85,18 @@ T = TypeVar("T")
 
 
 class OfJobs(ABC, Generic[T]):
-    """A policy that keeps something of each job: in plain values and back."""
+    """Saves and restores a policy that keeps state for each job."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, T] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         return {"jobs": [{"job": job.to_dict(), **self._plain(kept)} for job, kept in self._jobs.items()]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The policy whose `to_dict` gave `state`."""
+        """Make a policy from the state that `to_dict` returned."""
         policy = cls._of_no_job()
         policy._jobs = {Job(**entry["job"]): cls._made(entry) for entry in state["jobs"]}
         return policy
@@ -109,16 +109,16 @@ class OfJobs(ABC, Generic[T]):
     @staticmethod
     @abstractmethod
     def _plain(kept: Any) -> dict[str, Any]:
-        """What is kept of a job, fit for JSON, which has text for keys only."""
+        """Convert the state of a job to plain values for JSON, whose keys are text."""
 
     @staticmethod
     @abstractmethod
     def _made(entry: Mapping[str, Any]) -> Any:
-        """What `_plain` was given."""
+        """Convert plain values back to the state that `_plain` was given."""
 
 
 def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
-    """Refuse a job without batch sizes.
+    """Check that a job has batch sizes.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
 
 
 def check_cost(job: Job, batch_size: int, cost: float) -> None:
-    """Refuse costs that nothing can be learned from.
+    """Check that a cost is finite.
 
     Raises
     ------
@@ -142,12 +142,12 @@ def check_cost(job: Job, batch_size: int, cost: float) -> None:
 
 
 def check_seed(seed: int) -> int:
-    """A seed as a plain number.
+    """Check a seed, and return it as a plain int.
 
     Raises
     ------
     TuningInputError
-        If it is not a whole number of 0 or more: without a seed nothing could be repeated.
+        If it is not a whole number of 0 or more; None is refused because results could not be repeated.
     """
     if not isinstance(seed, Integral) or seed < 0:
         raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
@@ -155,12 +155,12 @@ def check_seed(seed: int) -> int:
 
 
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
-    """Refuse a batch size that is not one of the job's.
+    """Check that a batch size is one of the job's.
 
     Raises
     ------
     TuningInputError
-        If it is none of the `known` ones.
+        If it is not one of `known`.
     """
     if batch_size not in known:
         close = nearest(batch_size, known)
@@ -168,7 +168,7 @@ def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
 
 
 def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
-    """The job's default batch size, then the others in increasing order.
+    """Order batch sizes: the job's default first, then the others in increasing order.
 
     Raises
     ------
@@ -183,12 +183,12 @@ def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
 
 
 def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
-    """Whether a run converged, for a policy that has to know.
+    """Return whether a run converged, for a policy that cannot do without that.
 
     Raises
     ------
     TuningInputError
-        If that is unknown.
+        If `converged` is None.
     """
     if converged is None:
         raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
@@ -196,7 +196,7 @@ def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
 
 
 def registered(jobs: Mapping[Job, T], job: Job) -> T:
-    """What a policy keeps of a job.
+    """Return the state that a policy keeps for a job.
 
     Raises
     ------

@@ -13,10 +13,10 @@ from bftrainer.errors import TuningInputError, UnsupportedScalingError
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
 
-# What a row of a trace is about.
+# Columns that identify the job of a row of a trace.
 _IDENTITY = ("dataset", "network", "optimizer", "target_metric")
 
-# A data frame. pandas is its user's: nothing here imports it.
+# A data frame of the caller's; nothing here imports pandas.
 Frame = TypeVar("Frame", bound=Any)
 
 
@@ -33,17 +33,17 @@ class Job:
     max_epochs : int
         Epochs after which a run gives up.
     default_bs : int, optional
-        Batch size that is used when nothing is known; one that reaches the target.
+        Batch size that is used when nothing is known; it should reach the target.
     default_lr : float, optional
         Learning rate that goes with `default_bs`.
     workdir, command : str and list of str, optional
-        Where and how a real run is launched; `command` counts neither for equality nor for the hash.
+        Directory and command of a real run; `command` is left out of equality and hash.
 
     Raises
     ------
     TuningInputError
-        If the target is not finite, `max_epochs`, `default_bs` or `default_lr` is not above 0, or one of the first two
-        is not whole.
+        If the target is not finite, `max_epochs`, `default_bs` or `default_lr` is not above 0, or `max_epochs` or
+        `default_bs` is not whole.
     """
 
     dataset: str
@@ -66,9 +66,9 @@ class Job:
             if value is not None and name != "default_lr":
                 if value != int(value):
                     raise TuningInputError(f"{self}: Expected a whole {name}, got {value}.")
-                # Histories and files hold plain numbers, also where a job was made from those of a data frame.
+                # Histories and files hold plain numbers, even if a job was made from a data frame's.
                 object.__setattr__(self, name, int(value))
-        # Policies look their state up by job, run by run: the hash is worth keeping.
+        # Policies look up their state by job at every run, so the hash is cached.
         key = (self.dataset, self.network, self.optimizer, self.target_metric, self.max_epochs)
         object.__setattr__(self, "_hash", hash((*key, self.default_bs, self.default_lr, self.workdir)))
 
@@ -77,7 +77,7 @@ class Job:
         return kept
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The hash of a string differs between processes, so a copy makes its own.
+        # The hash of a string differs between processes, so a copy computes its own.
         return type(self), tuple(self.to_dict().values())
 
     def __deepcopy__(self, memo: dict[int, object]) -> Job:
@@ -89,16 +89,16 @@ class Job:
         return f"Job({what}{size}~{self.max_epochs})"
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name, fit for JSON; ``Job(**values)`` takes them back."""
+        """Return all fields by name for JSON; ``Job(**values)`` restores the job."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def filter_df(self, df: Frame) -> Frame:
-        """The rows of a table that are about this job and its target.
+        """Select the rows of a table for this job and its target.
 
         Parameters
         ----------
         df : DataFrame
-            With columns dataset, network, optimizer and target_metric.
+            Table with columns dataset, network, optimizer and target_metric.
 
         Raises
         ------
@@ -108,19 +108,19 @@ class Job:
         missing = [name for name in _IDENTITY if name not in df.columns]
         if missing:
             raise TuningInputError(f"{self}: Expected columns {', '.join(_IDENTITY)}, found no {', '.join(missing)}.")
-        # By the frame's own operators: what it is made of is the caller's business.
+        # Uses only the frame's own operators, so that any kind of data frame works.
         rows: Frame = df[reduce(and_, (df[name] == getattr(self, name) for name in _IDENTITY))]
         return rows
 
     def to_logdir(self) -> str:
-        """Name of a directory for this job's logs."""
+        """Make a name for a directory of this job's logs."""
         return (
             f"{self.dataset}+{self.network}+bs{self.default_bs}+{self.optimizer}+lr{self.default_lr}"
             f"+tm{self.target_metric}+me{self.max_epochs}"
         )
 
     def gen_command(self, batch_size: int, learning_rate: float, seed: int, rec_i: int) -> list[str]:
-        """The command of one run: pieces that are a placeholder as a whole are replaced, others stay.
+        """Make the command of one run: arguments that are exactly a placeholder are replaced.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class Job:
         return [str(values.get(piece, piece)) for piece in self.command]
 
     def scale_lr(self, batch_size: int) -> float:
-        """Learning rate for `batch_size`: it grows with its square root for Adam and its kin, linearly for SGD.
+        """Scale the learning rate to `batch_size`: by its square root for Adam and similar, linearly for SGD.
 
         Raises
         ------
@@ -177,14 +177,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One run.
+    """One run in a history.
 
     Parameters
     ----------
     bs : int
         Batch size.
     pl : int or None
-        GPU power limit in watts; None where it is not known.
+        GPU power limit in watts; None if unknown.
     energy : float
         Energy in joules.
     reached : bool
@@ -201,14 +201,14 @@ class HistoryEntry:
 
 
 def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> float:
-    """Energy, and the energy that the time would take at full power, weighed against each other.
+    """Compute a run's cost: the weighted sum of its energy and of the energy of its time at full power.
 
     Parameters
     ----------
     energy : float
         Energy of a run in joules.
     time : float
-        Its duration in seconds.
+        Duration of the run in seconds.
     eta_knob : float
         Weight of energy, 0 (only time counts) to 1 (only energy counts).
     max_power : float
@@ -227,12 +227,12 @@ def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> 
 
 
 def check_knobs(eta_knob: float, beta_knob: float) -> None:
-    """Refuse knobs that mean nothing.
+    """Check that knobs are in range.
 
     Raises
     ------
     TuningInputError
-        If `eta_knob` is outside [0, 1], or `beta_knob` is not above 0; NaN is neither.
+        If `eta_knob` is outside [0, 1], `beta_knob` is not above 0, or one is NaN.
     """
     if not 0.0 <= eta_knob <= 1.0:
         raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {eta_knob}.")

@@ -18,29 +18,29 @@ from bftrainer.zeus.policies.interfaces import check_verdict, say
 class PruningExploreManager:
     """Explore batch sizes outward from the default, and keep those that reached the target.
 
-    A round goes from the default downwards until one does not reach its target, then upwards likewise: what lies beyond
-    is never tried. The next round starts from the survivors at the cheapest of them. The state is a handful of plain
-    values, so that it can be kept anywhere between two calls.
+    A round goes from the default downwards until a batch size misses the target, then upwards likewise; batch sizes
+    beyond those are never tried. The next round explores the survivors, starting at the cheapest. The state is a few
+    plain values, so that it can be stored anywhere between two calls.
 
     Parameters
     ----------
     batch_sizes : sequence of int
         Batch sizes to explore; sorted first.
     default : int
-        Where the first round starts.
+        Batch size where the first round starts.
     num_pruning_rounds : int
-        Rounds to go; with 0 all batch sizes survive.
+        Number of rounds; with 0 all batch sizes survive.
 
     Attributes
     ----------
     batch_sizes : list of int
-        Those that have survived so far, in increasing order.
+        Batch sizes that have survived so far, in increasing order.
     default : int
-        Where this round starts, or the next one does.
+        Batch size where this round, or the next one, starts.
     expecting : int or None
-        The batch size that was asked for and is not reported yet.
+        Batch size that was returned and is not reported yet.
     rounds_left : int
-        Rounds that are not over.
+        Number of rounds that are not over.
 
     Raises
     ------
@@ -73,16 +73,16 @@ class PruningExploreManager:
         return not self.rounds_left
 
     def next_batch_size(self) -> int:
-        """The batch size to try next; what it did must be reported before the next one is asked for.
+        """Return the batch size to try next; its result must be reported before the next call.
 
         Raises
         ------
         StopIteration
             If all rounds are over; its value is the list of survivors, which may be empty.
         AllPrunedError
-            If no batch size survived, and there are rounds to go.
+            If no batch size survived, and rounds are left.
         TuningProtocolError
-            If the last one was not reported yet.
+            If the last batch size was not reported yet.
         """
         if self.expecting is not None:
             raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
@@ -97,12 +97,12 @@ class PruningExploreManager:
         return self.expecting
 
     def report_batch_size_result(self, batch_size: int, cost: float, reached: bool) -> None:
-        """Say what the batch size that was asked for did.
+        """Report the result of the batch size that `next_batch_size` returned.
 
         Raises
         ------
         TuningProtocolError
-            If another batch size was asked for, or none.
+            If the result of another batch size is expected, or none.
         """
         if self.expecting is None:
             raise TuningProtocolError(f"Batch size {batch_size} was reported, but none was asked for.")
@@ -129,12 +129,12 @@ class PruningExploreManager:
         self.rounds_left -= 1
         self.batch_sizes = sorted(self._reached)
         if self._reached:
-            # Of equally cheap ones the first that was tried.
+            # Of equally cheap batch sizes, the one tried first.
             self.default = min(self._reached, key=lambda size: self._reached[size])
             self._start_round()
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         return {
             "batch_sizes": list(self.batch_sizes),
             "default": self.default,
@@ -148,12 +148,12 @@ class PruningExploreManager:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> PruningExploreManager:
-        """The manager whose `to_dict` gave `state`."""
+        """Restore a manager from the state that `to_dict` returned."""
         manager = cls.__new__(cls)
         manager.batch_sizes = list(state["batch_sizes"])
         manager.default = state["default"]
         manager.rounds_left = state["rounds_left"]
-        # States that were kept before this was know only what is left.
+        # States saved by older versions only have the rounds left.
         manager.num_pruning_rounds = state.get("num_pruning_rounds", manager.rounds_left)
         manager.expecting = state["expecting"]
         manager._reached = dict(state["reached"])
@@ -163,23 +163,23 @@ class PruningExploreManager:
 
 logger = logging.getLogger(__name__)
 
-# What the policy is called.
+# Name of the policy.
 NAME = "Pruning GTS BSO"
 
 
 @dataclass(frozen=True, slots=True)
 class BanditSettings:
-    """How the bandit is made when the pruning is over.
+    """Settings of the bandit that follows the pruning.
 
     Parameters
     ----------
     prior_mean, prior_precision, num_exploration, seed, verbose
-        As for `GaussianTS`.
+        See `GaussianTS`.
     window_size : int
-        Latest runs of a batch size that count; 0 for all.
+        Number of latest runs of a batch size that count; 0 for all.
     explorations_alone : bool
-        Make the arms of what the explorations cost and of nothing else, whatever the window, as the server does. As
-        published for the simulator, all runs in the window count.
+        Make the arms only from the costs of the explorations, whatever the window, like the server. In the published
+        simulator, all runs in the window count.
     """
 
     prior_mean: float = 0.0
@@ -192,19 +192,19 @@ class BanditSettings:
 
 
 class PrunedBandit:
-    """What is known of one job's batch sizes.
+    """State of one job's batch sizes: pruning, bandit and rewards.
 
-    All of it is plain state: `to_dict` gives what a choice needs, of constant size, and leaves out the rewards, which
-    whoever keeps the runs has already.
+    `to_dict` returns the state that a choice needs, of constant size; it leaves out the rewards, which can be read
+    from the stored runs.
 
     Parameters
     ----------
     job : object
-        What messages are about; its text is all that is used.
+        Job that messages name; only its text is used.
     manager : PruningExploreManager
-        Which batch sizes are explored.
+        Explores batch sizes.
     settings : BanditSettings
-        How the bandit is made.
+        Settings of the bandit.
     rewards : dict of int to RewardLog, optional
         Rewards so far, by batch size.
 
@@ -228,7 +228,7 @@ class PrunedBandit:
         self.bandit: GaussianTS | None = None
 
     def predict(self) -> int:
-        """Batch size of the next run: the next to explore, then the bandit's choice.
+        """Choose the batch size of the next run: the next to explore, then the bandit's choice.
 
         Raises
         ------
@@ -249,13 +249,13 @@ class PrunedBandit:
         Parameters
         ----------
         batch_size : int
-            Its batch size.
+            Batch size of the run.
         cost : float
-            What it cost, finite.
+            Cost of the run, finite.
         converged : bool or None
-            Whether it reached its target.
+            Whether the run reached its target.
         exploration : bool
-            Whether it is the run that the pruning asked for; if not, it only enters the history while batch sizes are
+            Whether the pruning asked for the run; if not, it only enters the history while batch sizes are being
             pruned.
 
         Raises
@@ -266,12 +266,12 @@ class PrunedBandit:
             If an exploration is not the one that was asked for.
         """
         if self.bandit is None:
-            # First, so that what is refused leaves no trace.
-            told = check_verdict(self.job, batch_size, converged)
+            # Checked first, so that a refused run changes nothing.
+            reached = check_verdict(self.job, batch_size, converged)
             if exploration:
-                self.manager.report_batch_size_result(batch_size, cost, told)
+                self.manager.report_batch_size_result(batch_size, cost, reached)
                 self.explored.setdefault(int(batch_size), []).append(-cost)
-                verdict = "reached the target" if told else "is pruned"
+                verdict = "reached the target" if reached else "is pruned"
                 say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
         rewards = self.rewards.get(batch_size)
         if rewards is None:
@@ -282,12 +282,12 @@ class PrunedBandit:
             self.bandit.learn(batch_size, rewards.statistics(self.settings.window_size))
 
     def start_bandit(self) -> GaussianTS:
-        """Make the bandit of what survived the pruning, which is over.
+        """Make the bandit from the survivors of the finished pruning.
 
         Raises
         ------
         AllPrunedError
-            If no batch size did.
+            If no batch size survived.
         """
         survivors, settings = self.manager.batch_sizes, self.settings
         if not survivors:
@@ -304,7 +304,7 @@ class PrunedBandit:
         return bandit
 
     def to_dict(self) -> dict[str, Any]:
-        """All state but the rewards in plain values, fit for JSON."""
+        """Return all state except the rewards as plain values for JSON."""
         return {
             "manager": self.manager.to_dict(),
             "explored": [[size, list(rewards)] for size, rewards in self.explored.items()],
@@ -319,7 +319,7 @@ class PrunedBandit:
         settings: BanditSettings,
         rewards: dict[int, RewardLog] | None = None,
     ) -> PrunedBandit:
-        """The state that `to_dict` gave, with the rewards of that time."""
+        """Restore the state that `to_dict` returned, with the rewards of that time."""
         pruned = cls(job, PruningExploreManager.from_dict(state["manager"]), settings, rewards)
         pruned.explored = {size: list(rewards) for size, rewards in state.get("explored", ())}
         if state["bandit"] is not None:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Times that each survivor of the pruning is played before draws decide: each was observed as often by then.
+# Number of times that each survivor is played before draws decide: the pruning has observed each this often.
 NUM_EXPLORATION = 2
 
 
@@ -36,9 +36,9 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     Parameters
     ----------
     prior_mean, prior_precision : float
-        Belief in a batch size's mean reward (the negative cost) before any run; precision 0 is a flat one.
+        Belief about a batch size's mean reward (the negative cost) before any run; precision 0 means a flat prior.
     window_size : int
-        Latest runs of a batch size that count; 0 for all. A variance needs two, so 1 is refused.
+        Number of latest runs of a batch size that count; 0 for all. A variance needs two, so 1 is refused.
     concurrency : bool
         Whether runs of a job may overlap: while pruning, runs of batch sizes that are not asked for only add to the
         history.
@@ -47,7 +47,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     verbose : bool
         Print choices.
     explorations_alone : bool
-        Make the arms of what the explorations cost alone, whatever the window, as the batch-size server does.
+        Make the arms only from the costs of the explorations, whatever the window, like the batch-size server.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     @property
     def exp_manager(self) -> Mapping[Job, PruningExploreManager]:
-        """What explores the batch sizes of each job."""
+        """The manager that explores the batch sizes of each job."""
         return MappingProxyType({job: tuned.manager for job, tuned in self._jobs.items()})
 
     @property
@@ -93,11 +93,11 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     @property
     def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
-        """Rewards (negative costs) of each job by batch size, oldest first, as they are now; to be looked at."""
+        """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
         return MappingProxyType({job: _rewards(tuned.rewards) for job, tuned in self._jobs.items()})
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Start pruning at the job's default batch size; a job that is known goes on as it was.
+        """Start pruning at the job's default batch size; for a job that is known already, do nothing.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         self._jobs[job] = PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), self._settings())
 
     def predict(self, job: Job) -> int:
-        """Batch size of the next run: the next to explore, then the bandit's choice.
+        """Choose the batch size of the next run: the next to explore, then the bandit's choice.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         tuned.observe(batch_size, cost, converged, exploration=expected)
 
     def bandit(self, job: Job) -> GaussianTS | None:
-        """The bandit that plays for a job; None while its batch sizes are being pruned."""
+        """Return a job's bandit; None while its batch sizes are being pruned."""
         return registered(self._jobs, job).bandit
 
     def _settings(self) -> BanditSettings:
@@ -154,7 +154,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         names = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
         return {name: getattr(self, name) for name in names} | {
             "jobs": [
@@ -166,7 +166,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> PruningGTSBatchSizeOptimizer:
-        """The optimizer whose `to_dict` gave `state`."""
+        """Restore an optimizer from the state that `to_dict` returned."""
         optimizer = cls(**{name: value for name, value in state.items() if name != "jobs"}, verbose=verbose)
         for entry in state["jobs"]:
             rewards = {size: RewardLog(own) for size, own in entry["rewards"]}
@@ -185,7 +185,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
     reward_precision : float
         One over the variance of rewards, if it is not learned.
     prior_mean, prior_precision, num_exploration, seed, verbose
-        As for `GaussianTS`.
+        See `GaussianTS`.
 
     Raises
     ------
@@ -220,11 +220,11 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     @property
     def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
-        """Rewards (negative costs) of each job by batch size, oldest first, as they are now; to be looked at."""
+        """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
         return MappingProxyType({job: _rewards(rewards) for job, rewards in self._rewards.items()})
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Make the job's bandit, one arm a batch size in the order given; a job that is known goes on as it was.
+        """Make the job's bandit, one arm per batch size in the order given; for a known job, do nothing.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         self._rewards[job] = {int(size): RewardLog() for size in batch_sizes}
 
     def predict(self, job: Job) -> int:
-        """The bandit's choice."""
+        """Return the bandit's choice."""
         return registered(self.mabs, job).predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
@@ -265,15 +265,15 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
             bandit.fit_arm(batch_size, [-cost], reset=False)
 
     def bandit(self, job: Job) -> GaussianTS:
-        """The bandit that plays for a job."""
+        """Return a job's bandit."""
         return registered(self.mabs, job)
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         names = ("learn_reward_precision", "prior_mean", "prior_precision", "num_exploration", "seed")
         precision = self.reward_precision
         return {name: getattr(self, name) for name in names} | {
-            # JSON knows no infinity.
+            # JSON has no infinity.
             "reward_precision": None if math.isinf(precision) else precision,
             "jobs": [
                 {
@@ -287,7 +287,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GTSBatchSizeOptimizer:
-        """The optimizer whose `to_dict` gave `state`."""
+        """Restore an optimizer from the state that `to_dict` returned."""
         options = {name: value for name, value in state.items() if name != "jobs"}
         if options["reward_precision"] is None:
             options["reward_precision"] = math.inf
@@ -304,12 +304,12 @@ def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
 
 
 def _check_bandit(*options: Any) -> None:
-    """Refuse what no job's bandit could be made of."""
+    """Check the options of a bandit, by making one."""
     GaussianTS([0], *options)
 
 
 class JITPowerLimitOptimizer(PowerLimitOptimizer):
-    """Profiles a job's batch size once, and keeps the limit at which an epoch cost least.
+    """Profiles a job's batch size once, then uses the limit at which an epoch cost least.
 
     Parameters
     ----------
@@ -329,12 +329,12 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
 
     @property
     def best_pl(self) -> Mapping[Job, Mapping[int, int]]:
-        """The cheapest power limit (W) of each job by batch size, as it is now; to be looked at."""
+        """The cheapest power limit (W) of each job by batch size; a snapshot."""
         return self._by_job(lambda best: best[0])
 
     @property
     def best_cost(self) -> Mapping[Job, Mapping[int, float]]:
-        """What an epoch cost at that limit."""
+        """The cost of an epoch at that limit."""
         return self._by_job(lambda best: best[1])
 
     def _by_job(self, part: Callable[[tuple[int, float]], T]) -> Mapping[Job, Mapping[int, T]]:
@@ -344,12 +344,12 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
         return MappingProxyType({job: MappingProxyType(sizes) for job, sizes in jobs.items()})
 
     def predict(self, job: Job, batch_size: int) -> int | None:
-        """The cheapest limit observed, None before any."""
+        """Return the cheapest limit observed; None before any."""
         best = self._best.get((job, batch_size))
         return best[0] if best else None
 
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
-        """Keep `power_limit` if its epoch cost less than the best one's; of equal ones the first stays."""
+        """Keep `power_limit` if its epoch cost less than the best one so far; of equal ones the first stays."""
         best = self._best.get((job, batch_size))
         if best is None or cost < best[1]:
             # NumPy's numbers don't fit into JSON.
@@ -358,12 +358,12 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
             say(logger, self.verbose, self.name, message, job, power_limit, batch_size)
 
     def to_dict(self) -> dict[str, Any]:
-        """All state in plain values, fit for JSON."""
+        """Return all state as plain values for JSON."""
         return {"best": [[job.to_dict(), size, *best] for (job, size), best in self._best.items()]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> JITPowerLimitOptimizer:
-        """The optimizer whose `to_dict` gave `state`."""
+        """Restore an optimizer from the state that `to_dict` returned."""
         optimizer = cls(verbose)
         for job, size, limit, cost in state["best"]:
             optimizer._best[Job(**job), size] = (limit, cost)

@@ -1,6 +1,6 @@
 """The server as an ASGI application: routes, wiring of its parts, and answers to errors."""
 
-# Annotations are what FastAPI reads requests by, and some are chosen as routes are made: they cannot be text.
+# FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
 import asyncio
 import contextlib
@@ -60,10 +60,10 @@ __all__ = ["ENVIRONMENT", "api", "create_app", "from_environment", "operations"]
 
 logger = logging.getLogger(__name__)
 
-# Where workers find their settings.
+# Environment variable that holds the workers' settings.
 ENVIRONMENT = "BFTRAINER_BSO_SETTINGS"
 
-# Each error's status: asked for in passing, and asked for as such (to end, delete or show it).
+# Two HTTP statuses for each error: the usual one, and that of requests to end, delete or show the object itself.
 _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnknownJobError: (400, 404),
     UnknownTrialError: (400, 404),
@@ -74,36 +74,36 @@ _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnusableRequestError: (422, 422),
     StoreUnavailableError: (503, 503),
 }
-# What the published server breaks on, and answers as such.
+# Error for requests on which the published server fails.
 _BREAKS = UnusableValueError
-# How often trials are looked through for abandoned ones: so many times within the time-out, and at most this often.
+# How often to look for abandoned trials: number of times per time-out, and limits of the interval between two times.
 _SWEEPS, _SHORTEST_SWEEP_S, _LONGEST_SWEEP_S = 10, 1.0, 300.0
 
 
 def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) -> FastAPI:
-    """The application.
+    """Make the server's application.
 
     Parameters
     ----------
     settings : ServerSettings, optional
-        How it runs.
+        Settings of the server.
     migrate : bool
-        Whether tables are created or brought up to date as it starts.
+        Whether tables are created or updated at the start.
 
     Raises
     ------
     SettingsError
-        If the tokens cannot be read; as it starts, if the database cannot be used.
+        If the tokens cannot be read; at the start, if the database cannot be used.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
     app = FastAPI(
         title="bftrainer batch-size server",
         version=__version__,
-        # Their scripts come from elsewhere.
+        # Pages of documentation would load scripts from another site.
         docs_url=None,
         redoc_url=None,
-        # The published client says nothing of what it sends; browsers are kept out by other means.
+        # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
         lifespan=_lifespan(settings, migrate=migrate),
     )
@@ -114,7 +114,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
     tokens = read_tokens(settings.token_file)
-    if tokens:  # the OpenAPI document, made once and kept, says that one is asked for
+    if tokens:  # the OpenAPI document, which is cached, says that a token is required
         document = app.openapi()
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
@@ -131,11 +131,11 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
 
 
 def from_environment() -> FastAPI:
-    """The application of a worker, whose settings are in the environment and whose database is ready."""
+    """Make the application of a worker from settings in the environment; its database is ready."""
     from bftrainer.zeus.server.serve import configure
 
     configure()
-    # As after a signal: while a worker is left, the port stays taken.
+    # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)
     return create_app(ServerSettings.from_json(os.environ[ENVIRONMENT]), migrate=False)
 
@@ -161,7 +161,7 @@ def _lifespan(
 
 
 async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
-    """End abandoned trials, now and then."""
+    """End abandoned trials at regular intervals."""
     if optimizer.trial_timeout_s is None:
         return
     pause_s = min(max(optimizer.trial_timeout_s / _SWEEPS, _SHORTEST_SWEEP_S), _LONGEST_SWEEP_S)
@@ -185,21 +185,21 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
         direct = request.method in ("DELETE", "PATCH") or request.url.path.startswith("/state")
         status = 500 if published and isinstance(error, _BREAKS) else statuses[direct]
         if isinstance(error, StoreUnavailableError):
-            # What the database says stays on this side.
+            # Clients must not see the database's message.
             logger.error("database: %s", error)
             message = "The database cannot be used at the moment; try again."
             return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
         return JSONResponse({"message": str(error)}, status)
 
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        # Without what was sent: it may not even be text.
+        # Leaves out the input, which may not even be text.
         detail = [{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in error.errors()]
         return JSONResponse({"detail": detail}, 422)
 
     async def _refused(request: Request, error: HTTPException) -> JSONResponse:
         headers = error.headers
         if error.status_code == 405:
-            # The framework names the methods of the first route alone.
+            # The framework only names the methods of the first route.
             known = request.app.openapi()["paths"].get(request.url.path, {})
             headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
         return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
@@ -245,7 +245,7 @@ RequestId = Annotated[
 
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Errors that a route may answer, for its documentation."""
+    """Describe the errors that a route may return, for its documentation."""
     every = (400, 401, 403, 413, 503)
     listed: dict[int | str, dict[str, Any]] = {
         status: {"model": Message, "description": _WHAT[status]} for status in sorted({*every, *statuses})
@@ -266,12 +266,12 @@ _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"
 
 
 def api(*, published: bool) -> APIRouter:
-    """The published routes.
+    """Make the published routes.
 
     Parameters
     ----------
     published : bool
-        Read requests as leniently as the published server does.
+        Read requests as leniently as the published server.
     """
     router = APIRouter(tags=["tuning"])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
@@ -314,7 +314,7 @@ def api(*, published: bool) -> APIRouter:
 
 
 def operations() -> APIRouter:
-    """Routes for whoever runs the server: what it keeps, and how it is."""
+    """Make the routes for operators of the server: its contents and its health."""
     router = APIRouter()
 
     @router.get("/state/jobs", response_model=list[JobSummary], responses=_responses(), tags=["state"])

@@ -24,32 +24,32 @@ T = TypeVar("T")
 _SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-# Answers after which the same request may succeed: of a server or a proxy that is busy, restarting or out of disk.
+# Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({502, 503, 504})
 
 
 class BatchSizeClient:
-    """Talks to a batch-size server; requests that got no answer are repeated, and count once.
+    """Client of a batch-size server; requests without an answer are repeated, and still count once.
 
     Parameters
     ----------
     server_url : str
-        Where the server is, such as ``http://127.0.0.1:8000``.
+        Address of the server, such as ``http://127.0.0.1:8000``.
     token : str, optional
-        Bearer token, if the server asks for one.
+        Bearer token, if the server requires one.
     timeout_s : float
         Seconds to wait for an answer.
     retries : int
-        Times that a request is repeated when there was no answer, or one of 502, 503 or 504.
+        Most repetitions of a request that got no answer, or status 502, 503 or 504.
     backoff_s : float
-        Seconds before the first repetition; twice as long before each later one.
+        Seconds before the first repetition; doubled before each later one.
     transport : httpx.BaseTransport, optional
-        Carries requests instead of the network.
+        Sends requests instead of the network.
 
     Raises
     ------
     SettingsError
-        If httpx is not installed, or the address is none.
+        If httpx is not installed, or the address is not valid.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class BatchSizeClient:
         self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
 
     def register_job(self, spec: JobSpec) -> JobSpec:
-        """Register a job, or make sure that it is registered as it is here.
+        """Register a job, or check that it is registered with the same settings.
 
         Returns
         -------
@@ -100,10 +100,10 @@ class BatchSizeClient:
         Raises
         ------
         ServerRequestError
-            If the job is registered with other settings (status 409), the server refuses them (422), or is not there.
+            If the job is registered with other settings (status 409), or the server refuses it (422) or is not reached.
         """
         if spec.job_id is None:
-            # Were the server to make the name up, a request that is repeated would make two.
+            # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
         return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
 
@@ -113,24 +113,24 @@ class BatchSizeClient:
         Raises
         ------
         ServerRequestError
-            If the job is unknown (status 400), or no batch size of it converges (409).
+            If the job is unknown (status 400), or none of its batch sizes converges (409).
         """
         params = {"job_id": job_id, "request_id": uuid4().hex}
         return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
-        """Say what a trial has used and reached by the end of an epoch; `stop_train` says whether to stop.
+        """Report what a trial has used and reached by the end of an epoch; the answer's `stop_train` tells it to stop.
 
         Raises
         ------
         ServerRequestError
             If the trial is unknown or was ended (status 400).
         """
-        # JSON has no NaN, yet that is what a run that diverged has for a metric; the server reads it from text.
+        # JSON has no NaN, the metric of a run that diverged; it is sent as text, which the server reads.
         return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
     def end_trial(self, trial: TrialId) -> None:
-        """End a trial that has no result: its batch size is handed out again. One that has a result stays as it is.
+        """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class BatchSizeClient:
         self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
 
     def delete_job(self, job_id: str) -> None:
-        """Forget a job with all its trials.
+        """Delete a job with all its trials.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class BatchSizeClient:
         self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
 
     def jobs(self) -> list[JobSummary]:
-        """All jobs by name, and how far their tuning is."""
+        """List all jobs by name, with the progress of their tuning."""
         found: list[JobSummary] = []
         while True:
             params = {"after": found[-1].spec.job_id or ""} if found else {}
@@ -160,7 +160,7 @@ class BatchSizeClient:
                 return found
 
     def job(self, job_id: str) -> JobSummary:
-        """One job, and how far its tuning is.
+        """Return a job, with the progress of its tuning.
 
         Raises
         ------
@@ -170,14 +170,14 @@ class BatchSizeClient:
         return self._read(_JOB, self._send("GET", "/state/job", params={"job_id": job_id}))
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
-        """All trials of a job by number."""
+        """Yield all trials of a job by number."""
         after = 0
         while page := self._read(_ROWS, self._send("GET", "/state/trials", params={"job_id": job_id, "after": after})):
             yield from page
             after = page[-1].trial_number
 
     def trial(self, job_id: str) -> Trial:
-        """Start a trial that ends with the `with` block."""
+        """Start a trial that is ended at the end of the `with` block."""
         return Trial(self, self.predict(job_id))
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class BatchSizeClient:
         self.close()
 
     def _send(self, method: str, path: str, *, gone_is_done: bool = False, **options: Any) -> Any:
-        """The answer to a request, repeated while there is none."""
+        """Send a request, repeat it while there is no answer, and return the answer."""
         import httpx
 
         if "json" in options:
@@ -240,14 +240,14 @@ class BatchSizeClient:
 
 
 class Trial:
-    """A trial of a job, ended with its `with` block unless it has a result by then.
+    """A trial of a job; the end of its `with` block ends it, unless it has a result.
 
     Attributes
     ----------
     id : TrialId
         Job, number and batch size.
     finished : bool
-        Whether the server has its result.
+        Whether the server has the trial's result.
     converged : bool
         Whether the target was reached.
     """
@@ -262,7 +262,7 @@ class Trial:
         return self.id.batch_size
 
     def report(self, time_s: float, energy_j: float, metric: float, epoch: int) -> ReportResponse:
-        """Say what the run has used and reached by the end of an epoch, the first of which is 1."""
+        """Report what the run has used and reached by the end of an epoch; epochs count from 1."""
         result = TrainingResult(
             **self.id.model_dump(), time=time_s, energy=energy_j, metric=metric, current_epoch=epoch
         )
@@ -271,12 +271,12 @@ class Trial:
         return verdict
 
     def check(self, time_s: float, energy_j: float, metric: float, epoch: int) -> bool:
-        """As `report`, but a run that has failed is an error; tells whether it has converged.
+        """Report like `report`, but raise if the run has failed; return whether it has converged.
 
         Raises
         ------
         TrainingStoppedError
-            If the run is to stop without having reached its target.
+            If the run has to stop without having reached its target.
         """
         verdict = self.report(time_s, energy_j, metric, epoch)
         if verdict.stop_train and not verdict.converged:
@@ -294,13 +294,13 @@ class Trial:
         try:
             self.client.end_trial(self.id)
         except ServerRequestError:
-            # What went wrong in the block matters more; the server ends forgotten trials by itself.
+            # An error in the block matters more; the server ends forgotten trials by itself.
             if error is None:
                 raise
 
 
 def _reason(body: object) -> str:
-    """What an error's body says."""
+    """Read the message of an error from its body."""
     if not isinstance(body, Mapping):
         return ""
     if isinstance(detail := body.get("detail"), list):
@@ -309,7 +309,7 @@ def _reason(body: object) -> str:
 
 
 def _fault(detail: object) -> str:
-    """One fault of a list of them, as FastAPI tells it."""
+    """Describe one fault from FastAPI's list."""
     if not isinstance(detail, Mapping):
         return str(detail)
     place = detail.get("loc")
@@ -320,24 +320,24 @@ FORMS = (".json", ".csv", ".parquet")
 
 
 def check_form(path: Path) -> None:
-    """Refuse a name that does not say how to write.
+    """Check that a file name's ending says how to write it.
 
     Raises
     ------
     OutputError
-        If it ends in none of `FORMS`.
+        If the name ends in none of `FORMS`.
     """
     if path.suffix.lower() not in FORMS:
         raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
 
 
 def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials; JSON has the job too. Tells how many trials there were.
+    """Write a job's trials, in JSON with the job; return the number of trials.
 
     Raises
     ------
     OutputError
-        If the name does not say how to write, or the file cannot be written.
+        If the name's ending is unknown, or the file cannot be written.
     """
     check_form(path)
     rows = [trial.model_dump() for trial in trials]
@@ -359,7 +359,7 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
 
 
 def _schema() -> Any:
-    """Types of the columns, also where all rows lack a value."""
+    """Return the types of the columns, which also hold if all rows lack a value."""
     import pyarrow
 
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}

@@ -29,37 +29,37 @@ from bftrainer.zeus.server.settings import DEFAULT_URL
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-# Drivers that don't block, by what the URL begins with.
+# Asynchronous drivers, by the scheme of the URL.
 _DRIVERS = {"postgresql": "asyncpg", "mysql": "aiomysql", "mariadb": "aiomysql"}
 _EXTRAS = {"asyncpg": "postgresql", "aiomysql": "mysql"}
 _PLAIN = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"} | {
     name: f"{name}+{driver}" for name, driver in _DRIVERS.items()
 }
 
-# Times that a transaction is tried; each failure means that another one got through.
+# Number of attempts for a transaction; each failure means that another transaction succeeded.
 ATTEMPTS = 10
 BUSY_TIMEOUT_S = 20.0
 READERS = 4
-# Without a wait for the disk at each commit: what was acknowledged outlives the server, though not the machine's power.
+# No wait for the disk at each commit: acknowledged changes survive a crash of the server, but not a power failure.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 # PostgreSQL: serialisation failure, deadlock. MySQL: lock wait timeout, deadlock.
 _CONTENDED = frozenset({"40001", "40P01", 1205, 1213})
 
 
 class Database(Protocol):
-    """Where transactions run."""
+    """Runs transactions."""
 
     url: URL
     in_memory: bool
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = ...) -> T:
-        """Run `work` in a transaction of its own, then `committed` on its result."""
+        """Run `work` in its own transaction, then call `committed` with the result."""
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work`, which changes nothing, on a consistent view."""
+        """Run `work`, which only reads, on a consistent view."""
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
 
 
 def _nothing(_: Any) -> None:
@@ -67,14 +67,14 @@ def _nothing(_: Any) -> None:
 
 
 class SqliteDatabase:
-    """One file, in write-ahead mode: readers don't wait, writers take turns.
+    """SQLite, in write-ahead mode: readers don't wait, writers take turns.
 
     Parameters
     ----------
     url : URL
         ``sqlite+aiosqlite:///FILE``; without a file the database is in memory.
     read_only : bool
-        Leave the file as it is; there must be one.
+        Never create or change the file; it must exist.
     """
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
@@ -83,7 +83,7 @@ class SqliteDatabase:
         self._writer = self._engine("BEGIN IMMEDIATE", None if not in_memory else StaticPool)
         self._reader = self._writer if in_memory else self._engine("BEGIN", None)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="bso-write")
-        # A database in memory has one connection, hence one thread.
+        # A database in memory has only one connection, so only one thread.
         self._read_threads = (
             self._write_thread if in_memory else ThreadPoolExecutor(READERS, thread_name_prefix="bso-read")
         )
@@ -97,7 +97,7 @@ class SqliteDatabase:
         pragmas = () if self._read_only else _PRAGMAS
 
         def connected(connection: sqlite3.Connection, _: object) -> None:
-            """Leave transactions to the statements of this module."""
+            """Keep the driver from starting transactions; this module does."""
             connection.isolation_level = None
             for pragma in pragmas:
                 connection.execute(f"PRAGMA {pragma}").close()
@@ -107,7 +107,7 @@ class SqliteDatabase:
         return engine
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
-        """Run `work` under the lock, and `committed` before the next one gets it."""
+        """Run `work` under the lock, and `committed` before the lock is released."""
 
         def _once() -> T:
             with self._writer.begin() as connection:
@@ -119,7 +119,7 @@ class SqliteDatabase:
         return await _tried(lambda: loop.run_in_executor(self._write_thread, _once))
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` beside the writer."""
+        """Run `work` without waiting for the writer."""
 
         def _once() -> T:
             with self._reader.begin() as connection:
@@ -129,7 +129,7 @@ class SqliteDatabase:
         return await _tried(lambda: loop.run_in_executor(self._read_threads, _once))
 
     async def close(self) -> None:
-        """Let transactions end, then close the file."""
+        """Wait for transactions to end, then close the file."""
         for pool in {self._write_thread, self._read_threads}:
             await asyncio.to_thread(pool.shutdown)
         self._writer.dispose()
@@ -142,16 +142,16 @@ class ServerDatabase:
     Parameters
     ----------
     url : URL
-        With an asynchronous driver.
+        URL with an asynchronous driver.
     connections : int
-        Connections at most.
+        Largest number of connections.
     """
 
     in_memory = False
 
     def __init__(self, url: URL, connections: int = 20) -> None:
         self.url = url
-        # What a transaction needs is locked by name, so it may see what was committed since it began.
+        # Transactions lock the rows that they need, so they may safely see changes committed since they began.
         self._engine = create_async_engine(
             url,
             pool_size=connections,
@@ -183,35 +183,35 @@ class ServerDatabase:
 
 
 def connect(dialect: Any, _: object, words: Any, options: Any) -> Any:
-    """A connection, made as SQLAlchemy asks for it.
+    """Connect with SQLAlchemy's arguments.
 
     Raises
     ------
     SettingsError
         If the URL has options that the driver does not know.
     ConnectionError
-        If the server refuses it.
+        If the server refuses the connection.
     """
     try:
         return dialect.connect(*words, **options)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"Expected a database URL with options of its driver, got: {error}.") from None
-    except Exception as error:  # asyncpg's errors have no root that can be named without importing it
-        # SQLAlchemy 2.0 lets through what asyncpg is told as it connects, such as that the server is starting up.
+    except Exception as error:  # asyncpg's errors have no base class that can be named without importing it
+        # SQLAlchemy 2.0 does not wrap asyncpg's errors from connecting, such as that the server is starting up.
         if type(error).__module__.startswith("asyncpg."):
             raise ConnectionError(str(error)) from error
         raise
 
 
 async def _tried(once: Callable[[], Awaitable[T]]) -> T:
-    """What a transaction gives, repeated while it loses to others.
+    """Run a transaction, repeat it while it conflicts with others, and return its result.
 
     Raises
     ------
     StoreUnavailableError
-        If the database cannot be used, or other transactions always came first.
+        If the database cannot be used, or every attempt conflicted with other transactions.
     UnusableRequestError
-        If it has no room for a value: a name that is too long or has a NUL, a number that is too large.
+        If a column cannot hold a value: a name that is too long or has a NUL, a number that is too large.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -221,7 +221,7 @@ async def _tried(once: Callable[[], Awaitable[T]]) -> T:
                 raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
             if not _contended(error) or attempt == ATTEMPTS - 1:
                 raise StoreUnavailableError(_reason(error)) from error
-        # Those who lost to one another don't meet again; this decides when, never what.
+        # Random waits keep the same transactions from colliding again; they change no result.
         await asyncio.sleep(secrets.randbelow(1000) * 1e-5 * 2**attempt)
     raise AssertionError("unreachable")
 
@@ -229,7 +229,7 @@ async def _tried(once: Callable[[], Awaitable[T]]) -> T:
 def _contended(error: BaseException) -> bool:
     """Whether a transaction may succeed when it is repeated."""
     if isinstance(error, IntegrityError):
-        return True  # another one inserted the same row first
+        return True  # another transaction inserted the same row first
     if not isinstance(error, DBAPIError) or error.orig is None:
         return False
     original = error.orig
@@ -240,40 +240,40 @@ def _contended(error: BaseException) -> bool:
 
 
 def _holds_not(error: BaseException) -> bool:
-    """Whether a value is none of its column's, so that it is in vain to try again."""
+    """Whether a column cannot hold a value, so that another attempt would fail too."""
     if not isinstance(error, DBAPIError):
-        return isinstance(error, OverflowError)  # of Python's driver of SQLite
-    # PostgreSQL: data exceptions; its driver has values of its own that it cannot send. MySQL: too long, out of range.
+        return isinstance(error, OverflowError)  # from Python's SQLite driver
+    # PostgreSQL: data exceptions, and values that its driver cannot send. MySQL: too long, out of range.
     code, cause = getattr(error.orig, "sqlstate", None), error.orig and error.orig.__cause__
     return str(code or "").startswith("22") or isinstance(cause, ValueError) or isinstance(error, DataError)
 
 
 def _reason(error: BaseException) -> str:
-    """Why a database cannot be used, in a line that tells neither statements nor secrets."""
+    """Say in one line why a database cannot be used, without SQL statements or secrets."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = " ".join(str(original).split())
     return f"The database cannot be used: {text or type(original).__name__}."
 
 
 def open_database(text: str, *, read_only: bool = False) -> Database:
-    """The database that a URL names; nothing is connected yet.
+    """Make the database object for a URL, without connecting yet.
 
     Parameters
     ----------
     text : str
-        The URL.
+        URL of the database.
     read_only : bool
-        Make sure that an SQLite file is neither made nor changed.
+        Never create or change an SQLite file.
 
     Raises
     ------
     SettingsError
-        If it is no URL, or its driver is unknown, missing or not asynchronous.
+        If the text is not a URL, or its driver is unknown, missing or not asynchronous.
     """
     try:
         url = make_url(text)
         url.get_backend_name()
-    except (ArgumentError, ValueError):  # the latter of a port
+    except (ArgumentError, ValueError):  # ValueError: an invalid port
         raise SettingsError(
             f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_shown(text)!r}."
         ) from None
@@ -305,11 +305,11 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
 
 
 def shown(url: URL) -> str:
-    """A URL without what may be a password: options may be one too."""
+    """Return a URL without anything that may be a password; its options may hold one too."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _shown(text: str) -> str:
-    """What should be a URL, without what may be a password."""
+    """Return text that should be a URL, without anything that may be a password."""
     head, at, tail = text.partition("?")[0].rpartition("@")
     return f"...@{tail}" if at else head + tail

@@ -29,7 +29,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 
 class _Jobs(Collector):
-    """Jobs by stage: of the database, not of a worker, so that nothing of them is kept beside what workers count."""
+    """Counts jobs by stage from the database, separately from the counters of workers."""
 
     def __init__(self, jobs: dict[str, int]) -> None:
         self._jobs = jobs
@@ -43,9 +43,9 @@ class _Jobs(Collector):
 
 
 class Metrics:
-    """Requests by route and status, how long they took, and how many jobs there are.
+    """Counts requests by route and status, their durations, and the jobs.
 
-    With the environment variable ``PROMETHEUS_MULTIPROC_DIR`` workers count into files there, and each answers for all.
+    With the environment variable ``PROMETHEUS_MULTIPROC_DIR``, workers share counters there, and report their sums.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Metrics:
         self._seconds.labels(route).observe(duration_s)
 
     def page(self, jobs: dict[str, int]) -> bytes:
-        """All figures in Prometheus's text format.
+        """Render all figures in Prometheus's text format.
 
         Parameters
         ----------
@@ -89,31 +89,31 @@ class Metrics:
 
 logger = logging.getLogger(__name__)
 
-# Asked by whoever watches over the server, and answered without a word about jobs.
+# Routes for monitoring, which need no token and tell nothing about jobs.
 OPEN = frozenset({"/healthz", "/readyz"})
 
-# A link from elsewhere may lead to these: they change nothing.
+# Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
 
-# Of the length of a request that is too long anyway.
+# A content length with more digits is too long in any case.
 _DIGITS = 18
 
 
 class Guard:
-    """Turns away what must not get in, and writes down how the rest was answered.
+    """Refuses requests that are not allowed, and logs and counts the answers to the others.
 
     Parameters
     ----------
     app : ASGIApp
-        What it guards.
+        Application to protect.
     tokens : iterable of str
-        Bearer tokens, one of which is asked for; none: nothing is. Browsers may send one as a password, with any name.
+        Bearer tokens, one of which is required; empty: none. Browsers may send one as a password, with any user name.
     max_body_bytes : int
-        Longest request.
+        Longest body of a request.
     hosts : iterable of str
-        Names that the server may be called by; none: any.
+        Names of the server that requests may use; empty: any.
     metrics : Metrics
-        Where requests are counted.
+        Counts requests.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class Guard:
     ) -> None:
         self.app, self.max_body_bytes, self.metrics = app, max_body_bytes, metrics
         self.hosts = frozenset(hosts)
-        # Digests have one length, so that comparing them takes one time.
+        # All digests have the same length, so that comparing them always takes the same time.
         self._digests = [sha256(token.encode()).digest() for token in tokens]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it."""
+        """Pass a request on to the application, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -139,7 +139,7 @@ class Guard:
         status = 500
 
         async def noted(message: Message) -> None:
-            """Send an answer, and keep its status."""
+            """Send an answer, and remember its status."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -155,12 +155,12 @@ class Guard:
             self._note(scope, status, time.perf_counter() - began)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and reason, if a request is turned away before it is read."""
+        """Return status and reason if a request is refused before it is read."""
         headers = dict(scope["headers"])
         if self.hosts and _host(headers.get(b"host", b"")) not in self.hosts:
             return 400, "Expected a request to this machine by its own name."
-        # Another site's page may have a browser ask, which would hand out trials. A "site" has any number of ports and
-        # of names in its domain.
+        # Another site's page could make a browser send requests, which would hand out trials. A "site" includes all
+        # ports, and all names in its domain.
         followed = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not followed:
             return 403, "Expected a request that no other site makes."
@@ -176,7 +176,7 @@ class Guard:
         return f"Expected at most {self.max_body_bytes} bytes."
 
     def _known(self, authorization: bytes) -> bool:
-        """Whether one of the tokens is given; all are compared, so that time tells nothing."""
+        """Whether a valid token is given; all tokens are compared, so that the time taken reveals nothing."""
         scheme, _, value = authorization.partition(b" ")
         token = value.strip()
         if scheme.lower() == b"basic":
@@ -190,11 +190,11 @@ class Guard:
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
     def _limited(self, receive: Receive) -> Receive:
-        """Receive a request up to its longest length, also where it does not say how long it is."""
+        """Limit the length of a request, even if it does not state its length."""
         received = 0
 
         async def limited() -> Message:
-            """The next part."""
+            """Receive the next part."""
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -220,7 +220,7 @@ class Guard:
 
 
 def _host(header: bytes) -> str:
-    """The name in a Host header, without the port."""
+    """Return the name in a Host header, without the port."""
     text = header.decode("latin-1").lower()
     return text.partition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
 
@@ -230,7 +230,7 @@ async def _answer(send: Send, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"')]
-    # The rest of what was sent is not read.
+    # Closes the connection, because the rest of the request is not read.
     headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

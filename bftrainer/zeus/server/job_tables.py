@@ -17,7 +17,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
 
 METADATA = sa.MetaData()
 
-# MySQL and MariaDB compare names without regard to case, unless told otherwise, and keep 64 KiB of a plain text.
+# By default, MySQL and MariaDB ignore case when they compare names, and limit a text to 64 KiB.
 _BINARY = mysql.VARCHAR(NAME_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
 NAME = sa.String(NAME_LENGTH).with_variant(_BINARY, "mysql", "mariadb")
 TEXT = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
@@ -25,7 +25,7 @@ JOB = sa.Table(
     "bso_job",
     METADATA,
     sa.Column("job_id", NAME, primary_key=True),
-    # Tells a job from a deleted one of the same name.
+    # Distinguishes a job from a deleted one of the same name.
     sa.Column("incarnation", sa.String(32), nullable=False),
     sa.Column("spec", TEXT, nullable=False),
     sa.Column("state", TEXT, nullable=False),
@@ -59,7 +59,7 @@ TRIAL = sa.Table(
 _RUNS = TRIAL.c.status == "Dispatched"
 sa.Index("bso_trial_silent", TRIAL.c.heard, sqlite_where=_RUNS, postgresql_where=_RUNS)
 
-# Of the tables above. Whoever changes them counts it up, and has `_upgrade` lead on from the revision before.
+# Revision of the tables above. If you change them, count it up and extend `_upgrade` from the previous revision.
 REVISION = "0001"
 VERSION = sa.Table(
     "bso_schema_version",
@@ -68,7 +68,7 @@ VERSION = sa.Table(
     sa.PrimaryKeyConstraint("version_num", name="bso_schema_version_pkc"),
 )
 
-# What transactions ask.
+# Statements of transactions.
 _THE_JOB, _OF_JOB = JOB.c.job_id == sa.bindparam("job"), TRIAL.c.job_id == sa.bindparam("job")
 _NUMBERED, _RUNNING = TRIAL.c.trial_number == sa.bindparam("number"), TRIAL.c.status == TrialStatus.DISPATCHED.value
 _LIMIT: sa.BindParameter[int] = sa.bindparam("limit")
@@ -103,28 +103,28 @@ COSTS_SINCE = (
     .order_by(TRIAL.c.observation)
 )
 
-# Of the lock under which tables are changed; any number that no other application takes.
+# Key of the lock under which tables are changed; any number that no other application uses.
 LOCK_KEY = 7_305_148_021
 
-# A table that only a database of the published server has.
+# A table that only databases of the published server have.
 PUBLISHED_TABLE = "GaussianTsArmState"
 
 
 async def make_ready(database: Database, *, migrate: bool) -> None:
-    """Bring the schema up to date, or refuse it.
+    """Create or update the schema, or refuse it.
 
     Parameters
     ----------
     database : Database
-        Where the tables are, or will be.
+        Database for the tables.
     migrate : bool
         Whether tables may be created and changed.
 
     Raises
     ------
     SettingsError
-        If the database cannot be used, its schema is of a later version, or one of an earlier version is not to be
-        changed.
+        If the database cannot be used, its schema is of a later version, or it is of an earlier version without
+        `migrate`.
     """
     name = shown(database.url)
     try:
@@ -140,14 +140,14 @@ def _revision(connection: sa.Connection) -> str | None:
 
 @contextmanager
 def _alone(connection: sa.Connection) -> Iterator[None]:
-    """Keep other servers from changing the schema too; SQLite's transactions do so by themselves."""
+    """Keep other servers from changing the schema meanwhile; SQLite's transactions do so by themselves."""
     name = connection.dialect.name
     if name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
     if name not in ("mysql", "mariadb"):
         yield
         return
-    # There, each change of a table ends the transaction, and the lock is the connection's.
+    # In MySQL, each change of a table ends the transaction; this lock belongs to the connection.
     key = {"key": f"bftrainer-{LOCK_KEY}"}
     connection.execute(sa.text("SELECT GET_LOCK(:key, 600)"), key)
     try:

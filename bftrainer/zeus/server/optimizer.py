@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
     from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
 
-# Share of the time-out after which a report is noted as a sign of life; noting each would be a write each.
+# Share of the time-out after which a report is recorded as a sign of life; recording every one would cost a write each.
 _NOTED = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Registration:
-    """A registered job, and whether it is new.
+    """Result of a registration: the job, and whether it is new.
 
-    It may be used as the bool that the published method answers: true, and equal to True, if the job is new; false, and
+    It also works as the bool that the published method returns: true, and equal to True, if the job is new; false, and
     equal to False, if it was registered with the same settings before.
 
     Parameters
@@ -50,7 +50,7 @@ class Registration:
     spec : LenientJobSpec
         The job, with its name.
     created : bool
-        Whether it is new.
+        Whether the job is new.
     """
 
     spec: LenientJobSpec
@@ -74,20 +74,20 @@ class ZeusBatchSizeOptimizer:
     Parameters
     ----------
     service : JobStore
-        Keeps jobs and trials.
+        Stores jobs and trials.
     published : bool
-        Answer as the published server does, defects included, rather than corrected.
+        Answer exactly like the published server, defects included.
     trial_timeout_s : float or None
-        A trial that nothing was heard of for so long has failed; None: never.
+        Time without a report after which a trial counts as failed; None: never.
     clock : callable
-        Seconds since 1970.
+        Returns seconds since 1970.
 
     Attributes
     ----------
     pruning_manager : PruningStage
-        Shows what the pruning of a job has found out.
+        Shows the results of a job's pruning.
     mab : BanditStage
-        Shows what the bandit of a job believes.
+        Shows the beliefs of a job's bandit.
 
     References
     ----------
@@ -107,26 +107,26 @@ class ZeusBatchSizeOptimizer:
         self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
     async def register_job(self, job: LenientJobSpec) -> Registration:
-        """Register a job; one that is registered with the same settings goes on as it was.
+        """Register a job; if it is registered with the same settings already, nothing changes.
 
         Returns
         -------
         Registration
-            The job with its name; as a condition, and compared with a bool, whether it is new.
+            The job with its name, and whether it is new.
 
         Raises
         ------
         JobMismatchError
             If a job of that name has other settings.
         UnusableRequestError
-            If nothing can be made of the settings.
+            If the settings are not usable.
         """
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
         _check_spec(spec)
 
         def work(transaction: Transaction) -> Registration:
-            """Insert the job, unless it is there."""
+            """Insert the job, unless it exists."""
             known = transaction.find_spec(job_id)
             if known is None:
                 seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
@@ -148,18 +148,18 @@ class ZeusBatchSizeOptimizer:
         job_id : str
             The job.
         request_id : str, optional
-            The same trial is handed out again on the same request, so that it can be repeated.
+            Identifies the request: if it is repeated, the same trial is returned again.
 
         Raises
         ------
         UnknownJobError
             If there is no such job.
         NothingConvergedError
-            If no batch size of it reached its target in a round of pruning.
+            If no batch size of the job reached the target in a round of pruning.
         """
 
         def work(transaction: Transaction) -> TrialId:
-            """Choose a batch size, and note whom it was given to."""
+            """Choose a batch size, and record the trial with its request."""
             try:
                 job = transaction.lock_job(job_id)
             except UnknownJobError:
@@ -184,7 +184,7 @@ class ZeusBatchSizeOptimizer:
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
 
     def _runs(self, transaction: Transaction, job_id: str, number: int, now: float) -> bool:
-        """Whether a trial runs; one that has been silent for too long is ended."""
+        """Whether a trial is running; a trial without a report for too long is ended first."""
         trial = transaction.find_trial(job_id, number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
@@ -194,9 +194,9 @@ class ZeusBatchSizeOptimizer:
         return False
 
     async def report(self, result: LenientTrainingResult) -> ReportResponse:
-        """Learn what a trial has used and reached by now, and say whether it goes on.
+        """Record what a trial has used and reached so far, and decide whether it continues.
 
-        A trial that is over gets its verdict again, whatever is reported.
+        A trial that has ended gets the same verdict again, whatever is reported.
 
         Raises
         ------
@@ -205,13 +205,13 @@ class ZeusBatchSizeOptimizer:
         TrialEndedError
             If the trial was ended without a result.
         LateTrialError
-            If the published server would not take it any more.
+            If the published server would refuse the report as too late.
         UnusableRequestError
-            If the published server would break on it.
+            If the published server would fail on the report.
         """
 
         def work(transaction: Transaction) -> ReportResponse:
-            """Find the trial, judge what is reported, and learn from it if that was the last of it."""
+            """Find the trial, judge the report, and learn from it if it is the last one."""
             try:
                 job = transaction.lock_job(result.job_id, learning=True)
             except UnknownJobError:
@@ -246,26 +246,26 @@ class ZeusBatchSizeOptimizer:
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
-            # Its time ran out between the look and now.
+            # The trial timed out between the check and now.
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
         transaction.save_job(job)
         return verdict
 
     async def end_trial(self, trial: LenientTrialId) -> None:
-        """End a trial that has no result; one that has stays as it is.
+        """End a trial that has no result; a trial with a result stays as it is.
 
         Raises
         ------
         UnknownTrialError
-            If it was not handed out.
+            If the trial was not handed out.
         UnusableRequestError
-            If the published server would break on it.
+            If the published server would fail on the request.
         """
         if min(trial.trial_number, trial.batch_size) <= 0:
             raise UnusableRequestError("Expected a trial number and a batch size above 0.")
 
         def work(transaction: Transaction) -> None:
-            """Mark the trial, if it runs."""
+            """Mark the trial as ended, if it is running."""
             found = transaction.find_trial(trial.job_id, trial.trial_number)
             if found is None or found.batch_size != trial.batch_size:
                 raise UnknownTrialError(f"Could not find the trial: {trial}")
@@ -274,7 +274,7 @@ class ZeusBatchSizeOptimizer:
         await self.service.change(work, trial.job_id)
 
     async def delete_job(self, job_id: str) -> None:
-        """Forget a job with all its trials.
+        """Delete a job with all its trials.
 
         Raises
         ------
@@ -285,7 +285,7 @@ class ZeusBatchSizeOptimizer:
             raise UnknownJobError("No job was deleted.")
 
     async def end_abandoned(self) -> int:
-        """End the trials that were silent for longer than the time-out; tells how many."""
+        """End the trials without a report for longer than the time-out; return how many."""
         if self.trial_timeout_s is None:
             return 0
         now = self.clock()
@@ -294,7 +294,7 @@ class ZeusBatchSizeOptimizer:
 
 
 def _check_spec(spec: LenientJobSpec) -> None:
-    """Refuse what the published server breaks on; what is read strictly never gets here."""
+    """Refuse settings that the published server fails on; requests that are read strictly never have them."""
     numbers = (spec.max_power, spec.target_metric, spec.mab_prior_mean, spec.mab_prior_precision, spec.beta_knob or 0.0)
     if not all(map(math.isfinite, numbers)):
         raise UnusableRequestError("Expected finite numbers.")

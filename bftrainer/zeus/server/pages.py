@@ -23,7 +23,7 @@ from bftrainer.zeus.server.store import Transaction
 
 JOBS, TRIALS, RESULTS = 100, 100, 500
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 240, 70, 30, 30
-# Distinct in hue and in lightness (Okabe and Ito, "Color universal design", 2008).
+# Colours that differ in hue and lightness (Okabe and Ito, "Color universal design", 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5a5a5a")
 
 
@@ -61,11 +61,11 @@ def chart(results: Sequence[TrialRow]) -> CostChart:
     colours = {size: COLOURS[index % len(COLOURS)] for index, size in enumerate(sizes)}
 
     def across(number: float) -> float:
-        """Position of a result."""
+        """Horizontal position of a result."""
         return round(LEFT + (WIDTH - LEFT - RIGHT) * ((number - first) / (last - first) if last > first else 0.5), 1)
 
     def up(cost: float) -> float:
-        """Position of a cost."""
+        """Vertical position of a cost."""
         return round((HEIGHT - BOTTOM) - (HEIGHT - BOTTOM - 10) * cost / most, 1)
 
     marks = [
@@ -85,7 +85,7 @@ def chart(results: Sequence[TrialRow]) -> CostChart:
 
 
 def _si(number: float | None) -> str:
-    """A number in four digits, with its prefix."""
+    """Format a number with four digits and an SI prefix."""
     if number is None:
         return "–"
     size = abs(number)
@@ -115,7 +115,7 @@ def _environment() -> Environment:
 
 
 def _policy(environment: Environment) -> str:
-    """What a browser may load for a page: nothing but its own style."""
+    """Return the security policy of a page: a browser may load nothing but the page's own style."""
     source, _, _ = environment.loader.get_source(environment, "base.html")  # type: ignore[union-attr]
     style = re.search(r"<style>(.*?)</style>", source, re.DOTALL)
     assert style is not None
@@ -126,12 +126,12 @@ def _policy(environment: Environment) -> str:
 
 
 def pages(*, front: bool) -> APIRouter:
-    """Routes of the status page.
+    """Make the routes of the status page.
 
     Parameters
     ----------
     front : bool
-        Whether it is the front page too; the published server has none.
+        Whether the status page is also the front page, which the published server lacks.
     """
     router, environment = APIRouter(), _environment()
     headers = {
@@ -142,7 +142,7 @@ def pages(*, front: bool) -> APIRouter:
     }
 
     def render(template: str, status: int = 200, **values: object) -> HTMLResponse:
-        """A page."""
+        """Render a page."""
         return HTMLResponse(environment.get_template(template).render(**values), status, headers=headers)
 
     async def status(
@@ -158,7 +158,7 @@ def pages(*, front: bool) -> APIRouter:
             return render("jobs.html", path=path, jobs=jobs[:JOBS], more=len(jobs) > JOBS)
 
         def work(transaction: Transaction) -> tuple[object, list[TrialRow], list[TrialRow]]:
-            """The job, its latest trials and its latest results."""
+            """Read the job, its latest trials and its latest results."""
             trials = transaction.latest_trials(job_id, before, TRIALS + 1)
             return transaction.job(job_id), trials, transaction.latest_results(job_id, RESULTS)
 

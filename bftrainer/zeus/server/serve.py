@@ -16,15 +16,15 @@ from datetime import UTC, datetime
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
 
-# Where workers find the level.
+# Environment variable that holds the workers' log level.
 LEVEL_VARIABLE = "BFTRAINER_BSO_LOG_LEVEL"
 
 
 class JsonFormatter(logging.Formatter):
-    """Records as JSON objects; fields of their own go beside the message."""
+    """Formats log records as JSON objects, with a record's extra fields beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format a record as one line."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         entry = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         entry |= getattr(record, "fields", {})
@@ -34,12 +34,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str | None = None) -> None:
-    """Have this process's server log to standard error.
+    """Make this process's server log to standard error.
 
     Parameters
     ----------
     level : str, optional
-        Least level that is logged; that in the environment by default.
+        Lowest level that is logged; by default the level in the environment.
     """
     chosen = (level or os.environ.get(LEVEL_VARIABLE, "info")).upper()
     handler = logging.StreamHandler(sys.stderr)
@@ -51,17 +51,17 @@ def configure(level: str | None = None) -> None:
         logger.setLevel(chosen)
 
 
-# Requests that are being answered have so long to end.
+# Time for open requests to end at a shutdown.
 SHUTDOWN_S = 10
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
-    """Refuse to serve the network without asking for a token.
+    """Refuse to serve other machines without a token.
 
     Raises
     ------
     SettingsError
-        If others than this machine would get in, and nobody said that they may.
+        If other machines could use the server without a token, and `insecure` is false.
     """
     if token_file is None and not insecure and not is_loopback(host):
         raise SettingsError(
@@ -75,17 +75,17 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     Parameters
     ----------
     host : str
-        Address or name to listen at.
+        Address or name to listen on.
     port : int
-        0: any that is free.
+        Port to listen on; 0: any free port.
     settings : ServerSettings
-        How the server runs.
+        Settings of the server.
     workers : int
-        Processes that answer.
+        Number of processes that answer requests.
     migrate : bool
         Whether the database's tables may be created and changed.
     log_level : str
-        Least level that is logged.
+        Lowest level that is logged.
 
     Raises
     ------
@@ -118,15 +118,15 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
 @contextmanager
 def _counting_together() -> Iterator[None]:
-    """Give workers a place for what they count together."""
+    """Give workers a directory for shared counters."""
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as counters:
-        # Read as the metrics library is imported, in each of them.
+        # The metrics library reads it when it is imported, in each worker.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counters
         yield
 
 
 async def _prepare(settings: ServerSettings, *, migrate: bool) -> None:
-    """Make sure of the database before anybody is told to come."""
+    """Check the database before the server accepts requests."""
     from bftrainer.zeus.server.store import open_store
 
     async with open_store(settings.database_url, migrate=migrate) as store:
@@ -137,7 +137,7 @@ async def _prepare(settings: ServerSettings, *, migrate: bool) -> None:
 
 
 def _free_port(host: str, port: int) -> int:
-    """The port, or any free one instead of 0, once it is sure that it can be listened at."""
+    """Check that a port can be listened on, and return it; for 0, return any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):

@@ -13,7 +13,7 @@ from bftrainer.errors import SettingsError, suggestion
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 
-# What a server that only this machine reaches is called.
+# Names of a server that only this machine can reach.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 TRIAL_TIMEOUT_S = 86_400.0
 BODY_BYTES = 1 << 20
@@ -26,22 +26,22 @@ class ServerSettings:
     Parameters
     ----------
     database_url : str
-        Where jobs are kept.
+        URL of the database for jobs.
     compat : str
-        ``zeus``: answer as the published server does, defects included; ``none``: corrected.
+        ``zeus``: answer exactly like the published server, defects included; ``none``: with corrections.
     trial_timeout_s : float
-        A trial that nothing was heard of for so long has failed; 0: never.
+        Time without a report after which a trial counts as failed; 0: never.
     token_file : str or None
-        File of bearer tokens, one a line; None: whoever reaches the server may use it.
+        File of bearer tokens, one per line; None: anyone who can reach the server may use it.
     max_body_bytes : int
-        Longest request.
+        Longest body of a request.
     hosts : tuple of str
-        Names that the server is called by; empty: any.
+        Names of the server that requests may use; empty: any.
 
     Raises
     ------
     SettingsError
-        If one is out of range.
+        If a setting is out of range.
     """
 
     database_url: str = DEFAULT_URL
@@ -63,22 +63,22 @@ class ServerSettings:
 
     @property
     def published(self) -> bool:
-        """Whether the published server is imitated."""
+        """Whether the server imitates the published one."""
         return self.compat == "zeus"
 
     def to_json(self) -> str:
-        """The settings as text, for another process."""
+        """Convert the settings to text, for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> ServerSettings:
-        """The settings whose `to_json` gave `text`."""
+        """Restore settings from the text that `to_json` returned."""
         values = json.loads(text)
         return cls(**values | {"hosts": tuple(values["hosts"])})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine can reach an address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -89,12 +89,12 @@ SHORTEST_TOKEN = 16
 
 
 def read_tokens(path: str | None) -> tuple[str, ...]:
-    """Bearer tokens: the lines of a file that are neither empty nor comments (#).
+    """Read bearer tokens: the lines of a file that are neither empty nor comments (#).
 
     Raises
     ------
     SettingsError
-        If it cannot be read, or has no token, or one that is too short or cannot be sent.
+        If the file cannot be read, has no token, or has a token that is too short or cannot be sent.
     """
     if path is None:
         return ()
@@ -108,7 +108,7 @@ def read_tokens(path: str | None) -> tuple[str, ...]:
         token = line.strip()
         if not token or token.startswith("#"):
             continue
-        # What it was stays unsaid: messages end up in logs.
+        # The message leaves out the token, because messages end up in logs.
         if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
             raise SettingsError(
                 f"{path}:{number}: Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces."

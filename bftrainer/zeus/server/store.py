@@ -27,13 +27,13 @@ with requiring("The server needs", "server", "sqlalchemy"):
 
 T = TypeVar("T")
 
-# Jobs whose rewards are kept in memory between their reports; those of others are read from their trials again.
+# Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
 KEPT_JOBS = 1_000
 
 
 @dataclass(slots=True)
 class _Kept:
-    """Rewards of a job after so many observations; not to be used while a transaction adds to them."""
+    """Rewards of a job after a number of observations; unusable while a transaction adds to them."""
 
     incarnation: str
     observations: int = 0
@@ -43,7 +43,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class StoredJob:
-    """A job as it was read, locked for the rest of the transaction."""
+    """A job that was read and is locked for the rest of the transaction."""
 
     job_id: str
     spec: LenientJobSpec
@@ -59,14 +59,14 @@ def _spec(text: str) -> LenientJobSpec:
 
 
 class Transaction:
-    """What may be done with jobs and trials, all of it or nothing.
+    """Reads and changes jobs and trials within one database transaction.
 
     Parameters
     ----------
     connection : Connection
-        With its transaction begun.
+        A connection whose transaction has begun.
     kept : OrderedDict of str to _Kept
-        Rewards kept in memory, by job.
+        Rewards in memory, by job.
     """
 
     def __init__(self, connection: Connection, kept: OrderedDict[str, _Kept]) -> None:
@@ -74,26 +74,26 @@ class Transaction:
         self._changing: list[_Kept] = []
 
     def find_spec(self, job_id: str) -> LenientJobSpec | None:
-        """The job of that name, if there is one; it is not locked."""
+        """Find a job by name, without locking it; None if there is none."""
         row = self._connection.execute(tables.FIND_JOB, {"job": _name(job_id)}).first()
         return None if row is None else _spec(row.spec)
 
     def add_job(
         self, job_id: str, incarnation: str, tuned: TunedJob, now: float, trials: int = 0, observations: int = 0
     ) -> None:
-        """Insert a job; another one of its name ends the transaction."""
+        """Insert a job; the transaction fails if a job of that name exists."""
         values = {"job_id": job_id, "incarnation": incarnation, "spec": tuned.spec.model_dump_json(), "registered": now}
         self._connection.execute(tables.ADD_JOB, values | _values(tuned, trials, observations))
 
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
-        """Read a job, and have other transactions that want it wait.
+        """Read a job and lock it; other transactions that lock it wait.
 
         Parameters
         ----------
         job_id : str
-            Its name.
+            Name of the job.
         learning : bool
-            Whether something is to be learned, so that rewards are needed.
+            Whether the transaction learns from a result, which needs the rewards.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Transaction:
         row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
         if row is None:
             raise UnknownJobError(f"Unknown job {job_id}")
-        # While batch sizes are pruned, what the explorations cost is part of the state.
+        # While batch sizes are pruned, the state itself holds the costs of the explorations.
         kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
         spec = _spec(row.spec)
         rewards = None if kept is None else kept.rewards
@@ -111,13 +111,13 @@ class Transaction:
         return StoredJob(job_id, spec, tuned, row.trials, row.observations, kept)
 
     def save_job(self, job: StoredJob) -> None:
-        """Write what has changed of a locked job."""
+        """Write the changes of a locked job."""
         self._connection.execute(
             tables.SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
         )
 
     def delete_job(self, job_id: str) -> bool:
-        """Delete a job with its trials; tells whether there was one."""
+        """Delete a job with its trials; return whether it existed."""
         if self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first() is None:
             return False
         self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
@@ -125,39 +125,39 @@ class Transaction:
         return True
 
     def find_trial(self, job_id: str, number: int) -> Row[Any] | None:
-        """A trial by its number: a row of the table."""
+        """Find a trial by its number; return a row of the table."""
         return self._connection.execute(tables.FIND_TRIAL, {"job": _name(job_id), "number": number}).first()
 
     def find_request(self, job_id: str, request_id: str) -> Row[Any] | None:
-        """The trial that was handed out on a request: a row of the table."""
+        """Find the trial that was handed out for a request; return a row of the table."""
         return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
     def add_trial(self, job_id: str, number: int, size: int, kind: TrialType, now: float, request: str | None) -> None:
-        """Insert a trial that was handed out."""
+        """Insert a trial that is being handed out."""
         values = {"job_id": job_id, "trial_number": number, "batch_size": size, "type": kind.value}
         times = {"started": now, "heard": now, "request_id": request}
         self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:
-        """Insert a trial as it was kept elsewhere."""
+        """Insert a trial that comes from another database."""
         self._connection.execute(tables.ADD_TRIAL, dict(row))
 
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
-        """End a trial that runs; tells whether it still did."""
+        """End a trial if it is running; return whether it was."""
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
         return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
 
     def hear(self, job_id: str, number: int, now: float) -> None:
-        """Note that a trial still runs."""
+        """Record that a trial is still running."""
         self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
-        """End all trials that nothing was heard of since; tells how many."""
+        """End all trials that have not reported since `silent_since`; return how many."""
         values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since}
         return self._connection.execute(tables.ABANDONED, values).rowcount
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
-        """Jobs in the order of their names, those beyond `after`."""
+        """List jobs by name, starting after the name `after`."""
         rows: Sequence[Row[Any]]
         if after is None:
             rows = self._connection.execute(tables.JOBS, {"limit": limit}).all()
@@ -166,22 +166,22 @@ class Transaction:
         return [_summary(row) for row in rows]
 
     def job(self, job_id: str) -> JobSummary:
-        """A job by its name.
+        """Summarise a job.
 
         Raises
         ------
         UnknownJobError
-            If there is none.
+            If there is no such job.
         """
         return _summary(self._job(job_id))
 
     def tuned(self, job_id: str) -> TunedJob:
-        """What is known of a job, to be looked at; the rewards are left out.
+        """Return the state of a job's tuning for display, without the rewards.
 
         Raises
         ------
         UnknownJobError
-            If there is none.
+            If there is no such job.
         """
         return _tuned(self._job(job_id))
 
@@ -192,7 +192,7 @@ class Transaction:
         return row
 
     def explorations(self, job_id: str) -> list[TrialRow]:
-        """Results that the pruning of a job asked for, in the order of their trials' numbers.
+        """List the results that the pruning of a job asked for, by trial number.
 
         Raises
         ------
@@ -202,26 +202,26 @@ class Transaction:
         return self._rows(tables.EXPLORATIONS, {"job": self._job(job_id).job_id})
 
     def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
-        """Trials of a job in the order of their numbers, those beyond `after`."""
+        """List trials of a job by number, starting after the number `after`."""
         return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
 
     def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
-        """Trials of a job, the latest first, those up to `before`."""
+        """List trials of a job, latest first, starting at the number `before`."""
         return self._rows(tables.LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
 
     def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
-        """Trials of a job that have a result, the latest result first."""
+        """List trials of a job that have a result, latest result first."""
         return self._rows(tables.LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
 
     def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
         return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
 
     def stages(self) -> dict[str, int]:
-        """Number of jobs by stage."""
+        """Count jobs by stage."""
         return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
 
     def learn(self, job: StoredJob) -> None:
-        """Note that a locked job's rewards will have one more; to be called before they are added to."""
+        """Prepare to add a reward to a locked job; call this before adding it."""
         job.observations += 1
         if job.kept is not None:
             job.kept.changing = True
@@ -229,12 +229,12 @@ class Transaction:
             self._changing.append(job.kept)
 
     def committed(self) -> None:
-        """Let others use the rewards that were added to; to be called once all is on disk."""
+        """Let other transactions use the changed rewards; call this once everything is on disk."""
         for kept in self._changing:
             kept.changing = False
 
     def _rewards(self, row: Row[Any]) -> _Kept:
-        """A job's rewards: those in memory, and what other servers were told since."""
+        """Return a job's rewards: those in memory, and those that other servers have added since."""
         kept = self._kept.get(row.job_id)
         if kept is None or kept.changing or kept.incarnation != row.incarnation or kept.observations > row.observations:
             kept = self._kept[row.job_id] = _Kept(row.incarnation)
@@ -253,12 +253,12 @@ class Transaction:
 
 
 class JobStore:
-    """Runs transactions on jobs and trials.
+    """Runs transactions on jobs and trials in a database.
 
     Parameters
     ----------
     database : Database
-        Where they are kept.
+        Holds the jobs and trials.
     """
 
     def __init__(self, database: Database) -> None:
@@ -267,20 +267,20 @@ class JobStore:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(self, work: Callable[[Transaction], T], job_id: str | None = None) -> T:
-        """What `work` gives, once what it did is on disk.
+        """Run `work`, and return its result once its changes are on disk.
 
         Parameters
         ----------
         work : callable
-            What to do.
+            The changes to make.
         job_id : str, optional
-            The job that it is about. Requests for one job take turns here before they wait for one another in the
-            database: each would hold a connection there, until none is left for other jobs.
+            The job that is changed. Requests for one job take turns here rather than in the database, where each would
+            hold a connection while it waits, until none is left for other jobs.
 
         Raises
         ------
         StoreUnavailableError
-            If the database cannot be used; nothing has changed then.
+            If the database cannot be used; then nothing has changed.
         """
 
         def _once(connection: Connection) -> tuple[Transaction, T]:
@@ -293,7 +293,7 @@ class JobStore:
         return result
 
     async def look(self, work: Callable[[Transaction], T]) -> T:
-        """What `work`, which changes nothing, gives."""
+        """Run `work`, which only reads, and return its result."""
         return await self.database.read(lambda connection: work(Transaction(connection, self._kept)))
 
 
@@ -309,7 +309,7 @@ def _values(tuned: TunedJob, trials: int, observations: int) -> dict[str, Any]:
 
 
 def _name(text: str) -> str | None:
-    """A name as rows may have it: PostgreSQL takes no NUL, so nothing is called that."""
+    """Return a name that rows may have, else None: PostgreSQL accepts no NUL, so no job's name has one."""
     return None if "\0" in text else text
 
 
@@ -336,14 +336,14 @@ def _summary(row: Row[Any]) -> JobSummary:
 
 @asynccontextmanager
 async def open_store(url: str, *, migrate: bool = True) -> AsyncIterator[JobStore]:
-    """The store at a database URL, closed with the block.
+    """Open the store at a database URL; it is closed at the end of the `with` block.
 
     Parameters
     ----------
     url : str
-        Where jobs are kept.
+        URL of the database.
     migrate : bool
-        Whether tables may be created and brought up to date.
+        Whether tables may be created or updated.
 
     Raises
     ------

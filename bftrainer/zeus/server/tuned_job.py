@@ -19,11 +19,11 @@ from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingR
 
 
 class Stage(StrEnum):
-    """What a job's tuning does."""
+    """Stage of a job's tuning."""
 
     PRUNING = "Pruning"
     MAB = "MAB"
-    # The published name of the member; those of the other enumerations likewise.
+    # The published name of the member; the other enumerations have such names too.
     Pruning = PRUNING
 
 
@@ -38,7 +38,7 @@ class TrialType(StrEnum):
 
 
 class TrialStatus(StrEnum):
-    """Whether a trial runs, has a result, or was ended without one."""
+    """Whether a trial is running, has a result, or was ended without one."""
 
     DISPATCHED = "Dispatched"
     SUCCEEDED = "Succeeded"
@@ -50,22 +50,22 @@ class TrialStatus(StrEnum):
 
 @dataclass(slots=True)
 class TunedJob:
-    """What is known of a job.
+    """A job and the state of its tuning.
 
     Parameters
     ----------
     spec : LenientJobSpec
         The job.
     seed : int
-        Seed of its bandit.
+        Seed of the job's bandit.
     pruned : PrunedBandit
-        Its batch sizes.
+        State of the job's batch sizes.
     min_cost : float or None
         Cost in joules of the cheapest run so far.
     min_cost_batch_size : int
-        Its batch size, at first the default.
+        Batch size of that run; the default before any run.
     exploring : int or None
-        Number of the trial that the pruning waits for.
+        Number of the trial that pruning waits for.
     """
 
     spec: LenientJobSpec
@@ -77,29 +77,29 @@ class TunedJob:
 
     @classmethod
     def new(cls, spec: LenientJobSpec, seed: int) -> TunedJob:
-        """A job of which nothing is known yet."""
+        """Make the state of a new job."""
         manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
         pruned = PrunedBandit(spec.job_id, manager, _settings(spec, seed))
         return cls(spec, seed, pruned, None, spec.default_batch_size)
 
     @property
     def stage(self) -> Stage:
-        """Whether batch sizes are pruned still."""
+        """Whether batch sizes are still being pruned."""
         return Stage.PRUNING if self.pruned.bandit is None else Stage.MAB
 
     def choose(self, *, waiting: bool) -> tuple[int, TrialType]:
-        """Batch size of the next trial, and why it gets that.
+        """Choose the batch size of the next trial; also return why.
 
         Parameters
         ----------
         waiting : bool
-            Whether the trial that the pruning waits for runs still; if it was ended without a result, another one takes
-            its place.
+            Whether the trial that pruning waits for is still running; if it was ended without a result, another trial
+            takes its place.
 
         Raises
         ------
         NothingConvergedError
-            If no batch size reached its target in a round of pruning.
+            If no batch size reached the target in a round of pruning.
         """
         manager = self.pruned.manager
         if self.stage is Stage.PRUNING and manager.expecting is not None:
@@ -115,14 +115,14 @@ class TunedJob:
         return size, TrialType.EXPLORATION if self.stage is Stage.PRUNING else TrialType.MAB
 
     def judge(self, result: LenientTrainingResult) -> tuple[ReportResponse, float]:
-        """What a report means: whether the run goes on, has converged or failed; and its cost so far in joules."""
+        """Judge a report: whether the run continues, has converged or failed; also return its cost so far in joules."""
         spec = self.spec
         cost = zeus_cost(result.energy, result.time, spec.eta_knob, spec.max_power)
         met = (
             result.metric >= spec.target_metric if spec.higher_is_better_metric else result.metric <= spec.target_metric
         )
         if spec.beta_knob is not None and self.min_cost is not None and cost > spec.beta_knob * self.min_cost:
-            # The line break is the published message's.
+            # The published message has this line break too.
             message = (
                 f"Batch Size({result.batch_size}) exceeded the cost upper bound: current cost({cost}) >\n"
                 f"{' ' * 20}beta_knob({spec.beta_knob})*min_cost({self.min_cost})"
@@ -136,23 +136,23 @@ class TunedJob:
         return ReportResponse(stop_train=False, converged=False, message="Stop condition not met, keep training"), cost
 
     def learn(self, kind: TrialType, batch_size: int, cost_j: float, converged: bool, *, published: bool) -> None:
-        """Learn from a trial that is over.
+        """Learn from a trial that has ended.
 
         Parameters
         ----------
         kind : TrialType
-            Why it got its batch size.
+            Why the trial got its batch size.
         batch_size : int
-            Its batch size.
+            Batch size of the trial.
         cost_j, converged : float and bool
-            What it cost, and whether it reached its target within its bound.
+            Cost of the trial, and whether it reached its target within its cost bound.
         published : bool
-            Have trials that failed lower the bound too, and refuse those of the pruning that end after it.
+            Like the published server, let failed trials lower the bound too, and refuse concurrent ones that end late.
 
         Raises
         ------
         LateTrialError
-            If such a trial is refused.
+            If `published` is true, and a concurrent trial from the pruning stage ends after that stage.
         """
         if published and kind is TrialType.CONCURRENT and self.stage is Stage.MAB:
             raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
@@ -164,7 +164,7 @@ class TunedJob:
             self.min_cost, self.min_cost_batch_size = cost_j, batch_size
 
     def arms(self) -> list[Arm]:
-        """The bandit's arms."""
+        """List the bandit's arms."""
         bandit = self.pruned.bandit
         if bandit is None:
             return []
@@ -173,7 +173,7 @@ class TunedJob:
         return [Arm.model_validate(dict(zip(names, row, strict=True))) for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """What choices need besides the job and its cheapest run, fit for JSON."""
+        """Return the state that choices need besides the job and its cheapest run, as plain values for JSON."""
         return {"seed": self.seed, "exploring": self.exploring, "tuned": self.pruned.to_dict()}
 
     @classmethod
@@ -185,7 +185,7 @@ class TunedJob:
         min_cost_batch_size: int,
         rewards: dict[int, RewardLog] | None = None,
     ) -> TunedJob:
-        """The job whose `to_dict` gave `state`, with its rewards if something is to be learned."""
+        """Restore a job from the state that `to_dict` returned; `rewards` are needed only to learn."""
         settings = _settings(spec, state["seed"])
         pruned = PrunedBandit.from_dict(state["tuned"], spec.job_id, settings, rewards)
         return cls(spec, state["seed"], pruned, min_cost, min_cost_batch_size, state["exploring"])

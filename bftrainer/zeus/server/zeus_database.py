@@ -45,7 +45,7 @@ ARM = _table("GaussianTsArmState", "job_id", *_ARM)
 
 @dataclass(frozen=True, slots=True)
 class PublishedJob:
-    """A job as the published server kept it: its row, batch sizes, trials by number, and arms."""
+    """A job in the published server's database: its row, batch sizes, trials by number, and arms."""
 
     row: Row[Any]
     batch_sizes: list[int]
@@ -54,12 +54,12 @@ class PublishedJob:
 
 
 async def read_published(database: Database) -> list[PublishedJob]:
-    """All jobs of a published database, by name.
+    """Read all jobs of a published server's database, by name.
 
     Raises
     ------
     SettingsError
-        If it cannot be read, or is none.
+        If the database cannot be read, or is not one of the published server.
     """
     name = shown(database.url)
 
@@ -100,16 +100,16 @@ def _by_job(rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
 
 
 async def import_jobs(store: JobStore, jobs: Sequence[PublishedJob]) -> int:
-    """Add jobs, all of them or none; tells how many.
+    """Add jobs, either all or none; return how many.
 
     Raises
     ------
     SettingsError
-        If one is there already, or its trials contradict its state.
+        If a job exists already, or its trials contradict its state.
     """
 
     def work(transaction: Transaction) -> int:
-        """Add them one by one."""
+        """Add the jobs one by one."""
         for job in jobs:
             _add(transaction, job)
         return len(jobs)
@@ -162,7 +162,7 @@ def _cost(spec: LenientJobSpec, trial: Row[Any]) -> float:
 
 
 def _tuned(spec: LenientJobSpec, job: PublishedJob) -> TunedJob:
-    """The state of a job's tuning, from its trials and arms."""
+    """Rebuild the state of a job's tuning from its trials and arms."""
     seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
     tuned = TunedJob.new(spec, seed)
     tuned.min_cost, tuned.min_cost_batch_size = job.row.min_cost, job.row.min_cost_batch_size

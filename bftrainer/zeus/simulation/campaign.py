@@ -19,16 +19,16 @@ from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
 from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
 
-# Columns of the runs, and why they ended early.
+# Columns of the runs, and the reason why the simulation ended early.
 _Packed = tuple[list[tuple[Any, ...]], str | None]
 
-# As published.
+# Same seed as published.
 SEED = 123456
-# What one process does while another one would still be starting.
+# Number of recurrences that one process simulates while another process would still be starting.
 RECURRENCES_PER_WORKER = 20_000
 # Pieces of work for each worker: enough to even out long and short ones.
 CHUNKS_PER_WORKER = 8
-# No piece is larger than a fraction of a second, so that the progress moves and an interrupt is heard.
+# Each piece takes less than a second, so that the progress display moves and Ctrl-C works.
 RECURRENCES_PER_CHUNK = 5_000
 
 
@@ -39,9 +39,9 @@ class Simulation:
     Parameters
     ----------
     job : Job
-        What is trained.
+        Job to train.
     recurrences : int or None
-        Times that the job must reach its target; None for a group.
+        Number of times that the job must reach its target; None for a group.
     group : Group, optional
         Jobs that may overlap, each a recurrence of `job`.
     policy, power_policy : str
@@ -49,11 +49,11 @@ class Simulation:
     eta_knob, beta_knob : float
         Weight of energy in costs, and multiple of the lowest cost at which a run stops (inf: never).
     seed : int
-        Seed of the drawn paths, and of the policies.
+        Seed for drawing paths, and of the policies.
     corrections : Corrections
-        Departures from the published behaviour.
+        Differences from the published behaviour.
     max_group_retries : int
-        Times that a job of a group is run again before its simulation gives up.
+        Most retries of a job in a group before its simulation gives up.
 
     Raises
     ------
@@ -85,12 +85,12 @@ class Simulation:
 
     @property
     def length(self) -> int:
-        """Recurrences that are wanted."""
+        """Number of recurrences to simulate."""
         return len(self.group.jobs) if self.group is not None else self.recurrences or 0
 
     @property
     def policies(self) -> str:
-        """Names of both policies, as ``--policy`` of a comparison takes them."""
+        """Names of both policies, in the form of the option ``--policy``."""
         return f"{self.policy}+{self.power_policy}"
 
     def __str__(self) -> str:
@@ -100,16 +100,16 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
-    """What came of a simulation.
+    """Result of a simulation.
 
     Parameters
     ----------
     simulation : Simulation
-        What was asked for.
+        The simulation that was run.
     runs : tuple of Run
         All runs, in the order in which they ended; also those that never started.
     failure : str or None
-        Why it ended before its time.
+        Why the simulation ended early; None if it did not.
     """
 
     simulation: Simulation
@@ -118,7 +118,7 @@ class SimulationResult:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it ended before its time."""
+        """Whether the simulation ended early."""
         return self.failure is not None
 
     @property
@@ -128,13 +128,13 @@ class SimulationResult:
 
 
 class _Recorder(SimulationObserver):
-    """Keeps the runs, also of a simulation that fails."""
+    """Records the runs, so that they survive a simulation that fails."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
 
     def ran(self, run: Run) -> None:
-        """Keep a run."""
+        """Record a run."""
         self.runs.append(run)
 
 
@@ -144,12 +144,12 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
     Returns
     -------
     SimulationResult
-        A partial one if tuning got stuck, or a policy broke, after the first run.
+        A partial result if tuning could not continue, or a policy failed, after the first run.
 
     Raises
     ------
     InputError
-        If it cannot start: the job, its target or its default batch size are not in the trace, a policy is unknown.
+        If it cannot start: the job, its target or its default batch size is not in the trace, or a policy is unknown.
     """
     recorder = _Recorder()
     try:
@@ -167,7 +167,7 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
         return SimulationResult(simulation, tuple(recorder.runs), str(error))
     except MemoryError:
         raise
-    except Exception as error:  # A policy is anybody's code, and may raise anything; what was simulated is kept.
+    except Exception as error:  # A user's policy may raise anything; the runs so far are kept.
         message = " ".join(f"{simulation}: {type(error).__name__}: {error}".split())
         return SimulationResult(simulation, tuple(recorder.runs), message)
     return SimulationResult(simulation, tuple(recorder.runs))
@@ -202,17 +202,17 @@ def simulate_all(
     workers: int | None = None,
     progress: Callable[[SimulationResult], None] = lambda result: None,  # noqa: ARG005
 ) -> list[SimulationResult]:
-    """Simulate all of them; the results don't depend on how many work at it.
+    """Run all simulations; the results don't depend on the number of workers.
 
     Parameters
     ----------
     trace : TrainingTrace
-        What was measured.
+        Measurements to simulate from.
     simulations : iterable of Simulation
     workers : int, optional
-        Processes; 1 for none but this one. By default one for every 20,000 recurrences, at most one a processor.
+        Number of processes; 1: only this one. By default one per 20,000 recurrences, at most one per processor.
     progress : callable
-        Told of each result, in the order of the simulations.
+        Is called with each result, in the order of the simulations.
 
     Returns
     -------
@@ -222,11 +222,11 @@ def simulate_all(
     Raises
     ------
     InputError
-        That of the first simulation that cannot start.
+        Error of the first simulation that cannot start.
     SettingsError
         If `workers` is below 1.
     BftrainerError
-        If a process dies over the same simulations each time.
+        If a process dies at the same simulations each time.
     """
     wanted = list(simulations)
     number = _workers(wanted, workers)
@@ -252,7 +252,7 @@ def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
 
 
 def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
-    """A result as it travels between processes: pickling a tuple for each run would take as long as to simulate it."""
+    """Pack a result for sending between processes: pickling a tuple per run takes as long as simulating it."""
     result = simulate(trace, simulation)
     return list(zip(*result.runs, strict=True)), result.failure
 
@@ -263,19 +263,19 @@ def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
 
 
 def _chunk(simulations: Sequence[Simulation], workers: int) -> int:
-    """How many simulations go to a worker at once."""
+    """Return how many simulations a worker gets at once."""
     mean_length = sum(simulation.length for simulation in simulations) / len(simulations)
     short = RECURRENCES_PER_CHUNK / max(mean_length, 1.0)
     return max(1, min(math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)), int(short)))
 
 
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:
-    """The simulation with `number` seeds: its own and those that follow."""
+    """Repeat a simulation with `number` seeds: its own and those that follow."""
     return [replace(simulation, seed=simulation.seed + each) for each in range(number)]
 
 
 def group_seed(seed: int, name: str) -> int:
-    """Seed of a group's simulation: drawn from a campaign's seed and the group's name, whatever other groups there are.
+    """Draw the seed of a group's simulation from a campaign's seed and the group's name, independent of other groups.
 
     Notes
     -----

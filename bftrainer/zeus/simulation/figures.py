@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 _SIZE_IN = (7.2, 4.4)
 
-# Axes whose values are further apart than this are logarithmic: settings that hardly reach the target may take a
-# hundred times what good ones take, which differ by percents.
+# Axes whose largest value is more than this multiple of the smallest are logarithmic: settings that hardly reach the
+# target may take a hundred times as much as good ones, which differ by percents.
 _WIDE = 5.0
 
 # Longest times that are shown in seconds and in minutes.
@@ -46,13 +46,13 @@ class RegretCurve:
     Parameters
     ----------
     label : str
-        The policy.
+        Name of the policy.
     mean_j : ndarray of float64, shape (recurrences,)
-        Mean over the seeds of what the recurrences until then cost beyond the optimum.
+        Cumulative cost beyond the optimum up to each recurrence, as a mean over the seeds.
     low_j, high_j : ndarray of float64, shape (recurrences,)
         Ends of the mean's confidence interval; the mean itself for a single seed.
     seeds : int
-        How many there are.
+        Number of seeds.
     """
 
     label: str
@@ -63,17 +63,17 @@ class RegretCurve:
 
 
 def regret_curve(label: str, regrets_j: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> RegretCurve:
-    """Cumulative regret from the regrets of single recurrences.
+    """Compute cumulative regret from the regrets of single recurrences.
 
     Parameters
     ----------
     label : str
-        What to call it.
+        Name of the curve.
     regrets_j : sequence of sequence of float, shape (seeds, recurrences)
-        Regret of each recurrence, for each seed. As a mean over fewer seeds would jump where one ends early, all are
-        cut to the shortest.
+        Regret of each recurrence, for each seed. All are cut to the shortest, because the mean would jump where a seed
+        ends early.
     confidence : float
-        Of the interval by Student's t.
+        Confidence of the interval by Student's t.
 
     Raises
     ------
@@ -100,9 +100,9 @@ class PathStep:
     Parameters
     ----------
     first_run, runs : int
-        Number of the first one in its history, from 1, and how many there are.
+        Number of the first run in its history, from 1, and number of runs.
     setting : Configuration
-        The setting, and what a recurrence takes with it.
+        The setting, with the means of a recurrence.
     """
 
     first_run: int
@@ -117,9 +117,9 @@ class TuningPath:
     Parameters
     ----------
     steps : tuple of PathStep
-        In the order of the runs.
+        Steps in the order of the runs.
     unplaced_runs : int
-        Runs with settings that never reach the target, and so have no place.
+        Number of runs with settings that never reach the target, and so have no place.
     """
 
     steps: tuple[PathStep, ...]
@@ -132,9 +132,9 @@ def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntr
     Parameters
     ----------
     settings : iterable of Configuration
-        Those that reach the target, each once.
+        Settings that reach the target, each once.
     history : iterable of HistoryEntry
-        Runs in their order. Consecutive ones with one setting are one step, also across runs that have no place.
+        Runs in order. Consecutive runs with one setting form one step, even across runs that have no place.
     """
     places = {(setting.batch_size, setting.power_limit_w): setting for setting in settings}
     steps: list[PathStep] = []
@@ -156,7 +156,7 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
     Parameters
     ----------
     curves : sequence of RegretCurve
-        At least one.
+        Curves to draw, at least one.
     title : str
         Above the axes.
     ax : Axes, optional
@@ -198,9 +198,9 @@ def pareto_figure(
     Parameters
     ----------
     settings, front : sequence of Configuration
-        All that reach the target, at least one, and those of them that no other one beats in both; by time.
+        All settings that reach the target, at least one, and their Pareto front; both by time.
     best : Configuration, optional
-        The cheapest one, marked.
+        The cheapest setting, which is marked.
     path : TuningPath, optional
         Drawn from setting to setting; the number beside a place is that of the first run there.
     title : str
@@ -262,7 +262,7 @@ def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
 
 
 def _axes(ax: Axes | None, title: str) -> Axes:
-    """Axes to draw on, on a figure of their own if there are none."""
+    """Return the axes to draw on, by default on a new figure."""
     ax = axes_or_new(ax, _SIZE_IN)
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title)
@@ -280,7 +280,7 @@ def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[floa
 
 
 def _time_unit(longest_s: float) -> tuple[float, str]:
-    """Length in seconds and name of a unit that suits times up to this."""
+    """Return length in seconds and name of a unit for times up to this."""
     if longest_s <= _SECONDS_S:
         return 1.0, "s"
     return (60.0, "min") if longest_s <= _MINUTES_S else (3600.0, "h")
@@ -293,11 +293,11 @@ class FigurePlan:
     Parameters
     ----------
     directory : Path
-        Made if it is not there.
+        Directory for the figures, created if missing.
     form : str
         One of `bftrainer.report.drawing.FORMS`.
     paths : dict of Job to dict of str to Path
-        By kind: regret, and pareto with the path of the job's first simulation where it is wanted.
+        Paths by kind: regret and, if requested, pareto with the path of the job's first simulation.
     """
 
     directory: Path
@@ -312,7 +312,7 @@ class FigurePlan:
         Returns
         -------
         list of Path
-            What was written.
+            Files that were written.
 
         Raises
         ------
@@ -333,7 +333,7 @@ class FigurePlan:
         return written
 
     def _drawn(self, trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> dict[str, bytes]:
-        """A job's figures by kind."""
+        """Draw a job's figures, by kind."""
         first = results[0].simulation
         settings = configurations(trace.of(job), job, first.eta_knob)
         if not settings:
@@ -358,14 +358,14 @@ class FigurePlan:
 def plan_figures(
     directory: Path | None, form: str, simulations: Sequence[Simulation], *, fronts: bool, force: bool
 ) -> FigurePlan | None:
-    """A plan that can be carried out; None if no figures are wanted.
+    """Plan the figures, and check that they can be drawn; None if no figures are requested.
 
     Raises
     ------
     SettingsError
         If matplotlib is not installed.
     OutputError
-        If a file is in the way, unless `force`.
+        If a file exists already, unless `force` is true.
     """
     if directory is None:
         return None

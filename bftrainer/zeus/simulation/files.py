@@ -33,12 +33,12 @@ HISTORY_COLUMNS = {"bs": int, "pl": int, "energy": float, "reached": bool, "time
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file name that doesn't say what to write.
+    """Check the ending of a file name.
 
     Raises
     ------
     OutputError
-        If it ends neither in .json nor in .parquet.
+        If the name ends neither in .json nor in .parquet.
     """
     if path.suffix not in SUFFIXES:
         raise OutputError(f"{path}: Expected a name that ends in {' or '.join(SUFFIXES)}, got {path.suffix or 'none'}.")
@@ -48,16 +48,16 @@ def check_suffix(path: Path) -> None:
 
 
 def write_results(path: Path, results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> None:
-    """Write what came of simulations, every run of them; equal results give equal bytes.
+    """Write the results of simulations with all runs; equal results give equal bytes.
 
     Parameters
     ----------
     path : Path
         Ends in .json or .parquet.
     results : sequence of SimulationResult
-        Partial ones are marked.
+        Results; partial ones are marked.
     about : mapping, optional
-        More to keep with them, fit for JSON: inputs, versions.
+        Further plain values for JSON to store: inputs, versions.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def write_results(path: Path, results: Sequence[SimulationResult], about: Mappin
 
 
 def results_document(results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Results in plain values, as the JSON file holds them."""
+    """Convert results to plain values, in the form of the JSON file."""
     return {
         "schema": SCHEMA,
         "partial": any(result.is_partial for result in results),
@@ -85,26 +85,26 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
 
 
 def _described(result: SimulationResult) -> dict[str, Any]:
-    """A result in plain values."""
+    """Convert a result to plain values."""
     simulation = result.simulation
     group = simulation.group
     return asdict(simulation) | {
         "group": None if group is None else {**group._asdict(), "jobs": [list(job) for job in group.jobs]},
-        # JSON knows no infinity: null is a bound that never stops a run.
+        # JSON has no infinity: null means that no run is stopped.
         "beta_knob": simulation.beta_knob if math.isfinite(simulation.beta_knob) else None,
         "failure": result.failure,
-        # A policy of the user's may choose NumPy's integers.
+        # A user's policy may choose NumPy integers.
         "runs": [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs],
     }
 
 
 def read_results(path: Path) -> list[SimulationResult]:
-    """Read what `write_results` wrote.
+    """Read a file that `write_results` wrote.
 
     Raises
     ------
     InputError
-        Naming file and field, if it is something else or damaged.
+        If the file is something else or damaged; the message names file and field.
     """
     document, rows = _read(path, _RESULT_COLUMNS)
     if rows is not None:
@@ -164,12 +164,12 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
 
 
 def read_history(path: Path) -> list[HistoryEntry]:
-    """Read what `write_history` wrote.
+    """Read a file that `write_history` wrote.
 
     Raises
     ------
     InputError
-        Naming file and field, if it is something else or damaged.
+        If the file is something else or damaged; the message names file and field.
     """
     document, rows = _read(path, HISTORY_COLUMNS)
     if rows is not None:
@@ -181,7 +181,7 @@ def read_history(path: Path) -> list[HistoryEntry]:
 
 
 def _json_text(document: dict[str, Any]) -> str:
-    """A document with a line for each run."""
+    """Convert a document to JSON text with a line for each run."""
     parts = []
     for each in document["simulations"]:
         head = json.dumps({name: value for name, value in each.items() if name != "runs"}, allow_nan=False)
@@ -202,7 +202,7 @@ def _write_json(path: Path, text: str) -> None:
 def _write_parquet(
     path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type], document: Mapping[str, Any]
 ) -> None:
-    """Rows as a table of those columns, and the document in its metadata."""
+    """Write rows as a table of these columns, with the document in its metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -214,7 +214,7 @@ def _write_parquet(
 
 
 def _read(path: Path, columns: Mapping[str, type]) -> tuple[Any, list[dict[str, Any]] | None]:
-    """What a file says, and the rows of its table, which has just those columns; JSON has none."""
+    """Read a file's document, and the rows of its table, which has exactly these columns; JSON has no table."""
     check_suffix(path)
     if path.suffix == ".json":
         return json_file(path, InputError), None
@@ -231,7 +231,7 @@ def _read(path: Path, columns: Mapping[str, type]) -> tuple[Any, list[dict[str, 
 
 
 def _validated(path: Path, document: Any, model: str) -> Any:
-    """The document's values once it has the form of `model`."""
+    """Check that a document has the form of `model`, and return its values."""
     from bftrainer.zeus import file_schemas
 
     return file_schemas.validated(getattr(file_schemas, model), document, path, InputError, "the document")

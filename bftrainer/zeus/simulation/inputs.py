@@ -34,9 +34,9 @@ class ZeusSample(NamedTuple):
     Parameters
     ----------
     train, power : Path
-        Runs, and time and power by batch size and power limit, as `bftrainer.zeus.TrainingTrace` takes them.
+        Runs, and time and power by batch size and power limit: the inputs of `bftrainer.zeus.TrainingTrace`.
     groups : Path
-        Groups of recurring jobs, as `bftrainer.zeus.read_groups` takes them.
+        Groups of recurring jobs: the input of `bftrainer.zeus.read_groups`.
     """
 
     train: Path
@@ -45,27 +45,27 @@ class ZeusSample(NamedTuple):
 
 
 def zeus_sample() -> ZeusSample:
-    """Where the embedded traces lie, in an installed wheel as well as in an editable checkout.
+    """Return the paths of the embedded traces, in an installed wheel or an editable checkout.
 
     Raises
     ------
     InputError
-        If the installation lacks one.
+        If the installation lacks one of the files.
     """
     return ZeusSample(*(sample_path(f"zeus-{name}.csv") for name in ZeusSample._fields))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZeusInputs:
-    """Traces that were read, and where they came from.
+    """Traces that were read, and the files that they came from.
 
     Parameters
     ----------
     trace : TrainingTrace
     is_sample : bool
-        Whether they are the embedded ones.
+        Whether the traces are the embedded ones.
     sources : dict
-        Per file its path as given and its SHA-256.
+        Path as given and SHA-256 of each file.
     """
 
     trace: TrainingTrace
@@ -73,22 +73,22 @@ class ZeusInputs:
     sources: dict[str, Any]
 
     def about(self, **more: Any) -> dict[str, Any]:
-        """What a file of results says of its making."""
+        """Describe the inputs and the version, for a file of results."""
         return {"inputs": self.sources | more, "versions": versions()}
 
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """Which jobs are wanted, as the user says it.
+    """The user's choice of jobs.
 
     Parameters
     ----------
     file : Path, optional
         A file of jobs.
     names : tuple of str
-        ``dataset,network,optimizer`` of each; none for all of the file.
+        ``dataset,network,optimizer`` of each job; empty for all jobs of the file.
     targets, max_epochs, default_batch_sizes : tuple of numbers
-        None at all, one for all jobs, or one for each of `names`; they go before what the file says.
+        Empty, one for all jobs, or one for each of `names`; they override the file.
     """
 
     file: Path | None = None
@@ -99,7 +99,7 @@ class JobChoice:
 
 
 def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInputs:
-    """Read the traces; without files the embedded synthetic ones.
+    """Read the traces; without files, read the embedded synthetic ones.
 
     Raises
     ------
@@ -119,26 +119,26 @@ def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInp
 
 
 def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> list[Job]:
-    """The jobs that the user wants.
+    """Return the jobs that the user chose.
 
-    With the embedded traces, and no file, names are looked up among the embedded jobs.
+    With the embedded traces and no file of jobs, names are looked up among the embedded jobs.
 
     Parameters
     ----------
     inputs : ZeusInputs
     choice : JobChoice
     one : bool
-        Of the embedded jobs, take the first alone if no name is given.
+        Return only the first embedded job if no name is given.
 
     Returns
     -------
     list of Job
-        In the order of the names, else of the file.
+        Jobs in the order of the names, or of the file if there are no names.
 
     Raises
     ------
     TuningInputError
-        Naming the closest that there are, if a job or its target is not in the traces, or not said at all.
+        If a job or its target is missing or not in the traces; the message names the closest ones there.
     """
     known = list(SAMPLE_JOBS) if inputs.is_sample else []
     if choice.file is not None:
@@ -161,14 +161,14 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
 
 
 def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
-    """Jobs to describe, and whether they were chosen with their targets.
+    """Return the jobs to describe, and whether they have chosen targets.
 
-    Without a target, jobs are described for each target that their runs aim at.
+    Jobs without a chosen target are described for each target of their runs.
 
     Raises
     ------
     TuningInputError
-        As `choose_jobs`, but that jobs need not be named, nor targets.
+        See `choose_jobs`; here jobs and targets may be missing.
     """
     trace = inputs.trace
     open_ended = choice.file is None and not inputs.is_sample and not choice.targets
@@ -182,12 +182,12 @@ def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bo
 
 
 def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
-    """Dataset, network and optimizer of a job of the traces, named ``dataset,network,optimizer``.
+    """Split a job's name ``dataset,network,optimizer``, and check that the traces have the job.
 
     Raises
     ------
     TuningInputError
-        If the name has another form, or there is no such job.
+        If the name has another form, or the traces have no such job.
     """
     parts = tuple(part.strip() for part in name.split(","))
     if len(parts) != 3 or not all(parts):
@@ -199,7 +199,7 @@ def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
 
 
 def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: int) -> Job:
-    """The job that a name means, completed by the other options and by the jobs that are known."""
+    """Return the job of a name, completed from the other options and from the known jobs."""
     name = choice.names[number]
     parts = job_key(trace, name)
     count = len(choice.names)
@@ -214,7 +214,7 @@ def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: in
 
 
 def _changed(job: Job, choice: JobChoice, number: int, count: int) -> Job:
-    """A job with what the options say of it."""
+    """Return a job with the options' values in place of its own."""
     return replace(
         job,
         target_metric=_pick(choice.targets, "target", number, count, job.target_metric),
@@ -224,7 +224,7 @@ def _changed(job: Job, choice: JobChoice, number: int, count: int) -> Job:
 
 
 def _pick(values: tuple[T, ...], option: str, number: int, count: int, otherwise: T) -> T:
-    """The value that an option gives to a job: one for all, or one for each."""
+    """Return an option's value for a job: the only value, or the one at the job's place."""
     if len(values) not in (0, 1, count):
         raise SettingsError(f"Expected --{option} once, or once for each of {count} jobs, got it {len(values)} times.")
     if not values:
@@ -233,7 +233,7 @@ def _pick(values: tuple[T, ...], option: str, number: int, count: int, otherwise
 
 
 def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
-    """Read a trace of groups, and say where it came from; without a file the embedded one.
+    """Read a trace of groups, by default the embedded one; also return its path and hash.
 
     Raises
     ------
@@ -247,21 +247,21 @@ def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
 def choose_groups(
     groups: dict[str, Group], jobs: list[Job], names: tuple[str, ...] = (), datasets: tuple[str, ...] = ()
 ) -> list[tuple[Group, Job]]:
-    """Groups, each with the job that stands for its dataset.
+    """Choose groups, each with the job that represents its dataset.
 
     Parameters
     ----------
     groups : dict of str to Group
-        All there are.
+        All groups of the trace.
     jobs : list of Job
-        At most one a dataset.
+        At most one job per dataset.
     names, datasets : tuple of str
-        Groups that are wanted; all if there are no names, and of all datasets if there are none of these.
+        Names of groups to choose, and datasets that they may have; empty for all.
 
     Raises
     ------
     TuningInputError
-        If a name, or a dataset, is none of the trace's, a dataset has two jobs, or one that is wanted has none.
+        If a name or a dataset is not in the trace, a dataset has two jobs, or a chosen dataset has no job.
     """
     by_dataset: dict[str, Job] = {}
     for job in jobs:
@@ -288,13 +288,13 @@ def choose_groups(
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """Jobs of a TOML file, in its order.
+    """Read the jobs of a TOML file, in its order.
 
     Raises
     ------
     TuningInputError
-        Naming file and job, if the file is no TOML, has no job, the same one twice, or a key is unknown, missing or of
-        the wrong type.
+        If the file is not TOML, has no job or the same job twice, or a key is unknown, missing or of the wrong type;
+        the message names file and job.
     """
     jobs: list[Job] = []
     for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):
@@ -318,7 +318,7 @@ def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
     try:
         return Job(**JobTable.model_validate(table).model_dump())
     except ValidationError as fault:
-        told = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
-        raise TuningInputError(f"{where}: {told}") from None
+        reason = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
+        raise TuningInputError(f"{where}: {reason}") from None
     except TuningInputError as error:
         raise TuningInputError(f"{path}: {error}") from None

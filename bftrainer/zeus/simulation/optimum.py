@@ -17,13 +17,13 @@ from bftrainer.zeus.simulation.recurring import Run, Usage, usage
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.campaign import SimulationResult
 
-# The source shows what methods converged to by their last five recurrences.
+# The paper shows what methods converged to by their last five recurrences.
 LATEST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A batch size and power limit, and what a recurrence takes with them on average.
+    """A batch size and power limit, and the mean energy, time and cost of a recurrence with them.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Configuration:
 
 
 def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:
-    """What a recurrence takes on average with each batch size and power limit that can reach the target.
+    """Compute the means of a recurrence with each batch size and power limit that can reach the target.
 
     A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
     them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
@@ -69,7 +69,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
     Parameters
     ----------
     trace : JobTrace
-        What was measured of the job.
+        Measurements of the job.
     job : Job
         The job; its `max_epochs` counts.
     eta_knob : float
@@ -78,7 +78,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
     Returns
     -------
     list of Configuration
-        By increasing batch size, then from the highest power limit down; empty if nothing reaches the target.
+        Sorted by batch size, then from the highest power limit down; empty if nothing reaches the target.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
 
 
 def optimum(configurations: Sequence[Configuration]) -> Configuration:
-    """The configuration of least cost.
+    """Find the configuration of least cost.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
     Raises
     ------
     TuningInputError
-        If there are none.
+        If there are no configurations.
 
     References
     ----------
@@ -131,7 +131,7 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
 
 
 def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Configurations that no other one beats in time without taking more energy, or the reverse.
+    """Find the configurations that no other one beats in time or energy without being worse in the other.
 
     Returns
     -------
@@ -150,19 +150,19 @@ def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]
 
 
 def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
-    """How much more each recurrence cost than the optimum does on average.
+    """Compute the regret of each recurrence: its cost minus the mean cost at the optimum.
 
     Parameters
     ----------
     runs : sequence of Run
         A simulation's runs, of one job or of a group.
     best : Configuration
-        What to compare with, for the same job and eta.
+        Optimum for the same job and eta.
 
     Returns
     -------
     list of float, shape (recurrences,)
-        By number of the recurrence, in joules; negative where a recurrence was lucky in the path it drew.
+        Regrets in joules, by recurrence; negative if a recurrence drew a better path than the mean.
 
     Notes
     -----
@@ -190,9 +190,9 @@ class TracedJob:
     dataset, network, optimizer : str
         What is trained.
     batch_sizes, power_limits_w : tuple of numbers
-        What was measured, increasing; a batch size need not have every limit.
+        Measured values, increasing; a batch size may lack some of the limits.
     target_metrics : tuple of float
-        What runs aim at, increasing.
+        Target metrics of the runs, increasing.
     """
 
     dataset: str
@@ -204,18 +204,18 @@ class TracedJob:
 
     @property
     def name(self) -> str:
-        """The job as ``--job`` takes it."""
+        """Name of the job, in the form of the option ``--job``."""
         return f"{self.dataset},{self.network},{self.optimizer}"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What a job with a target can be had for.
+    """Optimum and Pareto front of a job with a target.
 
     Parameters
     ----------
     job : Job
-        The job; target and epochs count.
+        The job; only its target and epochs matter.
     eta_knob : float
         Weight of energy in costs.
     reaching : tuple of int
@@ -234,7 +234,7 @@ class TargetFacts:
 
 
 def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
-    """Jobs of the traces, all of them or those of these datasets, networks and optimizers."""
+    """List the jobs of the traces: all, or those with the given datasets, networks and optimizers."""
     found = []
     for key in trace.jobs if keys is None else keys:
         targets = tuple(trace.targets(*key))
@@ -268,7 +268,7 @@ class Converged:
     share : float
         Share of the latest runs that used it.
     expected : Configuration or None
-        What a recurrence takes with it on average; None if it does not reach the target in the trace.
+        Means of a recurrence with the setting; None if it does not reach the target in the trace.
     """
 
     batch_size: int
@@ -312,13 +312,13 @@ class ZeusSummary:
 
     @property
     def excess(self) -> float | None:
-        """Expected cost of the setting it converged to, over the optimum's, less one; 0 is as good as it gets."""
+        """Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best."""
         if self.converged is None or self.converged.expected is None or self.optimum is None:
             return None
         return self.converged.expected.cost_j / self.optimum.cost_j - 1.0 if self.optimum.cost_j else None
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures but the single regrets, fit for JSON."""
+        """Return all figures except the single regrets as plain values for JSON."""
         return {
             **asdict(self.used),
             "converged": None if self.converged is None else asdict(self.converged),
@@ -330,19 +330,19 @@ class ZeusSummary:
 
 
 def latest_recurrences(number: int) -> int:
-    """How many recurrences at the end of `number` show what tuning converged to: a tenth, at least five."""
+    """Return how many of the last of `number` recurrences show what tuning converged to: a tenth, at least five."""
     return min(number, max(LATEST, math.ceil(number / 10)))
 
 
 def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
-    """The most frequent setting among the runs of the latest recurrences.
+    """Find the most frequent setting among the runs of the latest recurrences.
 
     Parameters
     ----------
     runs : sequence of Run
         All runs of a simulation, in their order.
     settings : sequence of Configuration
-        What a recurrence takes with each setting.
+        Means of a recurrence with each setting.
 
     Notes
     -----
@@ -366,7 +366,7 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
 
 
 def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
-    """A simulation in numbers."""
+    """Summarise a simulation in numbers."""
     simulation = result.simulation
     settings = configurations(trace.of(simulation.job), simulation.job, simulation.eta_knob)
     best = optimum(settings) if settings else None

@@ -25,12 +25,12 @@ class PolicyPair:
     Parameters
     ----------
     policy, power_policy : str
-        Their names, or ``module:callable``.
+        Names of the policies, or ``module:callable``.
 
     Raises
     ------
     SettingsError
-        If one of them is empty.
+        If a name is empty.
     """
 
     policy: str
@@ -42,7 +42,7 @@ class PolicyPair:
 
     @classmethod
     def parsed(cls, text: str) -> PolicyPair:
-        """The pair that ``zeus`` or ``zeus+jit`` means; alone, a policy comes with the one that suits it."""
+        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy."""
         policy, plus, power_policy = text.partition("+")
         return cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
 
@@ -50,19 +50,19 @@ class PolicyPair:
         return f"{self.policy}+{self.power_policy}"
 
 
-# Not to tune is to leave both alone; an oracle knows both.
+# Power policies for single names: the default tunes neither, and an oracle knows both.
 _COMPANIONS = {"default": "max-power", "oracle": "oracle"}
 BASELINE = PolicyPair("default", "max-power")
 
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """What policies take, over what the baseline takes with the same seed; 1 is the same.
+    """Cost, energy and time of policies, divided by the baseline's with the same seed; 1 means equal.
 
     Parameters
     ----------
     cost, energy, time : Estimate or None
-        Means over the seeds; None if no seed has both.
+        Means over the seeds; None if no seed has results of both.
     """
 
     cost: Estimate | None
@@ -80,9 +80,9 @@ class PolicyComparison:
     job : Job or None
         None for all jobs together, where only `relative` is known: the geometric mean over the jobs.
     failed : int
-        Simulations that ended before their time; they count in no mean.
+        Number of simulations that ended early; they are left out of the means.
     cost_j, energy_j, time_s : Estimate or None
-        Of a recurrence, failed tries included: means over the seeds.
+        Values of a recurrence, failed tries included: means over the seeds.
     regret_j : Estimate or None
         Cumulative regret.
     relative : Relative
@@ -98,12 +98,12 @@ class PolicyComparison:
     relative: Relative
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in plain values."""
+        """Convert to plain values."""
         return asdict(self) | {"policies": str(self.policies)}
 
 
 def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int, **settings: Any) -> list[Simulation]:
-    """Each job with each pair of policies and each seed, the baseline's first; `settings` go to `Simulation`."""
+    """Make simulations of each job with each pair and seed, baseline first; `settings` go to `Simulation`."""
     every = dict.fromkeys((BASELINE, *pairs))
     return [
         simulation
@@ -116,19 +116,19 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
 
 
 def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
-    """What each pair of policies takes on each job.
+    """Compare pairs of policies on each job.
 
     Parameters
     ----------
     trace : TrainingTrace
-        What was simulated from.
+        Trace that the simulations used.
     results : sequence of SimulationResult
-        Of jobs, not groups; those of the baseline among them.
+        Results of jobs, not groups, including those of the baseline.
 
     Returns
     -------
     list of PolicyComparison
-        In the order in which pairs and jobs occur.
+        Comparisons in the order in which pairs and jobs occur.
 
     Notes
     -----
@@ -180,7 +180,7 @@ def _comparison(
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
-    """Cost, energy and time over the baseline's, by seed, where both have them."""
+    """Divide cost, energy and time by the baseline's, for each seed that has both."""
     plain = _used_by_seed(baseline)
     return {
         seed: {name: getattr(used, name) / getattr(plain[seed], name) for name in MEASURES}
@@ -194,12 +194,12 @@ def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
 
 
 def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
-    """What each pair of policies takes on all jobs together, relative to the baseline.
+    """Compare pairs of policies on all jobs together, relative to the baseline.
 
     Notes
     -----
-    Of each seed, the geometric mean of the jobs' ratios; seeds that failed on some job are left out. A geometric mean
-    weighs a job by how much it changed, not by how large it is.
+    The value of a seed is the geometric mean of the jobs' ratios; seeds that failed on a job are left out. A geometric
+    mean weighs a job by how much it changed, not by how large it is.
     """
     by_pair = _by_pair_and_job(results)
     plain = by_pair.get(BASELINE, {})
@@ -216,7 +216,7 @@ def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyCompari
 
 
 def _estimate(sample: Sequence[float]) -> Estimate | None:
-    """None where every simulation failed."""
+    """Estimate a mean; None if every simulation failed."""
     return estimate(sample) if sample else None
 
 
@@ -226,16 +226,16 @@ def _geometric_mean(ratios: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """What the groups of a dataset use.
+    """Totals of the groups of a dataset.
 
     Parameters
     ----------
     dataset : str or None
         None for all groups.
     groups, jobs : int
-        How many there are of them.
+        Number of groups and of their jobs.
     failed : int
-        Simulations that ended before their time; what they used until then counts.
+        Number of simulations that ended early; the energy and time that they used still count.
     retries, energy_j, time_s, cost_j : Estimate
         Sums over the groups: means over the seeds. Retries are tries after the first.
     """
@@ -251,7 +251,7 @@ class GroupTotals:
 
 
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
-    """What groups use, a row for each dataset and one for all.
+    """Sum up groups: a row for each dataset and one for all.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTot
     Returns
     -------
     list of GroupTotals
-        By dataset, in the order of the groups; the last one is for all.
+        Totals by dataset, in the order of the groups; the last row is for all.
     """
     rows = []
     for name in dict.fromkeys(result.simulation.job.dataset for result in results[0]):

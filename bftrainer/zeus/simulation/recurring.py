@@ -18,30 +18,30 @@ from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
 
 logger = logging.getLogger(__name__)
 
-# Tries that a recurrence has to reach its target.
+# Number of tries that a recurrence has to reach its target.
 MAX_TRIES = 20
 
-# A run whose bound allows for no epoch is observed at this many times the bound.
+# A run whose cost bound allows no epoch is observed at this multiple of the bound.
 NEVER_RAN_FACTOR = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """Departures from the published simulator that change results; all off by default.
+    """Differences from the published simulator that change results; all are off by default.
 
     Parameters
     ----------
     group_never_ran_cost : bool
-        In groups, a run whose bound allows for no epoch is observed at 100 times the bound, as it is for recurrences of
-        one job; as published it is observed at 0, which looks like the best batch size there is.
+        In groups, observe a run whose bound allows no epoch at 100 times the bound, as for recurrences of one job;
+        the published simulator observes it at 0, which looks like the best batch size.
     group_min_cost_accumulates : bool
-        In groups, the cost that later bounds are taken from adds up over the retries of a job, as it does for
-        recurrences of one job; as published it is the last retry's.
+        In groups, add up a job's cost over its retries before later bounds are computed from it, as for recurrences of
+        one job; the published simulator uses the cost of the last retry.
     server_costs : bool
-        Count costs as the batch-size server does: the lowest cost, which later bounds are taken from, is that of the
-        cheapest run that converged, a run that cost more than its bound has not converged, and arms start from what the
-        explorations cost. As published, the lowest cost adds up over the tries of a recurrence, a run that profiled may
-        cost more than its bound, and arms are made of all runs in the window.
+        Count costs as the batch-size server does: later bounds are computed from the cheapest run that converged, a
+        run that cost more than its bound has not converged, and arms start from the costs of the explorations. In the
+        published simulator, the lowest cost adds up over the tries of a recurrence, a run that profiled may cost more
+        than its bound, and arms are made from all runs in the window.
     """
 
     group_never_ran_cost: bool = False
@@ -50,26 +50,26 @@ class Corrections:
 
 
 class Run(NamedTuple):
-    """One run, and where it stands in the simulation.
+    """One run, and its place in the simulation.
 
     Parameters
     ----------
     recurrence, attempt : int
-        Which recurrence (or job of a group) it belongs to, and which try of it this is; from 0.
+        Number of the recurrence (or job of a group), and of the try within it; both count from 0.
     batch_size, power_limit_w : int
-        Its settings.
+        Settings of the run.
     profiled : bool
-        Whether its first epoch tried all power limits.
+        Whether the first epoch tried all power limits.
     reached : bool
-        Whether it reached its target.
+        Whether the run reached its target.
     epochs : float
-        Epochs it trained, the profiling one included; 0 if it never started.
+        Epochs trained, the profiling epoch included; 0 if the run never started.
     cost_j : float
-        What the batch-size policy was told it cost.
+        Cost of the run that the batch-size policy observed.
     runtime_ratio : float
-        What a group's job took, relative to the traced one; 1 for other jobs.
+        Run time of a group's job, relative to the traced job; 1 for other jobs.
     traced_energy_j, traced_time_s : float
-        What the traced job used.
+        Energy and time that the traced job used.
     """
 
     recurrence: int
@@ -86,17 +86,17 @@ class Run(NamedTuple):
 
     @property
     def energy_j(self) -> float:
-        """Energy that it used."""
+        """Energy that the run used."""
         return self.traced_energy_j * self.runtime_ratio
 
     @property
     def time_s(self) -> float:
-        """Time that it took."""
+        """Time that the run took."""
         return self.traced_time_s * self.runtime_ratio
 
     @property
     def started(self) -> bool:
-        """Whether the bound on its cost allowed for an epoch."""
+        """Whether the bound on the cost allowed at least one epoch."""
         return self.epochs > 0
 
     def __str__(self) -> str:
@@ -111,13 +111,13 @@ class Run(NamedTuple):
         )
 
     def entry(self) -> HistoryEntry:
-        """The run as histories hold it."""
+        """Entry for a history."""
         return HistoryEntry(self.batch_size, self.power_limit_w, self.energy_j, self.reached, self.time_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What runs used.
+    """Sums over runs: energy, time and cost.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Usage:
 
 
 def usage(runs: Sequence[Run]) -> Usage:
-    """What runs used; those whose bound allowed for no epoch used nothing."""
+    """Sum up runs; a run whose bound allowed no epoch used nothing."""
     started = [run for run in runs if run.started]
     return Usage(
         sum(run.reached for run in started),
@@ -150,7 +150,7 @@ def usage(runs: Sequence[Run]) -> Usage:
 
 @contextmanager
 def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[None]:
-    """Leave the runs so far with an error that ends the recurrences."""
+    """Attach the history so far to an error that ends the recurrences."""
     try:
         yield
     except (TuningError, TuningInputError) as error:
@@ -159,7 +159,7 @@ def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[N
 
 
 class _Plan(NamedTuple):
-    """What a run at one batch size and power limit is made of."""
+    """Measurements that a run at one batch size and power limit is computed from."""
 
     sized: BatchSizeTrace
     energy_per_epoch_j: float
@@ -168,18 +168,18 @@ class _Plan(NamedTuple):
 
 
 class Training:
-    """Runs of one job, replayed from its trace.
+    """Simulates runs of one job from its trace.
 
     Parameters
     ----------
     job : Job
         The job.
     trace : JobTrace
-        What was measured of it.
+        Measurements of the job.
     eta_knob : float
         Weight of energy in costs.
     rng : Generator
-        Draws the path of each run; one draw a run, none if there is one path.
+        Draws the path of each run: one draw per run, none if there is only one path.
     """
 
     def __init__(self, job: Job, trace: JobTrace, eta_knob: float, rng: np.random.Generator) -> None:
@@ -187,16 +187,16 @@ class Training:
         self._plans: dict[tuple[int, int], _Plan] = {}
 
     def cost(self, energy_j: float, time_s: float) -> float:
-        """A run's cost, time converted with the highest power limit of the whole trace."""
+        """Compute a run's cost; time is converted with the highest power limit of the whole trace."""
         return zeus_cost(energy_j, time_s, self.eta_knob, self.trace.max_power_w)
 
     def power_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
-        """The limit to use, and whether this run's first epoch profiles all of them to find it.
+        """Return the power limit to use, and whether the run's first epoch profiles all limits to find it.
 
         Raises
         ------
         TuningProtocolError
-            If the optimizer has no answer after it observed all limits.
+            If the optimizer chooses no limit after it observed all of them.
         """
         limit = optimizer.predict(self.job, batch_size)
         if limit is not None:
@@ -223,18 +223,18 @@ class Training:
         attempt: int = 0,
         runtime_ratio: float = 1.0,
     ) -> Run:
-        """Train once.
+        """Simulate one run.
 
         Parameters
         ----------
         batch_size, power_limit : int
             Settings of the run.
         cost_bound : float
-            It stops before an epoch that would take its cost beyond this.
+            The run stops before an epoch that would raise its cost above this.
         profile : bool
-            Whether the first epoch tries all power limits, and so takes their mean time and energy.
+            Whether the first epoch tries all power limits; it then takes their mean time and energy.
         recurrence, attempt, runtime_ratio
-            As for `Run`.
+            See `Run`.
         """
         plan = self._plans.get((batch_size, power_limit)) or self._plan(batch_size, power_limit)
         paths = plan.sized.target_epochs
@@ -242,7 +242,7 @@ class Training:
         most: float = self.job.max_epochs
         if cost_bound != math.inf:
             most = min(cost_bound // plan.epoch_cost_j, most)
-        # A target that is never reached is NaN, which compares false.
+        # The target's epoch is NaN if it is never reached, which compares false.
         reached = most > 0 and target <= most
         epochs = target if reached else most
         energy, time = plan.energy_per_epoch_j * epochs, plan.time_per_epoch_s * epochs
@@ -264,25 +264,25 @@ class Training:
 
 
 class SimulationObserver:
-    """Told what a simulation does; override what you need."""
+    """Is notified of what a simulation does; override the methods you need."""
 
     def ran(self, run: Run) -> None:
         """A run ended."""
 
 
 class JobTuning:
-    """A job being tuned: policies, the lowest cost so far, and the runs until now.
+    """A job being tuned: its policies, the lowest cost and the runs so far.
 
     Parameters
     ----------
     training : Training
-        Where runs come from.
+        Simulates the runs.
     batch_sizes, power_limits : BatchSizeOptimizer and PowerLimitOptimizer
         The policies; they are changed.
     beta_knob : float
         Multiple of the lowest cost at which a run stops.
     observers : sequence of SimulationObserver
-        Told of each run.
+        Are notified of each run.
     verbose : bool
         Print single runs.
     server_costs : bool
@@ -310,11 +310,11 @@ class JobTuning:
 
     @property
     def cost_bound(self) -> float:
-        """Cost at which a run stops."""
+        """Cost at which the next run stops."""
         return self.beta_knob * self.min_cost
 
     def run(self, batch_size: int, recurrence: int, attempt: int, runtime_ratio: float = 1.0) -> Run:
-        """Make a run at a batch size, under the bound on its cost."""
+        """Make a run at a batch size, within the bound on its cost."""
         power_limit, profile = self.training.power_limit(self.power_limits, batch_size)
         run = self.training.run(
             batch_size,
@@ -325,13 +325,13 @@ class JobTuning:
             attempt=attempt,
             runtime_ratio=runtime_ratio,
         )
-        # A bound in whole epochs leaves out what the profiling epoch takes beyond the others.
+        # A bound in whole epochs ignores the extra cost of the profiling epoch.
         if self.server_costs and run.reached and run.cost_j > self.cost_bound:
             return run._replace(reached=False)
         return run
 
     def recur(self, recurrence: int) -> None:
-        """Run until the target is reached, at most 20 times."""
+        """Run until the target is reached, at most `MAX_TRIES` times."""
         job = self.job
         spent = 0.0
         for attempt in range(MAX_TRIES):
@@ -352,7 +352,7 @@ class JobTuning:
         raise NotConvergedError(f"{job}: Did not reach the target metric in {MAX_TRIES} tries.")
 
     def ended(self, run: Run) -> None:
-        """Book a run."""
+        """Record a run that has ended."""
         self.runs.append(run)
         say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:

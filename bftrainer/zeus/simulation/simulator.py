@@ -28,21 +28,21 @@ from bftrainer.zeus.simulation.recurring import (
 )
 from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
 
-# Times that a job of a group is run again: published results need up to 26; without a bound some groups never end.
+# Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
 
 TIMES = ("start_time", "end_time", "runtime_ratio")
 
 
 class GroupJob(NamedTuple):
-    """One job of a group.
+    """One job of a group, as the cluster ran it.
 
     Parameters
     ----------
     start_s, end_s : float
-        When it started and ended in the cluster.
+        Times when the job started and ended in the cluster.
     runtime_ratio : float
-        How long it took, relative to the traced job.
+        Run time of the job, relative to the traced job.
     """
 
     start_s: float
@@ -51,16 +51,16 @@ class GroupJob(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Recurrences of one job.
+    """A group of jobs in a cluster that are recurrences of one job.
 
     Parameters
     ----------
     name : str
         The group's name.
     dataset : str
-        Dataset of the traced job that stands for it.
+        Dataset of the traced job that represents the group.
     jobs : tuple of GroupJob
-        By start time.
+        Jobs by start time.
     """
 
     name: str
@@ -74,12 +74,12 @@ def read_groups(source: Any) -> dict[str, Group]:
     Parameters
     ----------
     source : path or DataFrame
-        Columns group, dataset, start_time, end_time (s), runtime_ratio; plain or packed CSV.
+        Columns group, dataset, start_time, end_time (s), runtime_ratio; plain or compressed CSV.
 
     Returns
     -------
     dict of str to Group
-        In the order of their first rows; jobs of a group by start time, rows of equal time in their order.
+        Groups in the order of their first rows; jobs of a group by start time, then in the order of their rows.
 
     Raises
     ------
@@ -104,12 +104,12 @@ def read_groups(source: Any) -> dict[str, Group]:
 
 
 def group_jobs(group: Any) -> list[GroupJob]:
-    """The jobs of a group given as a `Group`, a data frame or a sequence of jobs, in the order given.
+    """Read the jobs of a group from a `Group`, a data frame or a sequence of jobs, in the order given.
 
     Raises
     ------
     TrainingTraceError
-        If a job is not three numbers, ends before it starts, or a number is not usable.
+        If a job is not three numbers, ends before it starts, or a number is out of range.
     """
     if isinstance(group, Group):
         group = group.jobs
@@ -138,7 +138,7 @@ def _jobs(table: TraceTable) -> list[GroupJob]:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A job in flight; what it will have done is known at its launch."""
+    """A job that is running; its run is simulated at the start, and observed at the end."""
 
     run: Run
     job: GroupJob
@@ -146,16 +146,16 @@ class _Flight:
 
 
 class _GroupTuning:
-    """A group's jobs, launched and reaped in the order of time.
+    """Simulates a group's jobs: starts and ends them in order of time.
 
     Parameters
     ----------
     tuning : JobTuning
         The job being tuned.
     corrections : Corrections
-        Departures from the published behaviour.
+        Differences from the published behaviour.
     max_retries : int
-        Times that a job is run again before giving up.
+        Most retries of a job before giving up.
 
     References
     ----------
@@ -171,14 +171,14 @@ class _GroupTuning:
         self._launched = 0
 
     def simulate(self, jobs: Sequence[GroupJob]) -> None:
-        """Run all jobs to their targets."""
+        """Run all jobs until they reach their targets."""
         for index, job in enumerate(jobs):
             self._reap(job.start_s)
             self._launch(index, job, 0, 0.0)
         self._reap(math.inf)
 
     def _reap(self, now_s: float) -> None:
-        """End what has ended by now, in order of time, and of launch where that is equal."""
+        """End the jobs that have ended by now, in order of end time, then of start."""
         while self._flying and self._flying[0][0] <= now_s:
             _, _, flight = heappop(self._flying)
             self._end(flight)
@@ -214,40 +214,40 @@ class _GroupTuning:
 class Simulator:
     """Simulates recurring jobs from traces.
 
-    Policies are copied for each simulation, which starts from the same seed: calls repeat, and don't affect each other.
+    Each simulation copies the policies and starts from the same seed: equal calls give equal results.
 
     Parameters
     ----------
     summary_train, summary_power : path or DataFrame
-        The traces, as `TrainingTrace` takes them; a `TrainingTrace` as the first makes the second None.
+        The traces, as for `TrainingTrace`; if the first is a `TrainingTrace`, the second is None.
     batch_size_optimizer : BatchSizeOptimizer
         Chooses batch sizes.
     power_limit_optimizer : PowerLimitOptimizer
         Chooses power limits.
     seed : int
-        Seed of the draws of training paths.
+        Seed for drawing training paths.
     verbose : bool
         Print each run.
     corrections : Corrections
-        Departures from the published behaviour.
+        Differences from the published behaviour.
     observers : sequence of SimulationObserver
-        Told of each run.
+        Are notified of each run.
     max_group_retries : int
-        Times that a job of a group is run again before its simulation gives up.
+        Most retries of a job in a group before the simulation gives up.
 
     Attributes
     ----------
     bso, plo : BatchSizeOptimizer and PowerLimitOptimizer
         The policies, as they were passed in.
     trace : TrainingTrace
-        What runs are taken from.
+        The traces that runs are simulated from.
 
     Raises
     ------
     TrainingTraceError
         If the traces are not usable.
     TuningInputError
-        If the seed is not, or `max_group_retries` is negative.
+        If the seed is not usable, or `max_group_retries` is negative.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class Simulator:
 
     @cached_property
     def df(self) -> Any:
-        """The joined traces as a DataFrame, as `TrainingTrace.frame` gives them; no run is taken from it."""
+        """Return the joined traces as a DataFrame, see `TrainingTrace.frame`; changing it changes no run."""
         return self.trace.frame()
 
     def simulate_one_job(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[HistoryEntry]:
@@ -286,7 +286,7 @@ class Simulator:
         job : Job
             The job; it must have a default batch size.
         num_recurrence : int
-            Times that it must reach its target.
+            Number of times that the job must reach its target.
         beta_knob : float
             A run stops before its cost exceeds this many times the lowest cost of a recurrence so far; inf: never.
         eta_knob : float
@@ -295,24 +295,24 @@ class Simulator:
         Returns
         -------
         list of HistoryEntry
-            One entry a run that started, at least one a recurrence.
+            One entry per run that started, at least one per recurrence.
 
         Raises
         ------
         TuningInputError
-            If the job is not in the traces, its default batch size is missing or not in them, or a number is out of
-            range; or if a policy chooses what was not measured.
+            If the job is not in the traces, its default batch size is missing or not in them, a number is out of
+            range, or a policy chooses a batch size or power limit that was not measured.
         NotConvergedError
-            If the default batch size, or any in 20 tries, does not reach the target.
+            If the default batch size misses the target in the first run, or a recurrence misses it 20 times.
         AllPrunedError
             If the policy has no batch size left.
         TuningProtocolError
-            If a policy does not take calls in this order. These errors hold the `history` so far.
+            If a policy does not accept calls in this order. These errors hold the `history` so far.
         """
         return _history(self.job_runs(job, num_recurrence, beta_knob, eta_knob))
 
     def job_runs(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[Run]:
-        """As `simulate_one_job`, with all that is known of each run, also of those that never started."""
+        """See `simulate_one_job`; returns full records of all runs, also of those that never started."""
         if num_recurrence < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
         tuning = self._start(job, beta_knob, eta_knob)
@@ -326,36 +326,36 @@ class Simulator:
     ) -> list[HistoryEntry]:
         """Simulate a group of jobs that may overlap, each a recurrence of `job`.
 
-        A job that starts while others run takes the best known batch size; else the policy chooses. One that does not
-        reach its target is run again as soon as it ends.
+        A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
+        misses its target is run again as soon as it ends.
 
         Parameters
         ----------
         job : Job
-            What each job of the group trains.
+            The job that each job of the group repeats.
         group_df : DataFrame, or sequence of GroupJob
-            The group, by start time: columns start_time, end_time (s) and runtime_ratio.
+            The jobs by start time: columns start_time, end_time (s) and runtime_ratio.
         beta_knob, eta_knob : float
-            As for `simulate_one_job`.
+            See `simulate_one_job`.
 
         Returns
         -------
         list of HistoryEntry
-            One entry a run that started, in the order in which they ended, energy and time times the job's ratio.
+            One entry per run that started, in order of their ends; energy and time are scaled by the job's ratio.
 
         Raises
         ------
         TuningInputError, NotConvergedError, AllPrunedError
-            As for `simulate_one_job`.
+            See `simulate_one_job`.
         TuningProtocolError
-            If the policy is not made for runs that overlap.
+            If the policy does not support runs that overlap.
         TrainingTraceError
-            If a job of the group ends before it starts, or a number of it is not finite.
+            If a job of the group ends before it starts, or one of its numbers is not finite.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))
 
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
-        """As `simulate_one_alibaba_group`, with all that is known of each run, also of those that never started."""
+        """See `simulate_one_alibaba_group`; returns full records of all runs, also of those that never started."""
         jobs = group_jobs(group_df)
         tuning = self._start(job, beta_knob, eta_knob)
         group = _GroupTuning(tuning, self.corrections, self.max_group_retries)
@@ -372,7 +372,7 @@ class Simulator:
         if job.default_bs not in trace.batch_sizes:
             close = nearest(job.default_bs, trace.batch_sizes)
             raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
-        # In one copy, so that a policy that is both optimizers stays one.
+        # Copied together, so that one object that is both optimizers stays one object.
         sizes, limits = deepcopy((self.bso, self.plo))
         if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
             sizes.explorations_alone = True

@@ -22,14 +22,14 @@ _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceTable:
-    """Columns of equal length, and where they came from.
+    """Columns of equal length, and their source.
 
     Parameters
     ----------
     name : str
-        File name, or what stands for it.
+        File name, or a name for the data frame.
     columns : dict of str to list
-        Cells as they were found: text from a file, values from a data frame.
+        Unconverted cells: text from a file, values from a data frame.
     places : list of str
         File and line of each row; empty if there is no file.
     """
@@ -42,11 +42,11 @@ class TraceTable:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
-        """File and line of a row, to start a message with."""
+        """Return file and line of a row, for the start of a message."""
         return self.places[row] if self.places else f"{self.name}, row {row}"
 
     def texts(self, column: str) -> list[str]:
-        """A column of names.
+        """Read a column of names.
 
         Raises
         ------
@@ -56,21 +56,21 @@ class TraceTable:
         names = []
         for row, cell in enumerate(self.columns[column]):
             name = str(cell).strip()
-            # A frame marks missing cells by values that are no text; as text, "nan" may be a name.
+            # A frame marks missing cells by values that are not text; the text "nan" may be a name.
             if not name or (not isinstance(cell, str) and name.lower() in _MISSING):
                 raise TrainingTraceError(f"{self.where(row)}, column {column}: Expected a name, got nothing.")
             names.append(name)
         return names
 
     def numbers(self, column: str, expected: str, fits: Callable[[float], bool], missing: bool = False) -> list[float]:
-        """A column of numbers, parsed correctly rounded.
+        """Read a column of numbers, correctly rounded.
 
         Parameters
         ----------
         column : str
-            Its name.
+            Name of the column.
         expected : str
-            What `fits` asks for, in words.
+            Description of the numbers that `fits` accepts.
         fits : callable
             Whether a number is acceptable.
         missing : bool
@@ -79,7 +79,7 @@ class TraceTable:
         Raises
         ------
         TrainingTraceError
-            If a cell is no number, or does not fit.
+            If a cell is not a number, or `fits` rejects it.
         """
         numbers = []
         for row, cell in enumerate(self.columns[column]):
@@ -91,14 +91,14 @@ class TraceTable:
         return numbers
 
     def integers(self, column: str, expected: str = "a whole number above 0") -> list[int]:
-        """A column of whole numbers above 0; as `numbers` otherwise."""
+        """Read a column of whole numbers above 0; see `numbers`."""
         return [int(number) for number in self.numbers(column, expected, lambda x: x > 0 and x.is_integer())]
 
 
 def cell_number(cell: object) -> float | None:
-    """A cell's number, NaN if it is missing, None if it is neither."""
+    """Convert a cell to a number: NaN if it is missing, None if it is not a number."""
     if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
-        # Python takes True and 1_000 for numbers; tables don't.
+        # Python accepts True and 1_000 as numbers; tables don't.
         return None
     try:
         number = float(cast(str, cell))
@@ -114,17 +114,17 @@ def read_table(source: Any, required: Sequence[str], what: str) -> TraceTable:
     Parameters
     ----------
     source : path or DataFrame
-        A CSV file, plain or packed by gzip, bzip2 or xz; or a frame, which is not changed.
+        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed.
     required : sequence of str
         Columns that must be there; others are kept.
     what : str
-        What a frame is called in messages.
+        Name of a frame in messages.
 
     Raises
     ------
     TrainingTraceError
         If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
-        or stands there twice, or there are no rows.
+        or occurs twice, or there are no rows.
     """
     table = _of_file(Path(source)) if isinstance(source, str | Path) else _of_frame(source, what)
     for column in required:
@@ -167,7 +167,7 @@ def _each_once(name: str, header: list[str]) -> list[str]:
 
 
 def joined_frame(train: TraceTable, power: TraceTable) -> pd.DataFrame:
-    """Each training run with each power limit that was measured at its batch size.
+    """Join each training run with each power limit that was measured at its batch size.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def joined_frame(train: TraceTable, power: TraceTable) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row a run and power limit, in the order of the training runs: all columns of both tables, and
+        One row per run and power limit, in the order of the training runs: all columns of both tables, and
         energy_per_epoch (J).
     """
     import pandas as pd
@@ -189,7 +189,7 @@ def joined_frame(train: TraceTable, power: TraceTable) -> pd.DataFrame:
 
 
 def _typed(cells: list[Any]) -> list[Any]:
-    """A column's values: cells of a file are text, and numbers only where all of them are."""
+    """Convert a column's cells: text from a file becomes numbers only if all cells are numbers."""
     if not all(isinstance(cell, str) for cell in cells):
         return cells
     numbers = [cell_number(cell) for cell in cells]
