@@ -198,7 +198,7 @@ def test_sections_of_one_group_must_agree():
 def test_a_group_is_no_task_of_its_own():
     """A task without a group learns alone: a group that has its name is refused, so that nobody mixes them up."""
     tasks = [*tuned.recurrences(1, group=None), *tuned.recurrences(2, group="J0")[1:]]
-    with pytest.raises(InvalidTaskError, match="'J0' of task J1 .*without a group"):
+    with pytest.raises(InvalidTaskError, match=r"'J0' of task J1 .*without a group"):
         tuned.tuner(tasks)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
-import time
 from collections import Counter
 
 import numpy as np
@@ -205,20 +203,6 @@ def test_work_depends_on_events_alone():
         simulate(log, watch.chosen, watch)
         instants.append(watch.instants)
     assert instants == [instants[0], instants[0], instants[0] - 1, instants[0] - 1]
-
-
-@pytest.mark.slow
-def test_a_day_is_simulated_at_once():
-    """A day on 64 nodes takes less than 50 ms of a processor, median of eleven."""
-    model, chosen = MinuteModel(), CheckpointedTraining(TrainingProfile((16, 64), (18.0, 8.3), 88.0, 89.0))
-    seconds = []
-    for seed in range(11):
-        rng = np.random.default_rng(seed)
-        log = model.generate(rng, model.draw(rng, 1440), 0, 32, 64)
-        began = time.process_time()
-        simulate(log, chosen)
-        seconds.append(time.process_time() - began)
-    assert statistics.median(seconds) < 0.05
 
 
 def test_within_a_tick_coming_and_going_is_told_apart():
