@@ -101,7 +101,7 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
 def _opened(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]:
     """Yield the results of a piece, then raise the error that ended it."""
     if isinstance(outcome, Lost):
-        raise BftrainerError(f"A worker failed: {outcome.reason}.")
+        raise BftrainerError(f"A worker process was lost: {outcome.reason}.")
     results, error = outcome
     yield from results
     if error is not None:

@@ -135,7 +135,7 @@ def test_a_sweep_that_was_given_up_gets_no_more_runs(swept, tmp_path, monkeypatc
 
     monkeypatch.setattr(module, "run_replay", late)
     points = swept("").points
-    assert "found none any more" in points[0].error
+    assert "removed meanwhile" in points[0].error
     assert not (tmp_path / "out" / "runs").exists()
 
 

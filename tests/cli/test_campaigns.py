@@ -92,7 +92,7 @@ def test_advise(call, here):
     ("words", "said"),
     [
         (("sweep", "absent.toml"), "absent.toml: "),
-        (("sweep", "tfwd.toml", "--engine", "dask"), "Expected either --scheduler or --dask-jobqueue"),
+        (("sweep", "tfwd.toml", "--engine", "dask"), "either --scheduler or --dask-jobqueue"),
         (
             ("sweep", "tfwd.toml", "--engine", "local", "--scheduler", "tcp://x:1"),
             "no effect: --scheduler (of the engine dask alone)",

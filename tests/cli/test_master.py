@@ -220,7 +220,7 @@ BAD_FILES = {
     "target as text": (JOB.replace("0.5", '"high"'), "Expected job.target_metric to be a number, got 'high'."),
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
-    "power": (JOB.replace("max_power_w = 250.0", ""), "Expected the highest power in watts (max_power_w, --max-power)"),
+    "power": (JOB.replace("max_power_w = 250.0", ""), "highest power in watts (max_power_w, --max-power)"),
     "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
     "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
     "no directory": (
@@ -259,13 +259,13 @@ BAD_OPTIONS = {
         ("run", "job.toml", "--server", "here"),
         "Expected an address such as http://127.0.0.1:8000, got 'here'.",
     ),
-    "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: Expected a file of tokens"),
+    "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: cannot be read"),
     "token without server": (
         ("run", "job.toml", "--token-file", "job.toml"),
         "no effect: --token-file (there is no --server",
     ),
     "nothing there": (("resume", "none"), "none/master.json: No such file."),
-    "no job there": (("status", "."), ".: Expected the logs of a recurring job, found no master.json."),
+    "no job there": (("status", "."), ".: Not the logs of a recurring job: master.json"),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
 }
 

@@ -138,7 +138,7 @@ def test_plot(call, tmp_path, kind):
         (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
         (("compare", "short", "--json", "--csv"), "--json or --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
-        (("report", "short", "-o", "absent/x.html"), "found no absent"),
+        (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
         (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),
         (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
         (("plot", "energy", "short", "-o", "x.png"), "No tuned task"),

@@ -129,7 +129,7 @@ def test_anonymise_sacct(call, here):
         (("cut", "evt.pkl", "--start", "noon", "-o", "x.csv"), "Expected a time such as"),
         (("cut", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
         (("filter", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
-        (("filter", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Nothing tells of partitions."),
+        (("filter", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
         (("filter", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
         (("merge", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("merge", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
@@ -138,7 +138,7 @@ def test_anonymise_sacct(call, here):
         (("anonymise", "evt.pkl", "--key-file", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("anonymise", "evt.pkl", "--key-file", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("anonymise", "absent", "--key-file", "key", "-o", "x"), "absent: No such file."),
-        (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Nothing tells of partit"),
+        (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
         (
             ("anonymise", "evt.pkl", "--key-file", "key", "--columns", "a", "-o", "x.csv"),
             "no effect: --columns (a node log names its columns)",

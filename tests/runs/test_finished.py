@@ -182,7 +182,7 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
         (lambda copy: (copy / "summary.json").write_text("[1]"), "found none"),
-        (with_summary(schema=True), "with its schema's number, found none"),
+        (with_summary(schema=True), "schema number in the summary, found none"),
         (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
         (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
         (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
@@ -225,15 +225,24 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_twice("tasks.parquet", "work_done"), "Expected one column 'work_done', found 2"),
         (with_summary(settings={"decide_on": "all", "first_node": "x"}), "settings.first_node"),
         (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
-        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"), "Expected the step log of a run"),
-        (lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,nNd\n\xff,\xff\n"), "Expected the step log of a"),
+        (
+            lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"),
+            "step-logs.csv: Cannot read the step log",
+        ),
+        (
+            lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,nNd\n\xff,\xff\n"),
+            "step-logs.csv: Cannot read the step log",
+        ),
         (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
         (with_summary(window_s=None), "found no 'window_s' in it"),
         (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
         (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
         (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
         (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'ReScost'"),
-        (lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"), "Expected the step log"),
+        (
+            lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"),
+            "step-logs.csv: Cannot read the step log",
+        ),
     ],
 )
 def test_bad_directories_are_refused(folder, tmp_path, change, said):
