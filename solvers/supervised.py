@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -35,8 +34,6 @@ _LENGTH = 8
 # Sockets wait no longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
-# Waking another core takes longer than many decisions; a run that takes this long may have its own core.
-_NEAR_S = 0.05
 
 
 def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -> Any:
@@ -86,7 +83,6 @@ class _Child:
         from multiprocessing.spawn import get_executable
 
         self.is_ready = False
-        self.cpus: set[int] | None = None
         self.socket, theirs = socket.socketpair()
         # Its output matters only if it dies; a pipe that nobody reads would fill.
         self.output = os.memfd_create("stderr")
@@ -120,24 +116,9 @@ class _Child:
             _received(self.socket, 1, deadline)
             self.is_ready = True
         message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
-        self._run_on({_current_cpu()})
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
-        answered = select.poll()
-        answered.register(self.socket, select.POLLIN)
-        if not answered.poll(1000.0 * min(_NEAR_S, _left_s(deadline))):
-            self._run_on(os.sched_getaffinity(0))
         return pickle.loads(_message(self.socket, deadline))
-
-    def _run_on(self, cpus: set[int]) -> None:
-        """Pin the process, with all its present and future threads, to these cores; -1 stands for an unknown core."""
-        if cpus == self.cpus or -1 in cpus:
-            return
-        self.cpus = cpus
-        with suppress(FileNotFoundError):  # if it has ended, reading its answer will show that
-            for thread in os.listdir(f"/proc/{self.process.pid}/task"):
-                with suppress(ProcessLookupError):
-                    os.sched_setaffinity(int(thread), cpus)
 
     def why_it_ended(self) -> str:
         """Why the process died, with the last line of its output."""
@@ -233,19 +214,6 @@ def end_with_peer(peer: socket.socket) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-@cache
-def _c_library() -> Any:
-    import ctypes
-
-    return ctypes.CDLL(None)
-
-
-def _current_cpu() -> int:
-    """Number of the core that this thread runs on."""
-    number: int = _c_library().sched_getcpu()
-    return number
 
 
 def _left_s(deadline: float) -> float:

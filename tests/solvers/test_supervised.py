@@ -54,24 +54,6 @@ def test_what_blocks_is_ended_at_the_deadline() -> None:
     assert run_apart("x", os.getpid, deadline=later()) != blocked
 
 
-def cores_of_all_threads(wanted: int) -> set[int]:
-    """Where the threads of this process may run, once there are as many cores as wanted."""
-    here = threading.Thread(target=threading.Event().wait, daemon=True)
-    here.start()
-    while True:
-        cores = [os.sched_getaffinity(int(number)) for number in os.listdir("/proc/self/task")]
-        if min(map(len, cores)) >= wanted:
-            return set.intersection(*cores)
-
-
-def test_a_short_call_runs_near_who_asks_and_a_long_one_anywhere() -> None:
-    """One core for both while a call may be short, which spares waking another; every core after that."""
-    everywhere = os.sched_getaffinity(0)
-    assert len(run_apart("x", os.sched_getaffinity, 0, deadline=later())) == 1
-    assert run_apart("x", cores_of_all_threads, len(everywhere), deadline=later()) == everywhere
-    assert os.sched_getaffinity(0) == everywhere
-
-
 def test_a_process_that_only_just_starts_is_left_to() -> None:
     """Deadlines that are shorter than its start do not keep one from ever being there."""
     supervised._end_all()
