@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
@@ -175,14 +175,17 @@ class _Backend:
         return objective(self.problem, choices=choices)
 
 
-def apart(name: str, run: BackendRun, columns: int = 0) -> BackendRun:
+def apart(
+    name: str, run: BackendRun, stays_here: Callable[[CountModel, Limits, int | None], bool] = lambda *_: False
+) -> BackendRun:
     """Wrap `run` to run in a process of its own, which is ended if the backend exceeds its time limit.
 
-    Models of fewer `columns`, with which backends keep the limit, stay in this process: that saves a message each way.
+    Models with which the backend keeps its limit may stay in this process, by `stays_here`: that saves a message each
+    way.
     """
 
     def asked(model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
-        if model.objective.size < columns:
+        if stays_here(model, limits, branches):
             return run(model, limits, branches)
         deadline = perf_counter() + limits.time_s
         # Backends mostly end near their own limit with a result; half of the allowed overrun is left for other work.

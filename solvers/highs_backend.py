@@ -16,6 +16,11 @@ SMALL = 1_000
 _scheduled: list[int] = []
 
 
+def _is_small(model: CountModel, limits: Limits, branches: int | None) -> bool:
+    del limits, branches
+    return model.objective.size < SMALL
+
+
 class HighsSolver(CountModelSolver):
     """Count-level model through highspy and HiGHS."""
 
@@ -33,7 +38,7 @@ class HighsSolver(CountModelSolver):
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        return solve_count_model(self.name, apart(self.name, self._run, SMALL), problem, limits)
+        return solve_count_model(self.name, apart(self.name, self._run, _is_small), problem, limits)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import highspy

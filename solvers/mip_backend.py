@@ -29,6 +29,8 @@ STATUS = {
     "FEASIBLE": StopReason.TIME_LIMIT,
     "NO_SOLUTION_FOUND": StopReason.TIME_LIMIT,
 }
+# CBC took 0.25 s at most for hundreds of models of fewer columns with a limited tree; this limit leaves time for that.
+SMALL, LEAST_S = 100, 1.0
 INFEASIBLE = ("INFEASIBLE", "INT_INFEASIBLE")
 
 
@@ -111,13 +113,18 @@ class _PythonMip(CountModelSolver):
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        run = apart(self.name, self._run)
+        run = apart(self.name, self._run, self._stays_here)
         return solve_count_model(self.name, run, problem, limits, order_equals=self._engine == "CBC")
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         target = self._empty()
         self._set_threads(target, limits.threads)
         return solve_written(target, model, self.name, limits, branches)
+
+    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
+        """Whether the backend may run in this process."""
+        del model, limits, branches
+        return False
 
     def _empty(self) -> mip.Model:
         return quiet_model(self._engine)
@@ -142,6 +149,9 @@ class CbcSolver(_PythonMip):
         model.preprocess = 0
         cbc_set_parameter(model.solver, "heur", "off")
         return model
+
+    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
+        return branches is not None and model.objective.size < SMALL and limits.time_s >= LEAST_S
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
         # Any number, 1 included, starts CBC's threaded search. About one tiny model in 4,000 then waits for a

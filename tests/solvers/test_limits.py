@@ -84,3 +84,25 @@ def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.Monk
     assert after.bound == before.bound
     assert all(set(new) <= set(old) for new, old in zip(after.choices, before.choices, strict=True))
     assert objective(asked, choices=after.incumbent) >= objective(asked, choices=before.incumbent)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "columns", "apart_too"), [(10.0, 1_000, False), (10.0, 0, True), (0.5, 1_000, True)]
+)
+def test_cbc_answers_small_models_in_this_process(
+    limit_s: float, columns: int, apart_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only while its tree is limited, and with a limit that leaves time to end by itself; the answer is the same."""
+    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
+    apart_runs = []
+    run_apart = count_level.run_apart
+
+    def counted(*args: object, deadline: float) -> ModelOutcome:
+        apart_runs.append(args[0])
+        return run_apart(*args, deadline=deadline)
+
+    monkeypatch.setattr(count_level, "run_apart", counted)
+    monkeypatch.setattr("solvers.mip_backend.SMALL", columns)
+    result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
+    assert bool(apart_runs) == apart_too
+    assert result.objective == pytest.approx(get_solver("dp").solve(asked, Limits()).objective, rel=1e-9)
