@@ -111,15 +111,17 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 }
 
 
-def shown(value: float | None, unit: Unit) -> str:
+def format_value(value: float | None, unit: Unit) -> str:
     """Format a figure with its unit.
 
     Examples
     --------
-    >>> shown(0.9608, "share"), shown(-1e-16, "share"), shown(224292.8, "s"), shown(1.2e-4, "wall_s"), shown(None, "W")
-    ('96.08 %', '0.00 %', '2.6 d', '120 µs', '-')
-    >>> shown(17308566170.0, "work"), shown(5039, "count"), shown(9598018.9, "node_s")
-    ('1.731e+10', '5,039', '2,666 node-hours')
+    >>> format_value(0.9608, "share"), format_value(-1e-16, "share"), format_value(224292.8, "s")
+    ('96.08 %', '0.00 %', '2.6 d')
+    >>> format_value(1.2e-4, "wall_s"), format_value(None, "W"), format_value(17308566170.0, "work")
+    ('120 µs', '-', '1.731e+10')
+    >>> format_value(5039, "count"), format_value(9598018.9, "node_s")
+    ('5,039', '2,666 node-hours')
     """
     if value is None:
         return "-"

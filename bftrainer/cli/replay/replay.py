@@ -19,7 +19,7 @@ from bftrainer._version import __version__
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
-from bftrainer.report.glossary import ASSUMED, assumption, shown
+from bftrainer.report.glossary import ASSUMED, assumption, format_value
 
 if TYPE_CHECKING:
     from bftrainer.replay import Observer
@@ -205,8 +205,8 @@ def _optimality(summary: Summary) -> str:
 
 def _efficiency(summary: Summary) -> str:
     return (
-        f"{shown(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
-        f"{duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"{format_value(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, "
+        f"until {duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
     )
 
 
@@ -214,7 +214,7 @@ def _below_large_idle(summary: Summary) -> str | None:
     small = summary["below_large_idle"]
     if small["occupancy"] is None:
         return None
-    return f"{shown(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
 
 
 def _energy(summary: Summary) -> str:
@@ -283,13 +283,13 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
         lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
     ),
     (ASSUMED, "", _scaling),
-    ("occupancy", "occupancy", lambda s: shown(s["occupancy"], "share")),
+    ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),
     ("  below large idle", "occupancy", _below_large_idle),
     ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
     ("efficiency U", "efficiency", _efficiency),
-    ("rescale loss", "rescale_loss_share", lambda s: shown(s["rescale_loss_share"], "share")),
-    ("preemption loss", "preemption_loss_share", lambda s: shown(s["preemption_loss_share"], "share")),
-    ("return on investment", "return_on_investment", lambda s: shown(s["return_on_investment"], "share")),
+    ("rescale loss", "rescale_loss_share", lambda s: format_value(s["rescale_loss_share"], "share")),
+    ("preemption loss", "preemption_loss_share", lambda s: format_value(s["preemption_loss_share"], "share")),
+    ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (
         "tasks",
         "tasks_completed",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from bftrainer.errors import SettingsError, StoreUnavailableError
 from bftrainer.extras import requiring
-from bftrainer.zeus.server.database import Database, shown
+from bftrainer.zeus.server.database import Database, without_password
 from bftrainer.zeus.server.messages import NAME_LENGTH
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType
 
@@ -126,7 +126,7 @@ async def make_ready(database: Database, *, migrate: bool) -> None:
         If the database cannot be used, its schema is of a later version, or it is of an earlier version without
         `migrate`.
     """
-    name = shown(database.url)
+    name = without_password(database.url)
     try:
         await database.write(lambda connection: _upgrade(connection, name, migrate=migrate))
     except StoreUnavailableError as error:

@@ -115,7 +115,7 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
     ]
 
 
-def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
+def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """Compare pairs of policies on each job.
 
     Parameters
