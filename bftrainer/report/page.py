@@ -65,7 +65,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
     charts = _charts(runs, logs)
     source = resources.files("bftrainer.report").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(
-        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_visible
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_escape
     ).from_string(source)
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
@@ -89,13 +89,13 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
             for c in charts
         ],
         task_tables=[_task_table(run) for run in runs[:MOST_GANTTS]],
-        made=[_made(run) for run in runs],
+        made=[_provenance(run) for run in runs],
         data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
         plotly=get_plotlyjs(),
     )
 
 
-def _visible(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
     return escaped(value) if type(value) is str else value
 
@@ -308,7 +308,7 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
     }
 
 
-def _made(run: FinishedRun) -> dict[str, Any]:
+def _provenance(run: FinishedRun) -> dict[str, Any]:
     summary = run.summary
     facts = []
     for name, files in input_files(summary).items():

@@ -124,9 +124,9 @@ def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool,
         write_run(result, directory.working)
         if not printing:
             with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
-                _say(result, directory.path, as_json, log)
+                _print_result(result, directory.path, as_json, log)
     if printing:
-        _say(result, directory.path, as_json, sys.stdout)
+        _print_result(result, directory.path, as_json, sys.stdout)
     return KILLED_BY + received[0] if result.is_partial else 0, directory.path
 
 
@@ -135,7 +135,7 @@ def _arguments() -> list[str]:
     return arguments[1:] if arguments[:1] == ["replay"] else arguments
 
 
-def _say(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
+def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
@@ -240,7 +240,7 @@ def _tuning(summary: Summary) -> str:
     )
 
 
-def _given_up(summary: Summary) -> str:
+def _first_failure(summary: Summary) -> str:
     """Why the first group was given up, and the number of other groups."""
     first, *others = summary["failures"]
     return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
@@ -263,7 +263,7 @@ def _scaling(summary: Summary) -> str | None:
     return None if found is None else found.note
 
 
-def _asked(summary: Summary) -> str | None:
+def _solver_share(summary: Summary) -> str | None:
     from bftrainer.report.metrics import settled_before
 
     return settled_before(summary)
@@ -304,11 +304,11 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("waiting", "wait_mean_s", lambda s: f"{duration(s['wait_mean_s'])} mean"),
     ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("tuning", "tasks_reached", _tuning),
-    ("  given up", "failures", _given_up),
+    ("  given up", "failures", _first_failure),
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", _optimality),
-    ("  asked", "decisions_optimal", _asked),
+    ("  asked", "decisions_optimal", _solver_share),
     ("decision time", "solve_s_median", _decision_time),
     ("wall time", "wall_s", _wall_time),
 )
@@ -329,10 +329,10 @@ def solvers(as_json: bool) -> None:
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     lines = []
     for row in rows:
-        takes = [_yes(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
-        lines.append((row.name, _yes(row.installed), row.licensed or "-", *takes, row.version or "-"))
+        takes = [_yes_or_no(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
+        lines.append((row.name, _yes_or_no(row.installed), row.licensed or "-", *takes, row.version or "-"))
     print_table(headings, lines, left=None)
 
 
-def _yes(answer: bool) -> str:
+def _yes_or_no(answer: bool) -> str:
     return "yes" if answer else "no"

@@ -153,11 +153,11 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
-    write_figure(output, figure_of(_drawn(kind, runs, against, figure)))
+    write_figure(output, figure_of(_draw(kind, runs, against, figure)))
     click.echo(f"Figure: {output}")
 
 
-def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
+def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
     from bftrainer.report import drawing
     from bftrainer.runs.finished import fragment_curves, read_runs
 
@@ -242,7 +242,7 @@ def _own(name: str) -> Callable[..., Any]:
 def _print_audit(result: Audit) -> None:
     click.echo(f"{result.run}")
     for part in result.parts:
-        click.echo(f"  {part.status:14} {part.claim}{_counted(part)}")
+        click.echo(f"  {part.status:14} {part.claim}{_counts(part)}")
         for problem in part.problems[:SHOWN]:
             click.echo(f"                   wrong: {problem}")
         if len(part.problems) > SHOWN:
@@ -257,7 +257,7 @@ def _print_audit(result: Audit) -> None:
     click.echo(f"{result.run}: {text}{rest}")
 
 
-def _counted(part: Part) -> str:
+def _counts(part: Part) -> str:
     if not part.looked:
         return ""
     wrong = f", {len(part.problems):,} wrong" if part.problems else ""

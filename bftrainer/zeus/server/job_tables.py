@@ -139,7 +139,7 @@ def _revision(connection: sa.Connection) -> str | None:
 
 
 @contextmanager
-def _alone(connection: sa.Connection) -> Iterator[None]:
+def _schema_lock(connection: sa.Connection) -> Iterator[None]:
     """Keep other servers from changing the schema meanwhile; SQLite's transactions do so by themselves."""
     name = connection.dialect.name
     if name == "postgresql":
@@ -159,7 +159,7 @@ def _alone(connection: sa.Connection) -> Iterator[None]:
 def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
     if _revision(connection) == REVISION:
         return
-    with _alone(connection):
+    with _schema_lock(connection):
         current = _revision(connection)
         if current == REVISION:
             return

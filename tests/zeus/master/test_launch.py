@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.warden import descendants
+from bftrainer.zeus.master.supervisor import descendants
 from tests.waiting import alive, until
 from tests.zeus.master.driven import PYTHON
 
@@ -166,7 +166,7 @@ def test_nothing_survives_the_master(tmp_path, signum):
     started = descendants(master.pid)
     master.send_signal(signum)
     assert master.wait() != 0
-    # The warden, the shell, and its children.
+    # The supervisor, the shell, and its children.
     assert len(started) >= 4
     assert gone([*started, *family(log.read_text())])
 
