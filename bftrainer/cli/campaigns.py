@@ -90,7 +90,7 @@ def sweep(
 
 
 def _check_sizes(spec: SweepSpec) -> None:
-    """Require confirmation of large sizes in the file, as for options."""
+    """Require `--large` for large sizes in the file, as for options."""
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]

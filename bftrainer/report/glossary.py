@@ -1,4 +1,4 @@
-"""Glossary of a run's figures: labels, units and meanings, and which of them rest on an assumption."""
+"""Labels, units and meanings of a run's figures, values as text with units, and what rests on an assumption."""
 
 from __future__ import annotations
 

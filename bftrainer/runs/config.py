@@ -52,7 +52,7 @@ class Option:
     least : int, optional
         Smallest allowed value.
     sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones have to be confirmed.
+        What the number counts, if unusually large ones need `--large`.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
