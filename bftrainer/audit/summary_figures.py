@@ -41,9 +41,7 @@ _USED = frozenset(
         *("power_cap", "carbon"),
     )
 )
-_HOW = dict.fromkeys(
-    ("time_limit_s", "threads", "prune"), "says how decisions are searched for, not what they are worth"
-)
+_HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions are found, not what they are worth")
 
 
 def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:

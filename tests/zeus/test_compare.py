@@ -11,8 +11,8 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.policy_comparison import (
     BASELINE,
     PolicyPair,
+    compare_all,
     compare_policies,
-    comparison_of_all,
     simulations_of,
 )
 from bftrainer.zeus.simulation.recurring import Run
@@ -99,7 +99,7 @@ def test_all_jobs_together():
         result(WORDS, ZEUS, 1, 200.0),
         result(WORDS, ZEUS, 2, 900.0, "stuck"),
     ]
-    baseline, zeus = comparison_of_all(results)
+    baseline, zeus = compare_all(results)
     assert (baseline.policies, baseline.relative.cost.mean) == (BASELINE, 1.0)
     assert zeus.relative.cost.mean == pytest.approx(1.0)
     assert (zeus.relative.cost.number, zeus.relative.cost.half_width, zeus.failed) == (1, None, 1)
@@ -112,6 +112,6 @@ def test_nothing_but_failures(tmp_path):
     (found,) = compare_policies(write_world(tmp_path), results)
     assert (found.cost_j, found.regret_j, found.relative.cost, found.failed) == (None, None, None, 1)
     assert found.to_dict()["job"]["dataset"] == "pages"
-    (every,) = comparison_of_all(results)
+    (every,) = compare_all(results)
     assert every.relative.time is None
     assert not math.isnan(every.failed)

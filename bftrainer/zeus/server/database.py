@@ -275,8 +275,7 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
         url.get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: an invalid port
         raise SettingsError(
-            f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, "
-            f"got {_without_password(text)!r}."
+            f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_masked(text)!r}."
         ) from None
     name = url.drivername
     if name == "sqlite+aiosqlite":
@@ -310,7 +309,7 @@ def without_password(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _without_password(text: str) -> str:
+def _masked(text: str) -> str:
     """Return text that should be a URL, without anything that may be a password."""
     head, at, tail = text.partition("?")[0].rpartition("@")
     return f"...@{tail}" if at else head + tail

@@ -193,7 +193,7 @@ def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
     return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
 
 
-def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
+def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """Compare pairs of policies on all jobs together, relative to the baseline.
 
     Notes
