@@ -62,11 +62,11 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
     while left:
         at_work: dict[int, Future[Any]] = {}
         try:
-            yield from _together(work, items, workers, left, at_work)
+            yield from _run_in_pool(work, items, workers, left, at_work)
         except BrokenProcessPool:
             # One of them ended its process: computed one by one, they show which.
             for index in sorted(at_work):
-                yield index, _alone(work, items[index])
+                yield index, _run_in_own_process(work, items[index])
 
 
 def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> Generator[Any, None, None]:
@@ -94,11 +94,11 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
         for index, outcome in outcomes:
             ready[index] = outcome
             while due in ready:
-                yield from _opened(ready.pop(due))
+                yield from _unpack(ready.pop(due))
                 due += 1
 
 
-def _opened(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]:
+def _unpack(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]:
     """Yield the results of a piece, then raise the error that ended it."""
     if isinstance(outcome, Lost):
         raise BftrainerError(f"A worker process was lost: {outcome.reason}.")
@@ -124,7 +124,7 @@ class _Piece:
         return results, None
 
 
-def _together(
+def _run_in_pool(
     work: Work, items: Sequence[Any], workers: int, left: deque[int], at_work: dict[int, Future[Any]]
 ) -> Iterator[tuple[int, Any]]:
     """Yield results of the items in `left`; each is in `at_work` while it is computed."""
@@ -141,7 +141,7 @@ def _together(
                 yield index, result
 
 
-def _alone(work: Work, item: Any) -> Any:
+def _run_in_own_process(work: Work, item: Any) -> Any:
     """Compute an item in a process of its own, and try again if that ends abruptly."""
     for _ in range(MOST_TRIES - 1):
         with _pool(1) as pool:
@@ -158,8 +158,8 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
     No process is left afterwards: unfinished work is aborted.
     """
-    _track()
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin)
+    _start_tracker()
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
     given_up = True
     try:
         with _environment(_ONE_THREAD_EACH):
@@ -173,7 +173,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-def _track() -> None:
+def _start_tracker() -> None:
     """Start the resource tracker, which releases semaphores when this process is killed, without its warnings.
 
     It would warn of leaked semaphores on the terminal, after the prompt is back.
@@ -217,7 +217,7 @@ def interrupts_held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _begin() -> None:
+def _start_worker() -> None:
     """Start a worker: the parent handles interrupts; the worker ends when the parent says so or has ended.
 
     Otherwise workers of a killed parent would finish their items, beside the workers of a resumed run, and then wait

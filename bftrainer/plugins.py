@@ -57,18 +57,18 @@ class Plugins:
         """
         entries = _entries(self.group)
         if name in entries:
-            entry = self._only(name, entries[name])
+            entry = self._single(name, entries[name])
             with self._importing(name):
                 found = entry.load()
         elif ":" in name:
-            found = self._imported(name, {*entries, *others})
+            found = self._import(name, {*entries, *others})
         else:
             raise self._unknown(name, name, {*entries, *others})
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
 
-    def _only(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
+    def _single(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
         """The only entry point of a name; several different ones are refused."""
         fault = clash(points)
         if fault:
@@ -78,7 +78,7 @@ class Plugins:
     def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
         return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
 
-    def _imported(self, name: str, known: Iterable[str]) -> Any:
+    def _import(self, name: str, known: Iterable[str]) -> Any:
         module_name, _, attribute = name.partition(":")
         if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
             raise self._unknown(name, module_name, known)
@@ -130,24 +130,24 @@ def full_name(found: object) -> str:
     made = f"{type(found).__module__}:{type(found).__qualname__}"
     if isinstance(found, partial):
         given = [
-            *map(_written, (found.func, *found.args)),
-            *(f"{key}={_written(each)}" for key, each in found.keywords.items()),
+            *map(_value_text, (found.func, *found.args)),
+            *(f"{key}={_value_text(each)}" for key, each in found.keywords.items()),
         ]
         return f"{made}({', '.join(given)})"
     if is_dataclass(found):
-        given = [f"{each.name}={_written(getattr(found, each.name))}" for each in fields(found) if each.repr]
+        given = [f"{each.name}={_value_text(getattr(found, each.name))}" for each in fields(found) if each.repr]
         return f"{made}({', '.join(given)})"
     return made
 
 
-def _written(value: object) -> str:
+def _value_text(value: object) -> str:
     """Text of a value, without the memory addresses in Python's default representation."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_value_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_written(key)}: {_written(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{_value_text(key)}: {_value_text(each)}' for key, each in value.items())}}}"
     return full_name(value)
 
 

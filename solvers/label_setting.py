@@ -39,7 +39,7 @@ ROUNDING = 2.0**-45
 Trail = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
-class _GivenUp(Exception):  # noqa: N818 - a signal inside this module, not an error
+class _LimitReached(Exception):  # noqa: N818 - a signal inside this module, not an error
     """The deadline has passed, or there are more candidates than allowed."""
 
 
@@ -104,12 +104,12 @@ def search(
     size = float(np.abs(np.where(exists, table.values, 0.0)).max(axis=1).sum())
     labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap)
     if not narrow:
-        return labels.tried(math.inf, found, few=False)[0]
+        return labels.try_pass(math.inf, found, few=False)[0]
     losses = np.sort(relaxed.losses[exists])
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
     # A pass of few labels mostly finds the best; a full one then proves it.
-    found = labels.deepened(near, found, few=True)
-    return labels.deepened(near, found, few=False)
+    found = labels.run_passes(near, found, few=True)
+    return labels.run_passes(near, found, few=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,22 +136,22 @@ class _Labels:
     effort: float
     gap: float
 
-    def deepened(self, budget: float, found: Found, *, few: bool) -> Found:
+    def run_passes(self, budget: float, found: Found, *, few: bool) -> Found:
         """Run passes with growing budgets until one proves the best found, or with `few` labels could have."""
         budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
         done = found.within(self.gap, self.relaxed.bound)
         while not done:
             enough = budget >= found.shortfall
-            found, given_up = self.tried(min(budget, found.shortfall), found, few=few)
-            done = found.within(self.gap, self.relaxed.bound) or given_up or (few and enough)
+            found, stopped = self.try_pass(min(budget, found.shortfall), found, few=few)
+            done = found.within(self.gap, self.relaxed.bound) or stopped or (few and enough)
             budget *= GROWTH
         return found
 
-    def tried(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
+    def try_pass(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
         """Run `within`; return its result, or the one known before if it gave up, and whether it gave up."""
         try:
             return self.within(budget, known, few=few), False
-        except _GivenUp:
+        except _LimitReached:
             return known, True
 
     def within(self, budget: float, known: Found, *, few: bool) -> Found:
@@ -169,10 +169,10 @@ class _Labels:
         for step, number in enumerate(order):
             candidates += lost.size * options[number].size
             if not few and candidates > self.effort:
-                raise _GivenUp
-            label, option, lost = self._extended(lost, self.relaxed.losses[number, options[number]], most)
+                raise _LimitReached
+            label, option, lost = self._extend(lost, self.relaxed.losses[number, options[number]], most)
             used = [use[label] + gauge.amounts[step][option] for gauge, use in zip(gauges, used, strict=True)]
-            kept, short = self._promising(step, gauges, lost, used, most if step + 1 < len(order) else math.inf)
+            kept, short = self._prune(step, gauges, lost, used, most if step + 1 < len(order) else math.inf)
             follow = options[order[step + 1]].size if step + 1 < len(order) else 1
             room = max(FEW, CANDIDATES // (len(order) * follow))
             if few and kept.size > room:
@@ -208,7 +208,7 @@ class _Labels:
                 found.append(_Gauge(price, amounts, (limit - least).tolist(), (limit - most).tolist()))
         return found
 
-    def _extended(
+    def _extend(
         self, lost: NDArray[np.float64], losses: NDArray[np.float64], most: float
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Extend labels by options of at most this loss: return label, option, and their joint loss."""
@@ -221,13 +221,13 @@ class _Labels:
             parts.append((label + first, option, total[label, option]))
             candidates += label.size
             if candidates > MOST_AT_ONCE or perf_counter() > self.deadline:
-                raise _GivenUp
+                raise _LimitReached
         if len(parts) == 1:
             return parts[0]
         label, option, total = (np.concatenate(column) for column in zip(*parts, strict=True))
         return label, option, total
 
-    def _promising(
+    def _prune(
         self, step: int, gauges: list[_Gauge], lost: NDArray[np.float64], used: list[NDArray[np.float64]], most: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Keep labels that can be completed within the budget and are not dominated; return their least shortfalls."""

@@ -107,7 +107,7 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = [module for module in registered.requires if not _importable(module)]
     if missing:
-        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_brought(missing[0])}")
+        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_install_hint(missing[0])}")
     with _loading(name):
         return registered()
 
@@ -215,7 +215,7 @@ def _one_line(where: str, error: Exception) -> str:
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 
 
-def _brought(module: str) -> str:
+def _install_hint(module: str) -> str:
     """End of a message that says how to install a module: an extra of ours, or else the package of that name."""
     found = next((name for name, modules in EXTRAS.items() if module in modules), None)
     return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"

@@ -64,13 +64,8 @@ MODULES_ALIKE = {
     "run": "`bftrainer.spot.run` is documented",
     "sweep": "`bftrainer.spot.sweep` is documented",
 }
-# What is still to be told apart, and too short without a reason. These lists get shorter, never longer.
-STILL_ALIKE = {"compared", "shown"}
-MODULES_STILL_ALIKE = {"files", "registry"}
-STILL_SHORT = set()
 # Modules of few lines that are worth a file.
 SHORT = {
-    "bftrainer/_renamed.py": "what former names of packages lead to",
     "bftrainer/_version.py": "read where nothing may be imported",
 }
 
@@ -104,15 +99,15 @@ def test_each_name_means_one_thing():
         defined = [each.name for each in body if isinstance(each, kinds) and not each.name.startswith("_")]
         names.update(name for name in defined if name not in typed)
         modules.update([path.stem] if path.stem not in ("__init__", *typed) else [])
-    assert {name for name, times in names.items() if times > 1} - set(ALIKE) == STILL_ALIKE
-    assert {name for name, times in modules.items() if times > 1} - set(MODULES_ALIKE) == MODULES_STILL_ALIKE
+    assert {name for name, times in names.items() if times > 1} == set(ALIKE)
+    assert {name for name, times in modules.items() if times > 1} == set(MODULES_ALIKE)
 
 
 def test_modules_hide_something():
     """A module of fewer than 60 lines has a reason."""
     lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PRODUCT}
     short = {name for name, length in lengths.items() if length < FEWEST_LINES and not name.endswith("__init__.py")}
-    assert short - set(SHORT) == STILL_SHORT
+    assert short == set(SHORT)
 
 
 def test_folders_hold_what_one_overlooks():

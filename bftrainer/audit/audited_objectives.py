@@ -162,7 +162,7 @@ class AuditedObjective:
         counts, own = np.arange(mode.rate.size), self._own
         with _answering(self.name):
             assert own is not None
-            answer = np.asarray(own(_seen(situation, mode), counts, situation.now_s), dtype=np.float64)
+            answer = np.asarray(own(_task_view(situation, mode), counts, situation.now_s), dtype=np.float64)
         if answer.shape != counts.shape or not np.isfinite(answer).all():
             raise UnusableError(f"objective {self.name}: Expected finite credit of shape {counts.shape}, got another")
         return factor * answer
@@ -199,7 +199,7 @@ class AuditedObjective:
 
     def added(self, problem: Any, situations: Sequence[Situation]) -> list[Any]:
         """Rows that an objective of the user's adds to a decision."""
-        seen = tuple(_seen(each, each.account.mode) for each in situations)
+        seen = tuple(_task_view(each, each.account.mode) for each in situations)
         with _answering(self.name):
             return [] if self.constraints is None else list(self.constraints(problem, seen))
 
@@ -220,7 +220,7 @@ def _limit(text: str) -> tuple[str, str | None, int | Fraction]:
     return by, owner or None, share
 
 
-def _seen(situation: Situation, mode: Mode) -> SimpleNamespace:
+def _task_view(situation: Situation, mode: Mode) -> SimpleNamespace:
     """A task as a user's objective sees it, with the documented attributes of `TaskState` and `TaskSpec`."""
     account = situation.account
     task, specs = account.task, {id(each): _spec(account, each) for each in (*account.modes, mode)}

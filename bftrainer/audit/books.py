@@ -61,10 +61,10 @@ class Books:
         self._recorded_times = sorted(row["time"] for row in record.steps)
         self._moves = _by_time(record.moves)
         self.events = Part("each event has its row in the step log, and nothing happens between events")
-        self.due = Part("events that change the pool or the active tasks have a decision, others none")
-        self.pool = Part("pools are the idle nodes of the log")
-        self.active = Part("decisions are about the tasks that are active")
-        self.before = Part("counts before a decision are what departures and completions left")
+        self.due = Part("there is a decision at each event that changes the pool or the active tasks, and at no other")
+        self.pool = Part("the pool holds the nodes that are idle by the log")
+        self.active = Part("each decision covers the active tasks, and no others")
+        self.before = Part("tasks come to a decision with the nodes that departures and completions left them")
         self.start = Part("the random initial allocation is the one that the seed draws")
         self.completion = Part("tasks complete exactly when their work is done")
 
@@ -124,7 +124,7 @@ class Books:
         """When the next run ends that will miss its target; where that is no event of its own, after the end."""
         never = soonest = self.settings.end_ns + 1
         for account in self.queue.active.values() if self._exact else ():
-            if _misses(account) and account.rate > 0:
+            if _will_miss_target(account) and account.rate > 0:
                 left_s = (account.mode.work - account.progress + account.pending) / account.rate
                 soonest = min(soonest, self.now + max(0, round(left_s * NS)))
         if soonest == never:
@@ -137,16 +137,16 @@ class Books:
         """Active tasks whose run has just ended short of its target."""
         found = []
         for account in self.queue.active.values():
-            if not _misses(account) or not account.rate > 0:
+            if not _will_miss_target(account) or not account.rate > 0:
                 continue
             left, near = account.mode.work - account.progress, account.rate * SNAP_NS / NS
             # Where rounding decides, or all was stopped, a run that ended is known by the nodes that it gave back.
             sure = left <= near if self._exact and not is_stop else left < -near
-            if sure or (left <= near and self._gives_back(account)):
+            if sure or (left <= near and self._moves_all_nodes(account)):
                 found.append(account)
         return found
 
-    def _gives_back(self, account: Account) -> bool:
+    def _moves_all_nodes(self, account: Account) -> bool:
         held = set(self.nodes.held(account.task.name))
         return bool(held) and held <= {node for _, node, _ in self._moves.get(self.now, ())}
 
@@ -210,7 +210,7 @@ class Books:
             if name in completing:
                 right = abs(short) < TOLERANCE if self._exact else short < TOLERANCE
                 problem = "{} {}: completes with {:.3g} of its work left"
-                self.completion.expect(right and not _misses(account), problem, _iso(self.now), name, short)
+                self.completion.expect(right and not _will_miss_target(account), problem, _iso(self.now), name, short)
                 account.completed_ns = self.now
                 del self.queue.active[name]
             elif not any(account is each for each in missing):
@@ -231,7 +231,7 @@ class Books:
     def _launched(self, missing: list[Account], admitted: list[Account]) -> None:
         """Runs begin; what belongs to a group that cannot go on is given up, which may let others in."""
         self._launch([*missing, *admitted])
-        while lost := self._lost():
+        while lost := self._stuck_tasks():
             for account in lost:
                 account.failed, account.stopped = True, any(account is each for each in missing)
                 if account.task.name in self.queue.active:
@@ -249,7 +249,7 @@ class Books:
                 except StuckError as why:
                     group.failure = str(why)
 
-    def _lost(self) -> list[Account]:
+    def _stuck_tasks(self) -> list[Account]:
         """Tasks, waiting or active, of groups that cannot go on."""
         failed = {group.name for group in self.groups.values() if group.failure is not None}
         everyone = [*self.queue.waiting, *self.queue.active.values()] if failed else []
@@ -296,7 +296,7 @@ def _group(account: Account) -> str:
     return account.task.name if account.task.group is None else account.task.group
 
 
-def _misses(account: Account) -> bool:
+def _will_miss_target(account: Account) -> bool:
     """Whether a task is in a run that will end short of its target."""
     return account.mode.run is not None and not account.mode.run.reached
 

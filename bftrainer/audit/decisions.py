@@ -26,7 +26,7 @@ _STOPS = {
 }
 # What may have decided an allocation.
 _SETTLERS = ("trivial", "dominance", "search", "backend", "kept")
-LARGE = "there is too much to enumerate to tell"
+LARGE = "there are too many allocations to try"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _Asked:
         owners = self.objective.owners(self.accounts)
         owed = [{self.objective.owed(self.accounts[place]) for place in group} for group in owners]
         if any(len(each) > 1 for each in owed):
-            raise NotCheckableError("optimality of fair-share over owners of several weights is not worked out")
+            raise NotCheckableError("the audit cannot compute the optimum of fair-share over owners of several weights")
         return best_with_floor(merged, owners, [each.pop() for each in owed], 1.0 / SUM_WEIGHT, self.pool)
 
 
@@ -97,15 +97,15 @@ class Judge:
     def __init__(self, objective: AuditedObjective, rules: Rules, tuned: bool) -> None:
         self.objective, self.rules = objective, rules
         self.bounds = Part("decisions keep within the pool and each task's bounds")
-        self.value = Part("objective values are those of the counts and power limits")
+        self.value = Part("objective values follow from the counts and power limits")
         self.best = Part("decisions proven optimal are optimal, and none is worth more than the best")
-        self.bound = Part("bounds and gaps are sound")
-        self.limits = Part("decisions keep the limits that the objective sets")
+        self.bound = Part("nothing possible is worth more than a bound, and gaps follow from the bounds")
+        self.limits = Part("decisions respect the limits that the objective sets")
         self.shares = Part("equal-share decisions follow the published rule")
-        self.kept = Part("decisions without an answer keep what there was")
-        self.marks = Part("solvers, stop reasons and what was held agree")
-        self.tuned = Part("batch sizes are the run's, and power limits among those that were open to the task")
-        self.cap = Part("decisions keep the power cap, and drawn_w and cap_w are right")
+        self.kept = Part("where no solver had an answer, tasks keep their nodes as far as they can")
+        self.marks = Part("solver, stop_reason, held and decided_by fit together")
+        self.tuned = Part("tuned tasks have the batch size of their run, and a power limit that was open to them")
+        self.cap = Part("decisions respect the power cap, and drawn_w and cap_w are right")
         self._tuned = tuned
 
     @property
@@ -178,7 +178,7 @@ class Judge:
         if own is None or row["solver"] in self.rules.solvers:
             self.marks.expect(row["solver"] in self.rules.solvers, "{}: {} answered", where, row["solver"])
         else:
-            self.marks.leave_out(f"who answered, as {own} gives its answers what name it likes")
+            self.marks.leave_out(f"which solver answered: {own} may give its answers any name")
         self.marks.expect(stop in _STOPS.get(held, ()), "{}: {} held, stopped by {}", where, held, stop)
         self.marks.expect((row["objective"] is None) == (held == "kept"), "{}: {} of {}", where, row["objective"], held)
         if "decided_by" in row:
@@ -336,7 +336,7 @@ class Judge:
         if row["bound"] is not None:
             claims.append((self.bound, row["bound"]))
         if not claims:
-            self.best.leave_out("a decision that claims nothing: neither proven nor bounded")
+            self.best.leave_out("a decision that was neither proven optimal nor bounded")
             return
         settled = np.inf  # nothing is worth more than this
         for part, claim in claims:
@@ -356,9 +356,9 @@ class Judge:
         if not rows and asked.spare_w is None:
             return asked.best if asked.best > claim else None
         if self.objective.fair is not None:
-            raise NotCheckableError("optimality of fair-share under further limits is not worked out")
+            raise NotCheckableError("the audit cannot compute the optimum of fair-share under further limits")
         if any((weights < 0).any() or lower > 0 or upper < 0 for weights, lower, upper in rows):
-            raise NotCheckableError("optimality under rows that are no upper limits is not worked out")
+            raise NotCheckableError("the audit cannot compute the optimum under rows other than upper limits")
         caps = [upper for _, _, upper in rows] + ([] if asked.spare_w is None else [asked.spare_w])
         choices = [self._choice(asked, place, rows) for place in range(len(asked.accounts))]
         return better_than(claim, choices, asked.pool, np.array(caps) * (1.0 + 1e-12))

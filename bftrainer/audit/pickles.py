@@ -1,4 +1,4 @@
-"""Read published pickles by pandas, allowing only what a data frame is made of.
+"""Read published pickled data frames with pandas, refusing all but the parts of a frame.
 
 A pickle is code. Only the constructors of frames, indexes, arrays and times are admitted, and none of them can be
 changed by the data; everything else is refused by name. Python's own unpickler is used, whose memory grows with what

@@ -19,7 +19,7 @@ _ATTEMPT = ("group", "task", "recurrence", "attempt", "batch_size", "power_limit
 
 def check_tasks(record: RecordedRun, books: Books) -> Part:
     """Every task's row."""
-    part = Part("tasks.parquet holds what the books give")
+    part = Part("tasks.parquet holds the figures that the audit computes")
     names = [row["task"] for row in record.tasks]
     part.expect(names == list(books.accounts), "{} tasks recorded, {} in the task set", len(names), len(books.accounts))
     for row in record.tasks:
@@ -64,7 +64,7 @@ def _task(account: Account, *, tuned: bool) -> dict[str, Any]:
 
 def check_steps(books: Books) -> Part:
     """Check every row of the step log; missing and extra rows are reported by the books."""
-    part = Part("step-logs.csv holds what the books give, event by event")
+    part = Part("step-logs.csv holds the figures that the audit computes, event by event")
     number = 0
     for step, interval in zip(books.time.steps, books.time.intervals, strict=True):
         if step.recorded is None:
@@ -81,7 +81,7 @@ def check_steps(books: Books) -> Part:
 
 def check_attempts(record: RecordedRun, books: Books) -> Part:
     """Every run of a tuned task that ended, in that order: settings, path and cost, as tuning gives them."""
-    part = Part("attempts.parquet holds the runs that tuning gives: batch sizes, limits, energy, time, targets")
+    part = Part("attempts.parquet holds the runs that tuning leads to: batch sizes, limits, energy, time, targets")
     theirs = record.attempts or []
     part.expect(len(theirs) == len(books.attempts), "{} recorded, {} found", len(theirs), len(books.attempts))
     for number, (row, mine) in enumerate(zip(theirs, books.attempts, strict=False)):
@@ -92,7 +92,7 @@ def check_attempts(record: RecordedRun, books: Books) -> Part:
 
 def check_power(record: RecordedRun, books: Books) -> Part:
     """Check every piece of constant power: its times, the power of tasks and idle nodes, and the cap."""
-    part = Part("power.parquet holds what is drawn at each moment")
+    part = Part("power.parquet holds the power drawn at each moment")
     start, end, cap, rows = books.settings.start_ns, books.settings.end_ns, books.settings.cap, record.power or []
     # Before the first event no nodes are idle, and nothing is recorded.
     lasting = [each for at, each in enumerate(books.time.intervals) if each.length_s > 0 and (each.idle or at)]

@@ -29,7 +29,7 @@ _DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
     *(pa.ArrowException, csv.Error, lzma.LZMAError, zlib.error, tarfile.TarError, pickle.PickleError),
 )
-NOTHING = "there is none of it in this run"
+NOTHING = "this run has nothing of the kind"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
         raise
     except _DAMAGE as fault:
         said = printable(" ".join(str(fault).split()))
-        raise UnusableError(f"Expected an auditable run, got {type(fault).__name__}: {said}") from fault
+        raise UnusableError(f"cannot be audited, {type(fault).__name__}: {said}") from fault
     for part in found:
         if not part.looked and not part.left_out:
             part.leave_out(NOTHING)
@@ -165,12 +165,11 @@ _CHOICES = {
 
 
 def _need(record: RecordedRun, tuned: bool, settings: Rules) -> None:
-    """Refuse a run whose tables are not those of its tasks."""
-    if tuned is not (record.attempts is not None):
-        found = "none" if tuned else "it"
-        raise UnusableError(f"attempts.parquet: Expected {'it' if tuned else 'none'} of these tasks, found {found}")
-    if (tuned or settings.idle_w > 0) is not (record.power is not None):
-        raise UnusableError("power.parquet: Expected it just where power is known")
+    """Refuse a run that lacks a table that its tasks give, or has one that they do not give."""
+    has_power = tuned or settings.idle_w > 0
+    for name, table, needed in (("attempts", record.attempts, tuned), ("power", record.power, has_power)):
+        if needed is not (table is not None):
+            raise UnusableError(f"{name}.parquet: {'missing from' if needed else 'unexpected in'} a run of these tasks")
 
 
 def _series(given: Any, path: Any, column: str, start_ns: int) -> Series | None:
@@ -191,7 +190,7 @@ def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inp
             continue
         files = (task.tuned["train_trace"], task.tuned["power_trace"])
         for file in files:
-            inputs.expect(file.resolve() in known, "{}: a trace that is none of the run's", file)
+            inputs.expect(file.resolve() in known, "{}: not among the traces that the run read", file)
         if files not in tables:
             tables[files] = Tables(*files)
         groups[name] = TuningGroup(

@@ -16,9 +16,9 @@ from bftrainer.audit.parts import ROUNDING, Part
 from bftrainer.audit.recorded_run import SCHEMA, RecordedRun
 
 J_PER_KWH = 3.6e6
-CLOCK = "wall-clock times cannot be worked out again"
-DEDICATED = "takes replays on constant pools, whose decisions no run records"
-SIZES = "what the solver was given is not recorded, only how large it was"
+CLOCK = "wall-clock times cannot be recomputed"
+DEDICATED = "needs replays on constant pools, whose decisions are not recorded"
+SIZES = "the model that the solver got is not recorded, only its size"
 UNKNOWN = "not known to this audit"
 _ABSENT = object()
 # Keys that other parts use.
@@ -41,7 +41,7 @@ _USED = frozenset(
         *("power_cap", "carbon"),
     )
 )
-_HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions are looked for, not what they are worth")
+_HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions are found, not what they are worth")
 
 
 def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:

@@ -210,7 +210,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
 
     def objective(trial: Any) -> float:
         """Value that the search maximises."""
-        value = measured(_drawn(trial, plan, len(inputs.tasks)))
+        value = measured(_suggest(trial, plan, len(inputs.tasks)))
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
@@ -252,7 +252,7 @@ _OF_ALL = {
 _NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
 
 
-def _drawn(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
+def _suggest(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
     most = max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
     forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
     max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)

@@ -111,7 +111,7 @@ class DaskEngine:
             try:
                 if isinstance(address, str):
                     # A client without a server takes another 20 s to close, and prints a traceback.
-                    asyncio.run(_reach(address))
+                    asyncio.run(_check_answers(address))
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
             except (OSError, ValueError, MemoryError, EOFError) as error:
                 # The answer of another kind of server may be taken for the length of a huge message.
@@ -146,7 +146,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-async def _reach(address: str) -> None:
+async def _check_answers(address: str) -> None:
     from distributed.comm import connect
 
     comm = await connect(address, timeout=CONNECT_S)
@@ -167,14 +167,14 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
     if not isinstance(jobs, int) or jobs < 1:
         raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
     # dask-jobqueue inserts values into a job's script without quotes.
-    if not _says(table, system, "python"):
+    if not _is_given(table, system, "python"):
         table["python"] = shlex.quote(sys.executable)
-    if job_logs is not None and not _says(table, system, "log_directory"):
+    if job_logs is not None and not _is_given(table, system, "log_directory"):
         table["log_directory"] = _for_job_script(path, job_logs)
     return jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
 
 
-def _says(options: dict[str, Any], system: str, option: str) -> bool:
+def _is_given(options: dict[str, Any], system: str, option: str) -> bool:
     """Whether the user gives an option, in the file or in dask-jobqueue's configuration."""
     import dask
 

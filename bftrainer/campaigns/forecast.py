@@ -163,7 +163,7 @@ def spread(sample: Sequence[float], share: float) -> tuple[float, float]:
     return quantile(sample, (1 - share) / 2), quantile(sample, (1 + share) / 2)
 
 
-def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] = lambda _: None) -> Forecast:
+def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], None] = lambda _: None) -> Forecast:
     """Replay the tasks on all stretches.
 
     Raises
@@ -192,12 +192,12 @@ def forecast(plan: ForecastPlan, engine: Engine, told: Callable[[object], None] 
         items = [_Stretch(plan, since_s=base_s + float(start)) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
-    with closing(engine.run(_replayed, items)) as outcomes:
+    with closing(engine.run(_replay, items)) as outcomes:
         for index, outcome in outcomes:
             if isinstance(outcome, Lost | str):
                 raise BftrainerError(f"Stretch {index}: {outcome.reason if isinstance(outcome, Lost) else outcome}")
             found[index] = outcome
-            told(outcome)
+            on_outcome(outcome)
     ordered = [found[index] for index in range(len(items))]
     assumed = None if inputs.assumed_scaling is None else inputs.assumed_scaling.note
     return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap, assumed)
@@ -212,7 +212,7 @@ class _Stretch:
     seed: int | None = None
 
 
-def _replayed(stretch: _Stretch) -> tuple[float, float] | str:
+def _replay(stretch: _Stretch) -> tuple[float, float] | str:
     """Time at which all tasks were done, and the share done by the deadline; or the text of an error."""
     plan = stretch.plan
     config = replace(plan.config, until=plan.horizon_s, baseline=False)
@@ -220,7 +220,7 @@ def _replayed(stretch: _Stretch) -> tuple[float, float] | str:
         if stretch.seed is None:
             config = replace(config, since=stretch.since_s)
         else:
-            config = replace(config, node_log=_like(plan, stretch.seed), since=None, skip_events=0)
+            config = replace(config, node_log=_generate_like(plan, stretch.seed), since=None, skip_events=0)
             config = replace(config, first_node=0, node_count=None)
         inputs = load_inputs(config, shared_readers())
         tasks = _from_now(inputs.tasks, plan.start_ns)
@@ -239,11 +239,11 @@ def _from_now(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple[TaskSpec
     return tuple(replace(task, submit_s=max(0.0, task.submitted_after_s(start_ns)), submit_ns=None) for task in tasks)
 
 
-def _like(plan: ForecastPlan, seed: int) -> NodeLog:
+def _generate_like(plan: ForecastPlan, seed: int) -> NodeLog:
     """Generate a stretch like the log that the plan names."""
     part = ("node_log", "skip_events", "first_node", "node_count", "since", "until")
     given = {name: getattr(plan.config, name) for name in part}
-    model, end_ns = _fitted(ReplayConfig(**given, solver="dp", baseline=False))
+    model, end_ns = _fit(ReplayConfig(**given, solver="dp", baseline=False))
     rng = np.random.default_rng([seed])
     # Like stretches of a log these begin at all times of day, unless the start of the tasks is known.
     begin_ns = end_ns + round(rng.uniform(0.0, DAY_S) * NS_PER_S) if plan.start_ns is None else plan.start_ns
@@ -253,7 +253,7 @@ def _like(plan: ForecastPlan, seed: int) -> NodeLog:
 
 
 @cache
-def _fitted(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
+def _fit(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
     """Model fitted to the log, or its part, that a configuration names; and its end."""
     log = load_inputs(config, shared_readers()).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)

@@ -23,10 +23,10 @@ from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.files import write_run
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.readers import Readers, shared_readers
 from bftrainer.runs.run import load_inputs, run_replay
+from bftrainer.runs.run_tables import write_run
 from bftrainer.spot.generation import GenerationConfig, generate_trace
 
 if TYPE_CHECKING:

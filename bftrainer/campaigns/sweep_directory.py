@@ -78,7 +78,7 @@ class SweepDirectory:
         except BaseException:  # including an interrupt
             if not self.has_results:
                 with interrupts_held():
-                    self._take_back(made)
+                    self._undo(made)
             raise
 
     def _make(self, description: bytes) -> None:
@@ -112,7 +112,7 @@ class SweepDirectory:
         """Whether a table or a finished run exists."""
         return (self.path / TABLE).is_file() or any((self.path / RUNS).glob("*/summary.json"))
 
-    def _take_back(self, made: Collection[Path]) -> None:
+    def _undo(self, made: Collection[Path]) -> None:
         """Remove what was made; other files, and a directory that existed before, stay.
 
         The manifest is removed last, so that the sweep can be resumed at any time.

@@ -163,7 +163,7 @@ class SweepSpec:
                     contents[name] = readers.source(path)["sha256"]
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
-        text = json.dumps([{**options, **contents}, _read_beside(options, readers)], sort_keys=True, default=_as_json)
+        text = json.dumps([{**options, **contents}, _referenced(options, readers)], sort_keys=True, default=_as_json)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key)
@@ -187,7 +187,7 @@ def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | Non
         return None
 
 
-def _read_beside(options: Mapping[str, Any], readers: Readers) -> list[str]:
+def _referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
     """Checksums of the files that a task set refers to: its scalability and training traces."""
     if "tasks" not in options:
         return []

@@ -15,7 +15,7 @@ from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
 from bftrainer.cli.replay.options import USUAL, config_of, moment, setting_options
 from bftrainer.cli.zeus.zeus_options import FILE
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, shown
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def sweep(
 
 
 def _check_sizes(spec: SweepSpec) -> None:
-    """Require confirmation of large sizes in the file, as for options."""
+    """Require `--large` for large sizes in the file, as for options."""
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
@@ -127,7 +127,7 @@ def _print_points(results: Sequence[PointResult]) -> None:
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
-        figures = [_marked(result, key) + shown(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
+        figures = [_marked(result, key) + format_value(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
         rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
@@ -210,12 +210,12 @@ def _print_forecast(found: Forecast) -> None:
 
     def hours(time_s: float) -> str:
         """A completion time, or that it is beyond the horizon."""
-        beyond = f"more than {shown(found.plan.horizon_s, 's')}"
-        return shown(time_s, "s") if math.isfinite(time_s) else beyond
+        beyond = f"more than {format_value(found.plan.horizon_s, 's')}"
+        return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
     chance, (low, high) = found.probability, found.interval()
     rows = (
-        ("deadline", f"{shown(found.plan.deadline_s, 's')} after the start"),
+        ("deadline", f"{format_value(found.plan.deadline_s, 's')} after the start"),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
         ("all done after", f"{hours(low)} to {hours(high)} (80 %), median {hours(quantile(found.completion_s, 0.5))}"),
@@ -276,7 +276,7 @@ def _print_advice(found: Advice) -> None:
     term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
     rows = []
     for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
-        values = (mark + shown(part[place], term.unit) for part in (found.trained, found.held_out))
+        values = (mark + format_value(part[place], term.unit) for part in (found.trained, found.held_out))
         rows.append(
             [name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"], *values]
         )

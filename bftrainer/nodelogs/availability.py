@@ -223,7 +223,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     kind = trace_kind(columns)
     if kind == "counts":
         counts = read_count_trace(path)
-        return AvailabilityTrace.of_counts(counts, _beside(counts, terminations, warn) if terminations else None)
+        return AvailabilityTrace.of_counts(counts, _terminations(counts, terminations, warn) if terminations else None)
     if terminations is not None:
         raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if kind == "nodes":
@@ -258,7 +258,7 @@ def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
     return "spot" if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)) else None
 
 
-def _beside(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
+def _terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
     """Read terminations that were recorded with counts; those outside the counts' window count too."""
     taken = read_changes(path, _change_columns(path))
     outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())

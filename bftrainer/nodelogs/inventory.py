@@ -173,15 +173,15 @@ def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
 
 
 def _is_state(word: str) -> bool:
-    return bool(_words(word) & (_OUT_OF_SERVICE | _IN_SERVICE))
+    return bool(_state_parts(word) & (_OUT_OF_SERVICE | _IN_SERVICE))
 
 
 def _is_out(state: str) -> bool:
     """Whether a node in this state, such as `IDLE+DRAIN` or `down*`, takes no jobs."""
-    return "*" in state or bool(_words(state) & _OUT_OF_SERVICE)
+    return "*" in state or bool(_state_parts(state) & _OUT_OF_SERVICE)
 
 
-def _words(state: str) -> frozenset[str]:
+def _state_parts(state: str) -> frozenset[str]:
     """Parts of a state, without the suffixes for a node's power state or lack of response."""
     return frozenset(word.rstrip(_SUFFIXES) for word in state.lower().split("+"))
 

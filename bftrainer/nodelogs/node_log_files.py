@@ -150,11 +150,11 @@ _NODE_LOG_WRITERS = {
 }
 
 
-def _unheard(_: str) -> None:
+def _ignore(_: str) -> None:
     """Ignore a warning."""
 
 
-def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _unheard) -> NodeLog:
+def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     Parameters

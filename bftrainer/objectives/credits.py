@@ -18,7 +18,7 @@ _Credit = TypeVar("_Credit", bound=Objective)
 _Part = TypeVar("_Part", TunedRun, TuningSpec)
 
 
-class _Offer(tuple[TaskSpec, ...]):
+class _Modes(tuple[TaskSpec, ...]):
     """Specs that a task may run with, compared by identity, as comparing their contents would take longer."""
 
     __slots__ = ()
@@ -27,23 +27,23 @@ class _Offer(tuple[TaskSpec, ...]):
         return hash(tuple(map(id, self)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Offer) and len(self) == len(other) and all(map(is_, self, other))
+        return isinstance(other, _Modes) and len(self) == len(other) and all(map(is_, self, other))
 
 
-def best_on_offer(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+def best_of_modes(task: TaskState, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
     """The largest ``measure(spec, counts, *more)`` at any power limit and count above 0 that `task` may get."""
     # Cached for the task's next decision, and for its other power limits in this one.
-    return _best(_Offer(task.modes), measure, *more)
+    return _best(_Modes(task.modes), measure, *more)
 
 
 @lru_cache(maxsize=1024)
-def _best(offer: _Offer, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
-    return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1), *more).max()) for mode in offer)
+def _best(modes: _Modes, measure: Callable[..., NDArray[np.float64]], *more: float) -> float:
+    return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1), *more).max()) for mode in modes)
 
 
 def node_rate(task: TaskState) -> float:
     """Most work per second and node, at any power limit and count that `task` may get."""
-    return best_on_offer(task, _work_per_node)
+    return best_of_modes(task, _work_per_node)
 
 
 def _work_per_node(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -187,7 +187,7 @@ def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[
     ObjectiveError
         If the task is not tuned, or draws no power on some count.
     """
-    best, credit = best_on_offer(task, _work_per_joule), np.zeros(counts.shape)
+    best, credit = best_of_modes(task, _work_per_joule), np.zeros(counts.shape)
     if best > 0.0:
         some = counts > 0
         nodes = counts[some]
@@ -224,7 +224,7 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     You et al., "Zeus", NSDI '23, equation 2.
     """
     limit_w = float(max(_tuned(mode.run, mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
-    best, credit = best_on_offer(task, _work_per_cost, limit_w), np.zeros(counts.shape)
+    best, credit = best_of_modes(task, _work_per_cost, limit_w), np.zeros(counts.shape)
     if best > 0.0:
         some = counts > 0
         credit[some] = _work_per_cost(task.spec, counts[some], limit_w) / best

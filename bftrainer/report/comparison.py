@@ -93,7 +93,7 @@ class RunComparison:
         }
 
 
-def compared(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
+def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
     """Compare runs by their summaries."""
     each = [figures_of(summary) for summary in summaries]
     keys = dict.fromkeys(key for figures in each for key in figures)

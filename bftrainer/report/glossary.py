@@ -1,4 +1,4 @@
-"""Glossary of a run's figures: labels, units and meanings, and which of them rest on an assumption."""
+"""Labels, units and meanings of a run's figures, values as text with units, and what rests on an assumption."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 }
 
 
-def shown(value: float | None, unit: Unit) -> str:
+def format_value(value: float | None, unit: Unit) -> str:
     """Format a figure with its unit.
 
     Examples
     --------
-    >>> shown(0.9608, "share"), shown(-1e-16, "share"), shown(224292.8, "s"), shown(1.2e-4, "wall_s"), shown(None, "W")
-    ('96.08 %', '0.00 %', '2.6 d', '120 µs', '-')
-    >>> shown(17308566170.0, "work"), shown(5039, "count"), shown(9598018.9, "node_s")
-    ('1.731e+10', '5,039', '2,666 node-hours')
+    >>> format_value(-1e-16, "share"), format_value(224292.8, "s"), format_value(1.2e-4, "wall_s")
+    ('0.00 %', '2.6 d', '120 µs')
+    >>> format_value(None, "W"), format_value(17308566170.0, "work"), format_value(9598018.9, "node_s")
+    ('-', '1.731e+10', '2,666 node-hours')
     """
     if value is None:
         return "-"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
 from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
-from bftrainer.report.glossary import shown
+from bftrainer.report.glossary import format_value
 from solvers.problem import DecidedBy, Held
 
 Floats = NDArray[np.float64]
@@ -195,7 +195,7 @@ def settled_before(summary: Mapping[str, Any]) -> str | None:
     by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
     if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:
         return None
-    text = f"{' or '.join(summary['solvers'])} was asked in {shown(asked / total, 'share')} of decisions"
+    text = f"{' or '.join(summary['solvers'])} was asked in {format_value(asked / total, 'share')} of decisions"
     settled = ", ".join(f"{what} {by[key]:,}" for key, what in _SETTLED.items() if by.get(key))
     return f"{text}; {settled}" if settled else text
 

@@ -23,8 +23,8 @@ from bftrainer.report.charts import (
     pool_chart,
     power_chart,
 )
-from bftrainer.report.comparison import compared, input_files
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, assumption, shown
+from bftrainer.report.comparison import compare_runs, input_files
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, assumption, format_value
 from bftrainer.report.metrics import settled_before
 
 MOST_GANTTS = 4
@@ -65,7 +65,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
     charts = _charts(runs, logs)
     source = resources.files("bftrainer.report").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(
-        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_visible
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_escape
     ).from_string(source)
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
@@ -89,13 +89,13 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
             for c in charts
         ],
         task_tables=[_task_table(run) for run in runs[:MOST_GANTTS]],
-        made=[_made(run) for run in runs],
+        made=[_provenance(run) for run in runs],
         data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
         plotly=get_plotlyjs(),
     )
 
 
-def _visible(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
     return escaped(value) if type(value) is str else value
 
@@ -149,14 +149,14 @@ def _answer(summary: Mapping[str, Any]) -> str:
     nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
     if summary.get("occupancy") is not None:
-        used = f"{shown(summary['occupancy'], 'share')} of that time{_marked(summary, 'occupancy')}"
+        used = f"{format_value(summary['occupancy'], 'share')} of that time{_marked(summary, 'occupancy')}"
         text += f", and training used {used}"
     completed = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
     text += f". {completed}{_marked(summary, 'tasks_completed')}."
     nodes = summary.get("efficiency_eq_nodes")
     if summary.get("efficiency") is not None and nodes is not None:
-        held = shown(summary["efficiency"], "share")
-        horizon = shown(summary.get("efficiency_horizon_s"), "s")
+        held = format_value(summary["efficiency"], "share")
+        horizon = format_value(summary.get("efficiency_horizon_s"), "s")
         text += (
             f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
             f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)"
@@ -176,19 +176,19 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     for key in keys:
         if summary.get(key) is not None:
             term = GLOSSARY[key]
-            card = {"label": term.label, "value": shown(summary[key], term.unit), "meaning": term.meaning}
+            card = {"label": term.label, "value": format_value(summary[key], term.unit), "meaning": term.meaning}
             found.append(card | {"mark": _marked(summary, key)})
     return found
 
 
 def _settings(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    found = compared([run.name for run in runs], [run.summary for run in runs]).settings
+    found = compare_runs([run.name for run in runs], [run.summary for run in runs]).settings
     return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in found.items()]
 
 
 def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """All figures of the glossary, each with its difference to the first run's."""
-    found = compared([run.name for run in runs], [run.summary for run in runs])
+    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
     rows = []
     for key, term in GLOSSARY.items():
         if key not in found.figures:
@@ -200,7 +200,7 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
                 change, text = 0.0, "0.0 %"
             tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
             mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
-            cells.append({"value": mark + shown(value, term.unit), "change": text, "tone": tone})
+            cells.append({"value": mark + format_value(value, term.unit), "change": text, "tone": tone})
         rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
     return rows
 
@@ -211,7 +211,7 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
     if small.get("occupancy") is None:
         return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
     share, occupancy, rescale, preemption = (
-        shown(small.get(key), "share")
+        format_value(small.get(key), "share")
         for key in ("idle_node_s_share", "occupancy", "rescale_loss_share", "preemption_loss_share")
     )
     return (
@@ -229,9 +229,9 @@ def _losses(runs: Sequence[FinishedRun]) -> list[str]:
             continue
         lead = f"{run.name}: of" if len(runs) > 1 else "Of"
         found.append(
-            f"{lead} the most that the idle nodes could have given, {shown(variability, 'share')} is lost because the "
-            f"pool comes and goes, and {shown(horizon, 'share')} because decisions look a fixed time "
-            f"ahead{_marked(run.summary, 'loss_horizon_share')}."
+            f"{lead} the most that the idle nodes could have given, {format_value(variability, 'share')} is lost "
+            f"because the pool comes and goes, and {format_value(horizon, 'share')} because decisions look a fixed "
+            f"time ahead{_marked(run.summary, 'loss_horizon_share')}."
         )
     return found
 
@@ -246,12 +246,12 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
             continue
         text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
         if s["decisions_incumbent"]:
-            gap = "" if s.get("gap_max") is None else f" (worst gap {shown(s['gap_max'], 'share')})"
+            gap = "" if s.get("gap_max") is None else f" (worst gap {format_value(s['gap_max'], 'share')})"
             text += f", {s['decisions_incumbent']:,} are the best found in time{gap}"
         if s["decisions_kept"]:
             text += f", {s['decisions_kept']:,} kept what there was"
         times = ", ".join(
-            f"{shown(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
+            f"{format_value(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
             for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
         )
         settled = settled_before(s)
@@ -270,9 +270,10 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
             continue
         lead = f"{run.name}: " if len(runs) > 1 else ""
         found.append(
-            f"{lead}{f['fragments']:,} idle intervals, {shown(f['fragment_mean_s'], 's')} long on average, median "
-            f"{shown(f['fragment_median_s'], 's')}; {shown(f['fragment_under_600_s_share'], 'share')} are shorter than "
-            f"10 minutes. Of the log as a whole, not of the window alone, {f['node_hours']:,.0f} node-hours were idle."
+            f"{lead}{f['fragments']:,} idle intervals, {format_value(f['fragment_mean_s'], 's')} long on average, "
+            f"median {format_value(f['fragment_median_s'], 's')}; "
+            f"{format_value(f['fragment_under_600_s_share'], 'share')} are shorter than 10 minutes. Of the "
+            f"log as a whole, not of the window alone, {f['node_hours']:,.0f} node-hours were idle."
         )
     return list(dict.fromkeys(found))
 
@@ -297,7 +298,7 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
         cells += [f"{task['node_s'] / 3600:,.1f}", f"{task['preemptions']:,}", f"{task['rescales']:,}"]
         if tuned:
             energy = float(task["energy_j"])
-            cells.append(shown(energy if np.isfinite(energy) else None, "J"))
+            cells.append(format_value(energy if np.isfinite(energy) else None, "J"))
         rows.append({"name": task["name"], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells})
     return {
         "name": run.name,
@@ -307,7 +308,7 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
     }
 
 
-def _made(run: FinishedRun) -> dict[str, Any]:
+def _provenance(run: FinishedRun) -> dict[str, Any]:
     summary = run.summary
     facts = []
     for name, files in input_files(summary).items():

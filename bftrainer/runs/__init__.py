@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bftrainer.runs.config import ReplayConfig
-    from bftrainer.runs.files import write_run
     from bftrainer.runs.result import RunResult
     from bftrainer.runs.run import Inputs, load_inputs, run_replay
+    from bftrainer.runs.run_tables import write_run
 
 __all__ = ["Inputs", "ReplayConfig", "RunResult", "load_inputs", "run_replay", "write_run"]
 
-_HOMES = {"ReplayConfig": "config", "write_run": "files", "RunResult": "result"}
+_HOMES = {"ReplayConfig": "config", "write_run": "run_tables", "RunResult": "result"}
 
 
 def __getattr__(name: str) -> Any:

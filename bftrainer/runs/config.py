@@ -52,7 +52,7 @@ class Option:
     least : int, optional
         Smallest allowed value.
     sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones have to be confirmed.
+        What the number counts, if unusually large ones need `--large`.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
@@ -259,7 +259,7 @@ class ReplayConfig:
         found = {}
         if self.fallback is not None and self.fallback == self.solver:
             found["fallback"] = "it is the solver that would have failed"
-        found |= self._unheeded()
+        found |= self._without_effect()
         if tuned is False:
             if self.initial != "random":
                 found["seed"] = "nothing is drawn without --initial random or tuned tasks"
@@ -269,7 +269,7 @@ class ReplayConfig:
                 found |= dict.fromkeys(("carbon", "pue"), unknown)
         return found
 
-    def _unheeded(self) -> dict[str, str]:
+    def _without_effect(self) -> dict[str, str]:
         """Options that the solver and the fallback both ignore, as far as they declare that."""
         from solvers.registry import heeded
 

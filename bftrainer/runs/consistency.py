@@ -15,7 +15,7 @@ from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.glossary import GLOSSARY, Unit
 from bftrainer.runs.config import OPTIONS
-from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
+from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -24,7 +24,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.report.page import LogFigures, page
 from bftrainer.runs.consistency import check_one_run, check_summary
-from bftrainer.runs.files import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
+from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 from bftrainer.spot.statistics import trace_statistics
 
 if TYPE_CHECKING:

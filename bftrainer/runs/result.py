@@ -138,7 +138,7 @@ class RunResult:
         SettingsError
             If the run has no such table.
         """
-        from bftrainer.runs.files import run_tables
+        from bftrainer.runs.run_tables import run_tables
 
         tables = {Path(each.file).stem: each for each in run_tables(self)[1:]}
         if table not in tables:
@@ -170,7 +170,7 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """Show the headline figures in notebooks."""
-        from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
+        from bftrainer.report.glossary import GLOSSARY, HEADLINES, format_value
 
         summary = self.summary()
         assumed = assumption(summary)
@@ -179,7 +179,7 @@ class RunResult:
             if summary.get(key) is not None:
                 term = GLOSSARY[key]
                 mark = f"{MARK} " if assumed is not None and assumed.bears(key) else ""
-                value = mark + shown(summary[key], term.unit)
+                value = mark + format_value(summary[key], term.unit)
                 cells += f"<tr><th>{term.label}</th><td>{value}</td><td>{term.meaning}</td></tr>"
         note = "" if assumed is None else f"<p>{MARK} {ASSUMED}: {assumed.note}</p>"
         return f"<table>{cells}</table>{note}"

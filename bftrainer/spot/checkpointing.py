@@ -234,7 +234,7 @@ class CheckpointedRun:
         self.fleet.join({node: came_ns + self._preparation_ns for node, came_ns in joined.items()})
         if self._reconfigured_ns is not None:
             if standby:
-                self._draw_out(now_ns)
+                self._prolong(now_ns)
         elif active or self.fleet.can_grow:
             self._end(now_ns)
             self.fleet.dissolve()
@@ -248,7 +248,7 @@ class CheckpointedRun:
         self.phases.append(self._phase(end_ns, seen_ns, is_over=False))
         return done
 
-    def _draw_out(self, now_ns: int) -> None:
+    def _prolong(self, now_ns: int) -> None:
         """Restart or extend a reconfiguration after a further loss."""
         from_ns = now_ns
         if self._settings.on_loss_during_reconfigure == "extend" and self._reconfigured_ns is not None:
@@ -327,7 +327,7 @@ def simulate(
         Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
     """
     span_ns = log.end_ns - log.start_ns
-    rows = _noticed(log, settings)
+    rows = _rows_by_tick(log, settings)
     row = next(rows, None)
     opening: Sequence[int] = ()
     last_ns = settings.last_look_ns(span_ns)
@@ -362,7 +362,7 @@ def simulate(
     )
 
 
-def _noticed(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
+def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
     rows = ((nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
     for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):

@@ -32,7 +32,7 @@ def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling:
     drafts = _drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
     if scaling_path is None:
-        scaling_path = _beside(bounds_path)
+        scaling_path = _scalability_file(bounds_path)
         if scaling_path is not None:
             notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
     if scaling_path is None:
@@ -55,7 +55,7 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None
 
 
-def _beside(bounds_path: Path) -> Path | None:
+def _scalability_file(bounds_path: Path) -> Path | None:
     """File with the scalability of bounds: with the same case in its name, else the only one in any case."""
     same = scalability_path(bounds_path)
     if same is not None and same.is_file():
@@ -134,10 +134,10 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
             frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
             frame.to_pickle(stream, compression=None, protocol=4)
             stream.flush()
-    return _lost(bounds_path, tasks)
+    return _warn_of_lost(bounds_path, tasks)
 
 
-def _lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
     defaults = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
     lost = [key for key, usual in defaults.items() if any(getattr(task, key) != usual for task in tasks)]
     return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()

@@ -51,7 +51,7 @@ def _table_of(
     name : str
         What messages call the table.
     kind : type or None
-        A dataclass or named tuple; all of its fields have to be there, whatever their defaults.
+        A dataclass or named tuple; all its fields are required, whatever their defaults.
     changes : mapping
         By field: another type, that of a further field, a pair of type and default, or None to leave the field out.
     config : ConfigDict
@@ -65,12 +65,12 @@ def _table_of(
 
 
 def validated(model: _Table, document: Any, path: Path, error: type[InputError], what: str) -> dict[str, Any]:
-    """The values of a document, which messages call `what`.
+    """Check a document, which messages call `what`, and return its values.
 
     Raises
     ------
     InputError
-        As `error`, naming file and field: if it has not the form of `model`.
+        As `error`, naming file and field: if it does not have the form of `model`.
     """
     try:
         return model.model_validate(document).model_dump(by_alias=True)
@@ -83,7 +83,7 @@ def validated(model: _Table, document: Any, path: Path, error: type[InputError],
 _NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
 _JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
 
-# `[[job]]` of a file of jobs; and a job as results hold it, where what launches it is kept too.
+# `[[job]]` of a file of jobs; and a job in results, which also hold how it is launched.
 JobTable = _table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
 KeptJob = _table_of("KeptJob", Job, _JOB)
 
@@ -104,7 +104,7 @@ SimulationTable = _table_of(
         "runs": GenericAlias(list, _RunRow),
     },
 )
-# What else a file of results holds beside these keys is about it.
+# Further keys of a file of results only describe it.
 ResultsDocument = _table_of(
     "ResultsDocument",
     None,
@@ -116,12 +116,12 @@ _HistoryRow = _table_of(
 )
 HistoryDocument = _table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
 
-# --- what a master keeps, and what it is told ---------------------------------------------------------------------
+# --- the journal and the job file of a master ---------------------------------------------------------------------
 
 _USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
 _LaunchRow = _table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
 _BookedRow = _table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
-# What a run did that is not booked yet.
+# The report of a run that is not booked yet.
 _MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
 _ProgressTable = _table_of(
     "ProgressTable",
@@ -150,13 +150,13 @@ JournalDocument = _table_of(
         "schema_": _SCHEMA,
         "plan": _PlanTable,
         "settings": _table_of("SettingsTable", RunSettings, {"max_power_w": float, "gpus": int}),
-        # A policy's state is for the policy to judge.
+        # The policy itself checks its state.
         "policy": dict[str, Any] | None,
         "progress": _ProgressTable,
     },
 )
 
-# How the job of a job file is launched has to be said.
+# A job file must say how its job is launched.
 _LAUNCHED: Mapping[str, Any] = {
     "default_bs": int,
     "default_lr": float,
@@ -165,7 +165,7 @@ _LAUNCHED: Mapping[str, Any] = {
 }
 LaunchedJob = _table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
 _KINDS_OF_SETTINGS = get_type_hints(RunSettings)
-# A job file: a job that recurs, and how it is tuned; what is of the runs' settings may be left out.
+# A job file: a job that recurs, and how it is tuned; settings of its runs may be left out.
 JobFile = _table_of(
     "JobFile",
     None,
@@ -175,7 +175,7 @@ JobFile = _table_of(
         "recurrences": _NUMBER,
         "batch_sizes": Annotated[list[_NUMBER], Field(min_length=1)],
         "eta": (float, 0.5),
-        # TOML has an infinity: never stop a run.
+        # TOML can write infinity: never stop a run.
         "beta": (Annotated[float, Field(allow_inf_nan=True)], 2.0),
         "seed": (int, 123456),
         "policy": (str, "zeus"),

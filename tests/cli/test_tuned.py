@@ -67,9 +67,9 @@ def replay(call, here):
 
 
 SECTIONS = {
-    "dataset": ('"image"', "train.csv, task J0: The trace of image,net,sgd is empty. Did you mean 'images,net,sgd'?"),
-    "network": ('"nett"', "train.csv, task J0: The trace of images,nett,sgd is empty. Did you mean 'images,net,sgd'?"),
-    "optimizer": ('"sdg"', "train.csv, task J0: The trace of images,net,sdg is empty. Did you mean 'images,net,sgd'?"),
+    "dataset": ('"image"', "train.csv, task J0: The trace has no job image,net,sgd. Did you mean 'images,net,sgd'?"),
+    "network": ('"nett"', "train.csv, task J0: The trace has no job images,nett,sgd. Did you mean 'images,net,sgd'?"),
+    "optimizer": ('"sdg"', "train.csv, task J0: The trace has no job images,net,sdg. Did you mean 'images,net,sgd'?"),
     "target_metric": ("0.8", "aims at the target metric 0.8. Closest: 0.9."),
     "default_batch_size": ("30", "Expected a batch size of the trace, got 30. Closest: 16, 32, 64."),
     "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),

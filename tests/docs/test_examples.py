@@ -161,7 +161,7 @@ def test_every_output_is_described(tmp_path):
 
 def test_the_types_of_columns_are_described():
     """docs/files.md has the columns of each Parquet table of a run, in their order, with the types that they have."""
-    from bftrainer.runs.files import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Holds
+    from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, TASKS, Holds
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     words = {

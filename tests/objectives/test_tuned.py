@@ -14,7 +14,7 @@ from bftrainer import Allocator, Settings
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Attempt, Event, TaskSpec, TaskState
 from bftrainer.objectives import energy, energy_delay, get_objective
-from bftrainer.objectives.credits import best_on_offer
+from bftrainer.objectives.credits import best_of_modes
 from tests.examples import examples
 from tests.objectives.support import credit, decide, plain, scaled, tuned, tuned_tasks
 
@@ -74,7 +74,7 @@ def test_eta_decides():
         assert decide(energy_delay, [tuned("J0", eta=eta), tuned("J1", eta=eta)], 4).after == after
 
 
-def test_the_best_on_offer_is_found_once():
+def test_the_best_of_modes_is_found_once():
     """A task's limits are measured once, however often it is asked for; another task, limit or question is another."""
     asked: list[int] = []
 
@@ -85,12 +85,12 @@ def test_the_best_on_offer_is_found_once():
     modes = (tuned(), tuned(rates=(0.0, 1.5, 2.25), node_w=60.0, limit_w=100))
     both = TaskState(modes[0], 0, 0.0, 0.0, modes=modes)
     later = TaskState(modes[1], 2, 5.0, 0.0, modes=modes)
-    assert [best_on_offer(task, measure) for task in (both, later, both)] == [3.0, 3.0, 3.0]
+    assert [best_of_modes(task, measure) for task in (both, later, both)] == [3.0, 3.0, 3.0]
     assert asked == [250, 100]
     # Another task, fewer of the limits, another question.
-    assert best_on_offer(TaskState(tuned(rates=(0.0, 1.0, 2.0)), 0, 0.0, 0.0), measure) == 2.0
-    assert best_on_offer(TaskState(modes[1], 0, 0.0, 0.0), measure) == 2.25
-    assert best_on_offer(both, measure, 2.0) == 6.0
+    assert best_of_modes(TaskState(tuned(rates=(0.0, 1.0, 2.0)), 0, 0.0, 0.0), measure) == 2.0
+    assert best_of_modes(TaskState(modes[1], 0, 0.0, 0.0), measure) == 2.25
+    assert best_of_modes(both, measure, 2.0) == 6.0
     assert asked == [250, 100, 250, 100, 250, 100]
 
 

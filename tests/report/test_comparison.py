@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.report.comparison import compared, figures_of
+from bftrainer.report.comparison import compare_runs, figures_of
 
 BASE = {
     "schema": 1,
@@ -39,7 +39,7 @@ def test_outcomes_alone_are_figures():
 
 def test_differences_are_relative_to_the_first():
     """By the size of the first figure, whatever its sign; None where there is nothing to divide by."""
-    found = compared("ab", [BASE, run(efficiency=0.6, work_done=-5.0, gap_max=0.1)])
+    found = compare_runs("ab", [BASE, run(efficiency=0.6, work_done=-5.0, gap_max=0.1)])
     assert found.differences["efficiency"] == (0.0, pytest.approx(0.2))
     assert found.differences["work_done"] == (0.0, -0.25)
     assert found.differences["gap_max"] == (0.0, None)
@@ -50,7 +50,7 @@ def test_settings_that_differ_are_told():
     """Equal ones are not; inputs are compared by content, not by name."""
     elsewhere = {"node_log": {"path": "b.pkl", "sha256": "0123456789"}, "tasks": None}
     other = {"node_log": {"path": "a.pkl", "sha256": "fedcba9876"}, "tasks": {"path": "t", "sha256": "1" * 10}}
-    found = compared("abc", [BASE, run(settings={"forward_time_s": 20.0}, inputs=elsewhere), run(inputs=other)])
+    found = compare_runs("abc", [BASE, run(settings={"forward_time_s": 20.0}, inputs=elsewhere), run(inputs=other)])
     assert found.settings == {
         "forward_time_s": (10.0, 20.0, 10.0),
         "solver": ("dp", None, "dp"),
@@ -61,6 +61,6 @@ def test_settings_that_differ_are_told():
 
 def test_json_has_it_all():
     """Names, partial runs, settings and figures, nothing that JSON cannot say."""
-    found = json.loads(json.dumps(compared(["a", "b"], [BASE, run(partial=True)]).to_dict(), allow_nan=False))
+    found = json.loads(json.dumps(compare_runs(["a", "b"], [BASE, run(partial=True)]).to_dict(), allow_nan=False))
     assert found["runs"] == [{"name": "a", "partial": False}, {"name": "b", "partial": True}]
     assert found["figures"]["efficiency"] == {"values": [0.5, 0.5], "relative": [0.0, 0.0]}

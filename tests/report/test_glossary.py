@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.report.glossary import GLOSSARY, HEADLINES, shown
+from bftrainer.report.glossary import GLOSSARY, HEADLINES, format_value
 
 
 def test_terms_are_fields_of_the_summary():
@@ -36,4 +36,4 @@ def test_terms_are_fields_of_the_summary():
 )
 def test_figures_are_shown_with_their_unit(value, unit, text):
     """Three digits and the unit that suits the size."""
-    assert shown(value, unit) == text
+    assert format_value(value, unit) == text

@@ -15,7 +15,7 @@ from bftrainer.campaigns.advice import AdvicePlan, advise
 from bftrainer.errors import SettingsError, SolverError
 from bftrainer.objectives import Priority, get_objective, name_of_objective, throughput
 from bftrainer.plugins import full_name
-from bftrainer.report.comparison import compared
+from bftrainer.report.comparison import compare_runs
 from bftrainer.runs import write_run
 from bftrainer.runs.finished import read_run, read_summary
 from solvers.dynamic_programme import DynamicProgramme
@@ -147,7 +147,7 @@ def test_own_parts_are_read_back_and_compared(replay, tmp_path):
         (tmp_path / name).mkdir()
         write_run(replay(solver=Counting(), **options), tmp_path / name)
         assert read_run(tmp_path / name).summary["solver"] == f"{HERE}:Counting"
-    found = compared(["two", "three"], [read_summary(tmp_path / name) for name in ("two", "three")])
+    found = compare_runs(["two", "three"], [read_summary(tmp_path / name) for name in ("two", "three")])
     assert list(found.settings) == ["objective"]
     assert "factor=2.0" in found.settings["objective"][0]
     assert "factor=3.0" in found.settings["objective"][1]

@@ -81,7 +81,7 @@ def test_downtimes(tmp_path):
 def test_downtimes_need_a_zone(tmp_path):
     """A node's line tells a local time alone: the zone, or the jobs' lines before it, date it."""
     down = entry("ND", "1", at=7200)
-    assert dict(read(tmp_path, down, zone=None)[0].tally.dropped) == {"change at a time that nothing tells": 1}
+    assert dict(read(tmp_path, down, zone=None)[0].tally.dropped) == {"change at an unknown time": 1}
     assert read(tmp_path, end("1"), down, zone=None)[1][1:] == [("1", 7200, OPEN_END, BusyKind.DOWN)]
     assert read(tmp_path, end("1"), down, zone="+01:00")[1][1:] == [("1", 3600, OPEN_END, BusyKind.DOWN)]
 

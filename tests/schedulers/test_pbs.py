@@ -116,7 +116,7 @@ def test_interruptions_that_nothing_dates(tmp_path):
     late = entry("S", at=7 * 60, start=0, exec_host="c1/0")  # seven minutes late: no clock is that far off a zone
     reading, runs = read(tmp_path, late, entry("R", at=900), entry("R", "9.pbs", at=901), max_bad=0.0)
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert dict(reading.tally.dropped) == {"change at a time that nothing tells": 1, "about no run": 1}
+    assert dict(reading.tally.dropped) == {"change at an unknown time": 1, "about no run": 1}
     reading, runs = read(tmp_path, late, entry("R", at=900), zone="UTC")
     assert runs == [("c1", 0, 900, BusyKind.JOB)]
 

@@ -11,8 +11,8 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.policy_comparison import (
     BASELINE,
     PolicyPair,
-    compared,
-    comparison_of_all,
+    compare_all,
+    compare_policies,
     simulations_of,
 )
 from bftrainer.zeus.simulation.recurring import Run
@@ -71,7 +71,7 @@ def test_ratios_pair_seeds(tmp_path):
         *(result(PAGES, BASELINE, seed, cost) for seed, cost in ((1, 100.0), (2, 200.0))),
         *(result(PAGES, ZEUS, seed, cost) for seed, cost in ((2, 300.0), (1, 50.0))),
     ]
-    baseline, zeus = compared(write_world(tmp_path), results)
+    baseline, zeus = compare_policies(write_world(tmp_path), results)
     assert (zeus.cost_j.mean, zeus.energy_j.mean, zeus.time_s.mean) == (175.0, 17.5, 1.75)
     assert zeus.relative.cost.mean == zeus.relative.energy.mean == zeus.relative.time.mean == 1.0
     assert zeus.relative.cost.half_width == pytest.approx(12.7062 * 0.5, rel=1e-5)
@@ -86,7 +86,7 @@ def test_failures_count_in_no_mean(tmp_path):
         *(result(PAGES, BASELINE, seed, 100.0, "stuck" if seed == 3 else None) for seed in (1, 2, 3)),
         *(result(PAGES, ZEUS, seed, 50.0, "stuck" if seed == 1 else None) for seed in (1, 2, 3)),
     ]
-    baseline, zeus = compared(write_world(tmp_path), results)
+    baseline, zeus = compare_policies(write_world(tmp_path), results)
     assert (baseline.failed, zeus.failed) == (1, 1)
     assert (zeus.cost_j.number, zeus.relative.cost.number, zeus.relative.cost.mean) == (2, 1, 0.5)
 
@@ -99,7 +99,7 @@ def test_all_jobs_together():
         result(WORDS, ZEUS, 1, 200.0),
         result(WORDS, ZEUS, 2, 900.0, "stuck"),
     ]
-    baseline, zeus = comparison_of_all(results)
+    baseline, zeus = compare_all(results)
     assert (baseline.policies, baseline.relative.cost.mean) == (BASELINE, 1.0)
     assert zeus.relative.cost.mean == pytest.approx(1.0)
     assert (zeus.relative.cost.number, zeus.relative.cost.half_width, zeus.failed) == (1, None, 1)
@@ -109,9 +109,9 @@ def test_all_jobs_together():
 def test_nothing_but_failures(tmp_path):
     """Where all failed there is no mean, and that is no error; all is fit for JSON."""
     results = [result(PAGES, BASELINE, 1, 100.0, "stuck")]
-    (found,) = compared(write_world(tmp_path), results)
+    (found,) = compare_policies(write_world(tmp_path), results)
     assert (found.cost_j, found.regret_j, found.relative.cost, found.failed) == (None, None, None, 1)
     assert found.to_dict()["job"]["dataset"] == "pages"
-    (every,) = comparison_of_all(results)
+    (every,) = compare_all(results)
     assert every.relative.time is None
     assert not math.isnan(every.failed)

@@ -19,7 +19,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.policies.registry import (
+from bftrainer.zeus.policies.policy_registry import (
     PolicyContext,
     batch_size_optimizer,
     power_limit_optimizer,

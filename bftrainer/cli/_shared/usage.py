@@ -152,7 +152,7 @@ class _Size(_ParamType):
         self.name = kind.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, if it is a usual one or confirmed."""
+        """The number, if it is a usual one or `--large` is given."""
         number: float = self._kind.convert(value, param, ctx)
         if ctx is not None and param is not None:
             check_size(max(param.opts, key=len), number, self._usual)
@@ -160,18 +160,18 @@ class _Size(_ParamType):
 
 
 def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size without confirmation.
+    """Refuse an unusually large size without `--large`.
 
     Raises
     ------
     click.UsageError
-        Naming it, the bound, and what confirms it.
+        Naming it and the bound.
     """
     if not usual < number < math.inf:
         return
     ctx = click.get_current_context()
     if not ctx.meta.get(_LARGE):
-        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; if that is meant, confirm by --large.")
+        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; add --large if you mean it.")
     ctx.meta[_FOUND] = True
 
 
@@ -184,7 +184,7 @@ def size_option(
     ----------
     *names : str
     usual : int
-        Larger numbers require a confirmation.
+        Larger numbers require `--large`.
     kind : click.ParamType
         Further checks of the number.
     **options
@@ -195,22 +195,20 @@ def size_option(
 
 
 def large_option(command: F) -> F:
-    """Give a command `--large`, which confirms sizes; it is refused if no size is unusual."""
+    """Give a command `--large`, which allows unusual sizes; it is refused if no size is unusual."""
 
-    def confirm(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
-        """Record the confirmation before any size is read."""
+    def allow(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+        """Record the flag before any size is read."""
         ctx.meta[_LARGE] = value
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
-        """Run the command, if there was something to confirm."""
+        """Run the command, if a size needed the flag."""
         meta = click.get_current_context().meta
         if meta.get(_LARGE) and not meta.get(_FOUND):
             raise UnusedOptionsError({"--large": "all sizes are usual ones"})
         return command(*args, **options)
 
     wrapped = cast(F, checked)
-    text = "Confirm sizes above their bounds."
-    return click.option("--large", is_flag=True, is_eager=True, expose_value=False, callback=confirm, help=text)(
-        wrapped
-    )
+    text = "Allow sizes above their bounds."
+    return click.option("--large", is_flag=True, is_eager=True, expose_value=False, callback=allow, help=text)(wrapped)

@@ -14,7 +14,7 @@ import click
 from bftrainer.cli._shared.group import HelpfulGroup
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
-from bftrainer.report.glossary import shown
+from bftrainer.report.glossary import format_value
 
 if TYPE_CHECKING:
     from bftrainer.schedulers.import_log import DataQuality
@@ -203,7 +203,7 @@ def write_quality(quality: DataQuality, out: IO[str]) -> None:
         ("nodes", _nodes(quality)),
         ("not in the inventory", _outside(quality)),
         ("busy", _busy(quality)),
-        ("idle", f"{shown(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
+        ("idle", f"{format_value(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
         ("overlap factor", "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}"),
         ("over capacity", _over_capacity(quality)),
         *((("notes" if number == 0 else ""), note) for number, note in enumerate(quality.notes)),
@@ -214,7 +214,7 @@ def write_quality(quality: DataQuality, out: IO[str]) -> None:
 def _unusable(quality: DataQuality) -> str | None:
     if not quality.bad:
         return None
-    share = shown(quality.bad / quality.records, "share")
+    share = format_value(quality.bad / quality.records, "share")
     return f"{quality.bad:,} ({share}), the first: {quality.bad_examples[0]}"
 
 
@@ -237,7 +237,7 @@ def _outside(quality: DataQuality) -> str | None:
 
 def _busy(quality: DataQuality) -> str:
     hours = ", ".join(f"{_BUSY[kind]} {node_s / 3600:,.1f}" for kind, node_s in quality.busy_node_s.items())
-    return f"{shown(1 - quality.idle_share, 'share')}" + (f" (node-hours: {hours})" if hours else "")
+    return f"{format_value(1 - quality.idle_share, 'share')}" + (f" (node-hours: {hours})" if hours else "")
 
 
 def _over_capacity(quality: DataQuality) -> str:

@@ -98,7 +98,7 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
-"""Largest sizes without confirmation, by what is counted."""
+"""Largest sizes without `--large`, by what is counted."""
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 

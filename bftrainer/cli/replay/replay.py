@@ -19,7 +19,7 @@ from bftrainer._version import __version__
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
-from bftrainer.report.glossary import ASSUMED, assumption, shown
+from bftrainer.report.glossary import ASSUMED, assumption, format_value
 
 if TYPE_CHECKING:
     from bftrainer.replay import Observer
@@ -124,9 +124,9 @@ def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool,
         write_run(result, directory.working)
         if not printing:
             with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
-                _say(result, directory.path, as_json, log)
+                _print_result(result, directory.path, as_json, log)
     if printing:
-        _say(result, directory.path, as_json, sys.stdout)
+        _print_result(result, directory.path, as_json, sys.stdout)
     return KILLED_BY + received[0] if result.is_partial else 0, directory.path
 
 
@@ -135,7 +135,7 @@ def _arguments() -> list[str]:
     return arguments[1:] if arguments[:1] == ["replay"] else arguments
 
 
-def _say(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
+def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
@@ -205,8 +205,8 @@ def _optimality(summary: Summary) -> str:
 
 def _efficiency(summary: Summary) -> str:
     return (
-        f"{shown(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, until "
-        f"{duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"{format_value(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, "
+        f"until {duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
     )
 
 
@@ -214,7 +214,7 @@ def _below_large_idle(summary: Summary) -> str | None:
     small = summary["below_large_idle"]
     if small["occupancy"] is None:
         return None
-    return f"{shown(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
 
 
 def _energy(summary: Summary) -> str:
@@ -240,7 +240,7 @@ def _tuning(summary: Summary) -> str:
     )
 
 
-def _given_up(summary: Summary) -> str:
+def _first_failure(summary: Summary) -> str:
     """Why the first group was given up, and the number of other groups."""
     first, *others = summary["failures"]
     return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
@@ -263,7 +263,7 @@ def _scaling(summary: Summary) -> str | None:
     return None if found is None else found.note
 
 
-def _asked(summary: Summary) -> str | None:
+def _solver_share(summary: Summary) -> str | None:
     from bftrainer.report.metrics import settled_before
 
     return settled_before(summary)
@@ -283,13 +283,13 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
         lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
     ),
     (ASSUMED, "", _scaling),
-    ("occupancy", "occupancy", lambda s: shown(s["occupancy"], "share")),
+    ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),
     ("  below large idle", "occupancy", _below_large_idle),
     ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
     ("efficiency U", "efficiency", _efficiency),
-    ("rescale loss", "rescale_loss_share", lambda s: shown(s["rescale_loss_share"], "share")),
-    ("preemption loss", "preemption_loss_share", lambda s: shown(s["preemption_loss_share"], "share")),
-    ("return on investment", "return_on_investment", lambda s: shown(s["return_on_investment"], "share")),
+    ("rescale loss", "rescale_loss_share", lambda s: format_value(s["rescale_loss_share"], "share")),
+    ("preemption loss", "preemption_loss_share", lambda s: format_value(s["preemption_loss_share"], "share")),
+    ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (
         "tasks",
         "tasks_completed",
@@ -304,11 +304,11 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("waiting", "wait_mean_s", lambda s: f"{duration(s['wait_mean_s'])} mean"),
     ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
     ("tuning", "tasks_reached", _tuning),
-    ("  given up", "failures", _given_up),
+    ("  given up", "failures", _first_failure),
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", _optimality),
-    ("  asked", "decisions_optimal", _asked),
+    ("  asked", "decisions_optimal", _solver_share),
     ("decision time", "solve_s_median", _decision_time),
     ("wall time", "wall_s", _wall_time),
 )
@@ -329,10 +329,10 @@ def solvers(as_json: bool) -> None:
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     lines = []
     for row in rows:
-        takes = [_yes(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
-        lines.append((row.name, _yes(row.installed), row.licensed or "-", *takes, row.version or "-"))
+        takes = [_yes_or_no(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
+        lines.append((row.name, _yes_or_no(row.installed), row.licensed or "-", *takes, row.version or "-"))
     print_table(headings, lines, left=None)
 
 
-def _yes(answer: bool) -> str:
+def _yes_or_no(answer: bool) -> str:
     return "yes" if answer else "no"

@@ -40,14 +40,14 @@ FEW = 4
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
-    from bftrainer.report.comparison import compared, with_short_names
+    from bftrainer.report.comparison import compare_runs, with_short_names
     from bftrainer.runs.finished import read_summary, run_names
 
     if as_json and as_csv:
         raise click.UsageError("Give --json or --csv, not both.")
     refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
-    found = compared(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
+    found = compare_runs(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
     for name in chosen:
         if name not in found.figures:
             raise SettingsError(
@@ -104,12 +104,12 @@ def _label(key: str) -> str:
 
 
 def _cells(found: RunComparison, key: str) -> list[str]:
-    from bftrainer.report.glossary import GLOSSARY, MARK, shown
+    from bftrainer.report.glossary import GLOSSARY, MARK, format_value
 
     term = GLOSSARY.get(key.rpartition(".")[2])
     cells = []
     for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-        text = shown(value, term.unit if term else "rate")
+        text = format_value(value, term.unit if term else "rate")
         if value is not None and found.is_assumed(key, place):
             text = f"{MARK} {text}"
         cells.append(f"{text}\n({100 * change:+.2f} %)" if place and change else text)
@@ -153,11 +153,11 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
-    write_figure(output, figure_of(_drawn(kind, runs, against, figure)))
+    write_figure(output, figure_of(_draw(kind, runs, against, figure)))
     click.echo(f"Figure: {output}")
 
 
-def _drawn(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
+def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
     from bftrainer.report import drawing
     from bftrainer.runs.finished import fragment_curves, read_runs
 
@@ -242,7 +242,7 @@ def _own(name: str) -> Callable[..., Any]:
 def _print_audit(result: Audit) -> None:
     click.echo(f"{result.run}")
     for part in result.parts:
-        click.echo(f"  {part.status:14} {part.claim}{_counted(part)}")
+        click.echo(f"  {part.status:14} {part.claim}{_counts(part)}")
         for problem in part.problems[:SHOWN]:
             click.echo(f"                   wrong: {problem}")
         if len(part.problems) > SHOWN:
@@ -257,7 +257,7 @@ def _print_audit(result: Audit) -> None:
     click.echo(f"{result.run}: {text}{rest}")
 
 
-def _counted(part: Part) -> str:
+def _counts(part: Part) -> str:
     if not part.looked:
         return ""
     wrong = f", {len(part.problems):,} wrong" if part.problems else ""

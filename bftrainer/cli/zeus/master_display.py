@@ -41,11 +41,11 @@ class PlainDisplay(MasterObserver):
 
     def started(self, logdir: Path, progress: Recurrences) -> None:
         """Print which job runs, and where its logs are."""
-        self._say(f"{progress.plan.job} x {progress.plan.recurrences}, logs in {logdir}")
+        self._print_line(f"{progress.plan.job} x {progress.plan.recurrences}, logs in {logdir}")
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
         """Print the run that is launched."""
-        self._say(_beginning(launch))
+        self._print_line(_beginning(launch))
 
     def printed(self, piece: bytes) -> None:
         """Pass on the script's output."""
@@ -57,9 +57,9 @@ class PlainDisplay(MasterObserver):
 
     def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
         """Print the result of a run."""
-        self._say(_ending(booked))
+        self._print_line(_ending(booked))
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         print("" if self._at_beginning else "\n", line, sep="", file=sys.stderr, flush=True)
         self._at_beginning = True
 
@@ -91,7 +91,7 @@ class LiveDisplay(MasterObserver):
 
     def started(self, logdir: Path, progress: Recurrences) -> None:
         """Print which job runs, and where its logs are; set the bar to the recurrences done."""
-        self._say(f"{progress.plan.job}, logs in {logdir}", "bold")
+        self._print_line(f"{progress.plan.job}, logs in {logdir}", "bold")
         self._progress.update(self._bar, total=progress.plan.recurrences, completed=progress.recurrence - 1)
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:
@@ -116,12 +116,12 @@ class LiveDisplay(MasterObserver):
         if self._partial and not self._quiet:
             self._show(self._partial)
         self._partial = b""
-        self._say(_ending(booked), "green" if booked.reached else "yellow")
+        self._print_line(_ending(booked), "green" if booked.reached else "yellow")
         self._progress.update(self._bar, completed=progress.recurrence - 1)
 
     def _show(self, line: bytes) -> None:
         left = line.rstrip(b"\r").rpartition(b"\r")[2]
         self._progress.console.print(Text.from_ansi(left.decode(errors="replace"), style="dim"))
 
-    def _say(self, line: str, style: str) -> None:
+    def _print_line(self, line: str, style: str) -> None:
         self._progress.console.print(Text(line, style=style))

@@ -123,7 +123,7 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     """
     from bftrainer.cli.zeus.output import finish, finite, opened, simulated
     from bftrainer.zeus.simulation.inputs import choose_jobs
-    from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compared, comparison_of_all, simulations_of
+    from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compare_all, compare_policies, simulations_of
 
     pairs = [PolicyPair.parsed(text) for text in policies]
     inputs = opened(options)
@@ -131,9 +131,9 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
     size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
     results = simulated("Comparing", simulations, inputs, options, size)
-    rows = compared(inputs.trace, results)
+    rows = compare_policies(inputs.trace, results)
     if len(jobs) > 1:
-        rows += comparison_of_all(results)
+        rows += compare_all(results)
     if as_json:
         about = {"seeds": seeds, "recurrences": recurrences, **finite(knobs(options)), **inputs.about()}
         comparisons = {"comparisons": [row.to_dict() for row in rows]}

@@ -46,7 +46,7 @@ def first_token(path: str | None) -> str | None:
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Complete names of registered policies of the option's kind, for a shell."""
-    from bftrainer.zeus.policies.registry import BATCH_SIZES, POWER_LIMITS
+    from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 
     known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
     return [name for name in known.names() if name.startswith(incomplete)]

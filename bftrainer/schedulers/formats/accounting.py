@@ -41,7 +41,7 @@ _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 
 
 class PbsImporter(Importer):
-    """Runs from their starts, ends, and what happens between.
+    """Logs of PBS: runs from their starts and ends, and from changes between these.
 
     References
     ----------
@@ -59,11 +59,11 @@ class PbsImporter(Importer):
         """Read the files in the order of their first lines."""
         runs = Runs(reading, lambda fields: _node_list(fields, reading))
         for entry in entries(in_order_of_time(paths), reading):
-            _take(entry, runs)
+            _apply(entry, runs)
         runs.end_all(run_kind)
 
 
-def _take(entry: Entry, runs: Runs) -> None:
+def _apply(entry: Entry, runs: Runs) -> None:
     """Let a line begin, change or end a run."""
     settings = runs.reading.settings
     if entry.type == "E":
@@ -104,7 +104,7 @@ def _change(entry: Entry, runs: Runs) -> None:
 
 
 def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
-    """Nodes of a line: hosts if it tells them, else those of its virtual nodes."""
+    """Nodes of a line: the hosts that it names, else those of its virtual nodes."""
     book = reading.book
     text = fields.get("exec_host")
     if text:
@@ -122,7 +122,7 @@ def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
 
 
 def _hosts(text: str) -> list[str]:
-    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: what stands after a slash are slots.
+    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def _hosts(text: str) -> list[str]:
 
 
 def _vnodes(text: str) -> list[str]:
-    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: parts of a host are that host.
+    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host.
 
     Examples
     --------
@@ -174,13 +174,13 @@ class CobaltImporter(Importer):
         switched: set[str] = set()
         for entry in entries(in_order_of_time(paths), reading):
             try:
-                _take_cobalt(entry, runs, switched)
+                _apply_cobalt(entry, runs, switched)
             except HostlistError as fault:
                 reading.refuse("unreadable node list", entry.block, entry.at, str(fault))
         runs.end_all(lambda name: BusyKind.DOWN if name.startswith(_DOWN) else run_kind(name))
 
 
-def _take_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
+def _apply_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
     """Let a line begin or end a run, or a node's downtime."""
     if entry.type == "E":
         end_run(entry, runs)
@@ -198,7 +198,7 @@ def _take_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
 
 
 def _switch(entry: Entry, runs: Runs, switched: set[str]) -> None:
-    """ND: nodes go down. NU: they are up again; those of which the log tells nothing before were down until then."""
+    """ND: nodes go down. NU: they are up again; those that the log names for the first time were down until then."""
     fields, book = entry.fields(), runs.reading.book
     at = runs.moment_ns(entry)
     if at is None:
@@ -267,7 +267,7 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
         reading.tally.drop("about no finished job")
         return
     try:
-        end_s, start_s, queue, hosts = _finished(_fields(line))
+        end_s, start_s, queue, hosts = _parse_job(_fields(line))
     except (StopIteration, ValueError):
         reading.refuse("malformed line", block, at, f"Expected all fields of JOB_FINISH, got {one_line(line[:60])!r}")
         return
@@ -279,7 +279,7 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
         reading.tally.drop("no nodes")
     elif reading.tally.lasts(start_s, end_s):
         node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
-        # Members of an array differ in fields far behind; a record that was copied differs in none.
+        # Members of a job array differ in the last fields only; copies of a record differ in none.
         key = hash(line)
         partition = reading.book.partition(queue)
         reading.book.add(start_s * NS_PER_S, end_s * NS_PER_S, node_set, key, partition=partition)
@@ -291,18 +291,18 @@ def _fields(line: str) -> Iterator[str]:
         yield found[2] if found[1] is None else found[1].replace('""', '"')
 
 
-def _finished(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
+def _parse_job(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
     """End, start, queue and hosts of a job.
 
     Raises
     ------
     StopIteration, ValueError
-        If fields are missing or no numbers.
+        If a field is missing, or is not a number.
     """
     given = _next(fields, _ASKED)
     _next(fields, int(next(fields)))
     hosts = _next(fields, int(next(fields)))
-    int(next(fields))  # the status, which stands there only if all hosts do
+    int(next(fields))  # the status, which is missing if the list of hosts was cut off
     return int(given[_END]), int(given[_START]), given[_QUEUE], hosts
 
 
@@ -321,5 +321,5 @@ def _next(fields: Iterator[str], count: int) -> list[str]:
 
 
 def _lsf_hosts(hosts: str) -> list[str]:
-    """Hosts, which stand there once a slot or with the number of slots: `16*host1`."""
+    """Names of hosts, listed once per slot or with the number of slots: `16*host1`."""
     return [_SLOTS.sub("", host) for host in hosts.split()]

@@ -81,7 +81,7 @@ def located(text: str) -> tuple[str, ...]:
 
 
 def _racks(text: str, machine: str, first: str, last: str | None, midplane: str | None, size: str) -> tuple[str, ...]:
-    """Midplanes of racks, which are numbered by row and column of eight."""
+    """Midplanes of racks, whose numbers are octal: a digit for the row, one for the column."""
     racks = range(int(first, 8), int(last or first, 8) + 1)
     halves = "01" if midplane is None else midplane
     names = tuple(f"{machine}-R{rack:02o}-M{half}" for rack in racks for half in halves)
@@ -92,7 +92,7 @@ def _racks(text: str, machine: str, first: str, last: str | None, midplane: str 
 
 
 def _box(text: str, machine: str, low: str, high: str, size: str) -> tuple[str, ...]:
-    """Midplanes that a box touches; a box may reach around the torus."""
+    """Midplanes that a box touches; a box may wrap around the torus."""
     sides, nodes = [], 1
     for *corners, length in zip(low, high, _TORUS, strict=True):
         first, last = (int(digit, 16) for digit in corners)
@@ -113,7 +113,7 @@ _HalfName = tuple[str, int, int, int]
 
 
 class AlcfImporter(Importer):
-    """Jobs of Theta, Polaris, Mira, Intrepid and others; of a Blue Gene one of our nodes is a midplane.
+    """Jobs of Theta, Polaris, Mira, Intrepid and others; on a Blue Gene a midplane counts as a node.
 
     References
     ----------
@@ -139,7 +139,7 @@ class AlcfImporter(Importer):
                     continue
                 _read_row(row, columns, reading, half_names)
             reading.tally.check()
-        # Half a name is of no node that any whole list names.
+        # It counts as a name only if a complete list has it too.
         for name, start_ns, end_ns, key in half_names:
             if reading.book.knows(name):
                 reading.book.add(start_ns, end_ns, reading.book.node_set([name]), key, BusyKind.UNKNOWN)
@@ -173,7 +173,7 @@ def _read_row(row: LogRow, columns: Mapping[str, int], reading: Reading, half_na
 def _write(
     row: LogRow, times_ns: tuple[int, int], given: tuple[str, str, str], reading: Reading, half_names: list[_HalfName]
 ) -> None:
-    """Write down a job; a list that is shorter than the number of its nodes was cut off."""
+    """Write down a job; a list with fewer names than the job has nodes was cut off."""
     location, used, queue = given
     book, key = reading.book, hash(tuple(row.fields))
     partition = book.partition(queue)
@@ -216,7 +216,7 @@ _BATSIM_UNSET = ("", "-1", "-1.0", "nan", "NaN")
 class BatsimImporter(Importer):
     """Rows of jobs with times in seconds from the simulation's start and sets of resource numbers.
 
-    If a `.json` lies beside the table, as our export writes it, its nodes, window and start are taken from there.
+    If a `.json` lies beside the table, as `write_batsim_jobs` writes it, nodes, window and start are taken from it.
 
     References
     ----------
@@ -231,8 +231,8 @@ class BatsimImporter(Importer):
         return set(_BATSIM_NEEDED) <= names
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files; what lies beside the first one is about all of them."""
-        names = _beside(paths[0], reading)
+        """Read the files; metadata beside the first one hold for all of them."""
+        names = _read_metadata(paths[0], reading)
         nodes = reading.settings.nodes
         if nodes is not None and nodes != SEEN:
             names = read_inventory(nodes).names
@@ -253,8 +253,8 @@ class BatsimImporter(Importer):
             reading.window_ns = (origin_ns, last_ns)
 
 
-def _beside(path: Path, reading: Reading) -> tuple[str, ...] | None:
-    """Names of the nodes, in order, if there are metadata that tell them; the window with them."""
+def _read_metadata(path: Path, reading: Reading) -> tuple[str, ...] | None:
+    """Take nodes and window from the metadata beside a table; the names of the nodes, None without metadata."""
     beside = metadata_path(path)
     if path == beside or not beside.is_file():
         return None
@@ -269,7 +269,7 @@ def _beside(path: Path, reading: Reading) -> tuple[str, ...] | None:
 def _read_batsim_row(
     row: LogRow, at: Sequence[int], width: int, origin_ns: int, names: Sequence[str] | None, reading: Reading
 ) -> int:
-    """Write down a job, or count why not; its end, or the origin if it has none."""
+    """Write down a job, or count why not; return its end, or the origin if it has none."""
     tally = reading.tally
     tally.records += 1
     if len(row.fields) != width:
@@ -305,7 +305,7 @@ def _resource_names(resources: Iterable[int], names: Sequence[str] | None) -> li
 
 
 def write_batsim_jobs(path: Path, log: NodeLog) -> None:
-    """Write when nodes were busy as jobs, one for all nodes that were so between the same times.
+    """Write busy spans as jobs: one job for all nodes that were busy between the same two times.
 
     Times are seconds from the window's start; nodes and window go to the `.json` beside the table.
 

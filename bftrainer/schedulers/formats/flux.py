@@ -21,7 +21,7 @@ from bftrainer.schedulers.selected_nodes import SEEN
 
 
 class _Ranks:
-    """Which ranks a resource eventlog has told to be up, and the nodes of ranks, as far as they are known.
+    """Which ranks are up, by the events read so far, and the nodes of ranks as far as they are known.
 
     A rank is up while it is online, neither drained nor excluded. Restarts of Flux take all ranks offline, and leave
     drained ones drained.
@@ -42,7 +42,7 @@ class _Ranks:
         self._first_ns, self._last_ns = OPEN_END_NS, OPEN_START_NS
 
     def apply(self, name: str, context: Mapping[str, Any], now_ns: int) -> bool:
-        """Take an event, if it names a set of ranks; whether it is one of availability."""
+        """Apply an event; return whether it is about availability."""
         self._first_ns, self._last_ns = min(self._first_ns, now_ns), max(self._last_ns, now_ns)
         some = _ids(context.get("idset", ""))
         if name in ("resource-init", "restart"):
@@ -68,7 +68,7 @@ class _Ranks:
         return True
 
     def _settle(self, some: Iterable[int], now_ns: int) -> None:
-        """Note which ranks came up or went down; those told of for the first time were down before."""
+        """Note which ranks came up or went down; those named for the first time were down before."""
         for rank in some:
             if rank not in self._up:
                 self._down_since_ns.setdefault(rank, OPEN_START_NS)
@@ -90,7 +90,7 @@ class _Ranks:
         return self._names.get(rank, f"rank{rank}")
 
     def has_nameless(self) -> bool:
-        """Whether events told of ranks whose nodes are not known."""
+        """Whether events name ranks whose nodes are not known."""
         return any(rank not in self._names for rank in self._up | self._down_since_ns.keys())
 
     def downtimes(self) -> Iterator[tuple[str, int, int]]:
@@ -108,7 +108,7 @@ def _ids(text: Any) -> tuple[int, ...]:
     return numbers(str(text).strip("[]"))
 
 
-_NAMELESS = "Missing --nodes with all names in order of rank: events have ranks, jobs have names."
+_NAMELESS = "Missing --nodes with all names in order of rank: events name ranks, jobs name nodes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Job:
     ----------
     start_ns, end_ns : int
     nodes : tuple of str
-        Empty if the job tells ranks alone.
+        Empty if the job names ranks only.
     ranks : tuple of int
     queue : str
     key : int
@@ -134,7 +134,7 @@ class _Job:
 
 
 class FluxImporter(Importer):
-    """Resource eventlogs and lists of jobs, told apart by what is in them.
+    """Resource eventlogs and lists of jobs, recognised by their content.
 
     References
     ----------
@@ -173,7 +173,7 @@ class FluxImporter(Importer):
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    """A JSON object, None if the text is none."""
+    """The JSON object that a text is; None if it is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -186,19 +186,19 @@ def _is_event(value: Mapping[str, Any]) -> bool:
 
 
 def _time_ns(value: Any) -> int | None:
-    """Nanoseconds since the epoch of a number of seconds; None if it is none, or impossible."""
+    """Convert seconds since the epoch to nanoseconds; None if they are no number, or impossible."""
     time_ns = exact_ns(repr(value)) if isinstance(value, int | float) else None
     return time_ns if time_ns is not None and time_ns >= 0 else None
 
 
 def _first_event_ns(path: Path) -> int | None:
-    """When an eventlog begins; None if a file is none."""
+    """Time of an eventlog's first event; None if the file is no eventlog."""
     first = _parsed(next((line for line in head(path) if line.strip()), ""))
     return (_time_ns(first["timestamp"]) or 0) if first is not None and _is_event(first) else None
 
 
 def _named_ranks(reading: Reading) -> dict[int, str]:
-    """Names of ranks, where the settings list the nodes in their order."""
+    """Names of nodes by rank, if the settings list them in that order."""
     nodes = reading.settings.nodes
     return {} if nodes is None or nodes == SEEN else dict(enumerate(read_inventory(nodes).names))
 
@@ -209,7 +209,7 @@ def is_eventlog(path: Path) -> bool:
 
 
 def eventlog_downtimes(path: Path, reading: Reading) -> None:
-    """Write down when an eventlog says that nodes were down, beside another log.
+    """Add the downtimes of an eventlog to the import of another log.
 
     Raises
     ------
@@ -229,14 +229,14 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
 
 
 def _read_eventlog(path: Path, ranks: _Ranks, reading: Reading) -> None:
-    """Let all events of a file change what is known of ranks."""
+    """Apply all events of a file to the ranks."""
     for block in line_blocks(path):
         _read_events(block, ranks, reading)
         reading.tally.check()
 
 
 def _read_events(block: Block, ranks: _Ranks, reading: Reading) -> None:
-    """Let the events of some lines change what is known of ranks."""
+    """Apply the events of some lines to the ranks."""
     for at, line in enumerate(block.lines):
         if not line.strip():
             continue
@@ -258,13 +258,13 @@ def _read_events(block: Block, ranks: _Ranks, reading: Reading) -> None:
 
 
 def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
-    """Jobs of a file that ran: of one JSON document, or one a line."""
+    """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     for line, value in _job_objects(path):
         reading.tally.records += 1
         try:
             job = None if value is None else _job(value, ranks)
         except (HostlistError, TypeError, ValueError) as fault:
-            reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs tells it ({fault})")
+            reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
             continue
         if value is None:
             reading.tally.refuse("malformed line", path, line, "Expected a job in JSON, got something else")
@@ -293,7 +293,7 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
-    """A job; None if it has no nodes. The names of its nodes are learnt by the way.
+    """A job; None if it has no nodes. If it has ranks and names, `ranks` learns which belong together.
 
     Raises
     ------

@@ -23,7 +23,7 @@ _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line.
+    """A line of an accounting log.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class Entry:
         return self.block.cut_off and self.at == len(self.block.lines) - 1
 
     def fields(self) -> dict[str, str]:
-        """Fields by key, without quotes; of a line that was cut off without the last one, of which a part may lack."""
+        """Fields by key, without quotes; the last one of a line that was cut off is left out."""
         found = _FIELD.findall(self.text)
         return {key: value.strip("\"'") for key, value in (found[:-1] if self.is_cut_off else found)}
 
     def local_s(self) -> float | None:
-        """Seconds from 1970 to its date and time, as if there were no zones; None if there is no such time."""
+        """Seconds from 1970 to its local date and time, read as UTC; None if there is no such time."""
         try:
             return datetime.fromisoformat(f"{self.moment}+00:00").timestamp()
         except ValueError:
@@ -66,7 +66,7 @@ class Entry:
 
 
 def entries(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
-    """All lines of all files, counted; those that are none are refused.
+    """All entries of all files, counted; lines of another form are refused.
 
     Raises
     ------
@@ -94,17 +94,17 @@ def entries(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
 def in_order_of_time(paths: Sequence[Path]) -> list[Path]:
     """The files in the order of their first lines: runs begin in one file and end in another."""
 
-    def _began(path: Path) -> tuple[str, str]:
+    def _first_time(path: Path) -> tuple[str, str]:
         found = next(filter(None, map(LINE.match, head(path))), None)
         return ("", path.name) if found is None else ("-".join((found[3], found[1], found[2], found[4])), path.name)
 
-    return sorted(paths, key=_began)
+    return sorted(paths, key=_first_time)
 
 
 PROVISIONING = "provisioning of "
 RESERVATION = "reservation "
 NO_RUN = "about no run"
-UNDATED = "change at a time that nothing tells"
+UNDATED = "change at an unknown time"
 _QUARTER_S = 900
 _LATE_S = 60
 
@@ -127,7 +127,7 @@ class OpenRun:
     is_paused : bool
         Whether it holds no nodes for the time being.
     due_ns : int
-        When it ends if nothing tells.
+        When it ends if no line says so.
     """
 
     start_ns: int
@@ -139,7 +139,7 @@ class OpenRun:
 
 
 class Runs:
-    """Runs that have begun and not ended, and the time of lines that tell it in local time only.
+    """Runs that have begun and not ended, and the zone offset by which lines with only a local time are dated.
 
     Parameters
     ----------
@@ -161,9 +161,9 @@ class Runs:
         self._first_ns, self._last_ns = OPEN_END_NS, 0
 
     def epoch_ns(self, entry: Entry, fields: dict[str, str], key: str, *, written_then: bool = False) -> int | None:
-        """Nanoseconds since the epoch that a field tells; None if it is not there or impossible.
+        """Time in a field, in nanoseconds since the epoch; None if it is missing or impossible.
 
-        If the line was `written_then`, what its clock showed tells the zone.
+        If the line was `written_then`, the zone offset follows from its local time.
         """
         instant_ns = exact_ns(fields.get(key, ""))
         if instant_ns is None or instant_ns <= 0:
@@ -173,7 +173,7 @@ class Runs:
         return instant_ns
 
     def _learn(self, entry: Entry, instant_ns: int) -> None:
-        """Take the zone's offset from a line whose instant is known, and note that the log covers it."""
+        """Compute the zone offset from a line whose instant is known, which the window then covers."""
         self._first_ns, self._last_ns = min(self._first_ns, instant_ns), max(self._last_ns, instant_ns)
         local_s = entry.local_s()
         if local_s is None:
@@ -184,20 +184,19 @@ class Runs:
             self._offset_s = offset_s
 
     def moment_ns(self, entry: Entry) -> int | None:
-        """When a line was written, by its local time; None if that is impossible or nothing tells the zone."""
+        """When a line was written, by its local time; None if that is impossible or the zone is unknown."""
         clock, local_s = self.reading.clock, entry.local_s()
         if local_s is None:
             return None
         if clock.zone is not None:
             stamps = read_stamps([entry.moment])
             first, second = (int(clock.utc_ns(stamps, second_pass=is_second)[0]) for is_second in (False, True))
-            # In an hour that comes twice, the lines before that tell both times say which pass it is: lines stand in
-            # order of time.
+            # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
             is_second = self._offset_s is not None and second == (round(local_s) - self._offset_s) * NS_PER_S
             return second if is_second or first < self._last_ns - _LATE_S * NS_PER_S else first
         if self._offset_s is None:
             return None
-        self.reading.note("no --tz: lines with local times alone are dated by those that tell both, before them.")
+        self.reading.note("no --tz: lines with only a local time are dated by earlier lines that have both times.")
         return (round(local_s) - self._offset_s) * NS_PER_S
 
     def drop(self, entry: Entry, reason: str) -> None:
@@ -205,7 +204,7 @@ class Runs:
         self.reading.tally.drop(CUT_OFF if entry.is_cut_off else reason)
 
     def begin(self, name: str, run: OpenRun, kind: BusyKind = BusyKind.JOB) -> None:
-        """Open a run; one that is still open under this name is over, unless it is the same told again."""
+        """Open a run; an open one of that name ends, unless the line only repeats its start."""
         before = self.open.get(name)
         if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
             self.close(name, run.start_ns, kind)
@@ -213,14 +212,14 @@ class Runs:
         self.open[name] = run
 
     def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
-        """Write down an open run; whether there was one."""
+        """Close and write down an open run; return whether there was one."""
         run = self.open.pop(name, None)
         if run is not None and not run.is_paused:
             self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind)
         return run is not None
 
     def pause(self, name: str, at_ns: int) -> None:
-        """Write down what a run has had of its nodes, which it gives back for a while."""
+        """Write down a run's time on its nodes so far; it gives them back for a while."""
         run = self.open.get(name)
         if run is not None and not run.is_paused:
             self.write(name, run.start_ns, at_ns, run.nodes, run.partition)
@@ -258,7 +257,7 @@ def run_kind(name: str) -> BusyKind:
 
 
 def start_run(entry: Entry, runs: Runs) -> None:
-    """S: a run starts, and says so perhaps again. s: it starts without the nodes that failed at the last moment."""
+    """S: a run starts; the line may be repeated. s: it starts without the nodes that failed at the last moment."""
     fields = entry.fields()
     start = runs.epoch_ns(entry, fields, "start", written_then=entry.type == "S")
     nodes = runs.node_list(fields)
@@ -270,7 +269,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
 
 
 def end_run(entry: Entry, runs: Runs) -> None:
-    """E: a run ends; it tells its start and nodes once more, unless they changed on the way."""
+    """E: a run ends; the line repeats start and nodes, which count unless they changed on the way."""
     fields, reading = entry.fields(), runs.reading
     run = runs.open.pop(entry.id, None)
     end = runs.epoch_ns(entry, fields, "end", written_then=True)
@@ -293,7 +292,7 @@ def end_run(entry: Entry, runs: Runs) -> None:
 def interrupt_run(entry: Entry, runs: Runs) -> None:
     """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
 
-    Of one that began before the files it may tell start and nodes itself, as an end does.
+    If it began before the files, the line itself may give start and nodes, as an end does.
     """
     fields = entry.fields()
     at = runs.epoch_ns(entry, fields, "end") or runs.moment_ns(entry)

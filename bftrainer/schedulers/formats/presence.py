@@ -20,7 +20,7 @@ _PLACEMENT = (
 
 
 class CountsImporter(Importer):
-    """Rows `timestamp,count` in order of time: as many nodes are idle from then on."""
+    """Rows `timestamp,count` in order of time: that many nodes are idle from then on."""
 
     name: ClassVar[str] = "counts"
     is_availability: ClassVar[bool] = True

@@ -36,7 +36,7 @@ _Columns = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the columns of a file stand.
+    """Columns of a file, and their positions.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class SlurmImporter(Importer):
         Raises
         ------
         UnusedOptionsError
-            If the settings name columns, and all files do.
+            If the settings name columns although all files have headers.
         """
         columns, headless = reading.settings.columns, False
         for path in paths:
@@ -129,7 +129,7 @@ def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
     LogError
         If it is no table of sacct.
     SettingsError
-        If neither tells the columns.
+        If neither names the columns.
     """
     at = next((at for at, line in enumerate(block.lines) if line), 0)
     line, place = block.lines[at], f"{block.path}:{block.first + at}"
@@ -150,9 +150,9 @@ def _is_header(line: str) -> bool:
 
 
 def sections(block: Block) -> Iterator[tuple[Block, bool]]:
-    """The lines of a block below each header in it, with that; and whether they have one.
+    """Split a block before each header; yield each part, and whether it begins with a header.
 
-    Exports that were put one after the other need not have the same columns.
+    Exports that were concatenated need not have the same columns.
     """
     heads = [at for at, line in enumerate(block.lines) if line and not line[0].isdigit() and _is_whole_header(line)]
     for low, high in itertools.pairwise(sorted({0, *heads, len(block.lines)})):
@@ -168,7 +168,7 @@ def _is_whole_header(line: str) -> bool:
 
 def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
     """Write down the jobs of some lines."""
-    # Rows are taken apart at once: a hundred thousand lists that are kept keep the garbage collector busy.
+    # Fields go into columns at once: a hundred thousand lists of fields would keep the garbage collector busy.
     columns: dict[str, list[str]] = {name: [] for name in layout.columns}
     picks = [(columns[name].append, at) for name, at in layout.columns.items()]
     places, count = [], layout.count
@@ -192,8 +192,8 @@ def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
 def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and ends, nanoseconds since the epoch, `UNSET` or `BAD`.
 
-    Where the clock showed a time twice, the passes that agree with the elapsed time count; if nothing tells, those with
-    the longest run: better busy too long than idle while it was not.
+    Where clocks showed a time twice, the passes that agree with the elapsed time count; without one, those that give
+    the longest run: better busy too long than wrongly idle.
     """
     clock: Clock = reading.clock
     starts, ends = read_stamps(columns["Start"], _UNSET), read_stamps(columns["End"], _UNSET)
@@ -235,7 +235,7 @@ def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
 
 
 def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
-    """Give jobs that go on an end: after any window, or where a suspended one may be taken for idle."""
+    """Give unfinished jobs an end: after any window; if suspended ones count as idle, after the time they ran."""
     states = columns.get("State", ())
     going_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)
     open_ended = end == UNSET
@@ -243,13 +243,13 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
         open_ended |= going_on & (end <= start) & (end != BAD)
     end[open_ended & (start > BAD)] = OPEN_END_NS
     if any(text not in ("", "00:00:00", "0") for text in columns.get("Suspended", ())):
-        reading.note("some jobs were suspended for a while, which sacct does not date: their nodes count as busy.")
+        reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         for at in [at for at, state in enumerate(states) if state.startswith("SUSPENDED") and start[at] > BAD]:
             if ran_s := _run_lengths_s(columns, at):
                 end[at] = start[at] + ran_s[0] * NS_PER_S
             else:
-                reading.note("suspended jobs without an elapsed time count as busy: nothing tells how long they ran.")
+                reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
 
 
 def _write_rows(
@@ -285,7 +285,7 @@ def _write_rows(
 
 
 def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, BusyKind]:
-    """Nodes of a job, and whether the list can be trusted: it may be cut off, or be of another length than told."""
+    """Nodes of a job, and whether the list can be trusted: it may be cut off, or not have NNodes names."""
     try:
         if nodes.endswith("+"):
             raise HostlistError("Expected a whole list, got one that was cut off.")
@@ -295,8 +295,8 @@ def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, BusyKind]:
             raise
         return reading.book.nodes(nodes, known_part), BusyKind.UNKNOWN
     given = natural_number(count)
-    is_as_told = given is None or given == reading.book.size(node_set)
-    return node_set, BusyKind.JOB if is_as_told else BusyKind.UNKNOWN
+    is_whole = given is None or given == reading.book.size(node_set)
+    return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
 
 
 _NODES = ("nodename", "nodenames", "nodelist", "nodes", "node")
@@ -306,14 +306,14 @@ _UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
 
 
 def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = BusyKind.DOWN) -> int:
-    """Write down what a file says, and return the number of its rows.
+    """Write down the downtimes that a file lists, and return the number of its rows.
 
     Parameters
     ----------
     path : Path
         Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
         `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
-        after the window. Rows without nodes, which are about the cluster, say nothing.
+        after the window. Rows without nodes, which are about the cluster, are skipped.
     book : BusyBook
     clock : Clock
     kind : BusyKind
@@ -376,7 +376,7 @@ def _read_downtime(
     for text, seconds in zip(texts, stamps.seconds.tolist(), strict=True):
         if seconds == BAD:
             raise LogError(f"{place}: Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}.")
-    # Of an hour that comes twice both passes count: better down too long than idle while it was not.
+    # Of an hour that comes twice both passes count: better down too long than wrongly idle.
     start, end = int(clock.utc_ns(stamps, second_pass=False)[0]), int(clock.utc_ns(stamps, second_pass=True)[1])
     start = OPEN_START_NS if start == UNSET else start
     end = OPEN_END_NS if end == UNSET else end

@@ -27,13 +27,13 @@ _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
 _KEYS = frozenset({"MaxNodes", "MaxProcs", "UnixStartTime", "MaxJobs", "MaxRecords", "TimeZoneString"})
 _PARTIAL = (2.0, 3.0, 4.0)
 _EPOCH_SIZED_S = 500_000_000
-"""1985: no log is sixteen years long, and no machine whose log is kept is older."""
+"""Times from this on count from 1970, not from the log's start: no log is sixteen years long."""
 _MOST_OVERCOMMIT = 0.01
 _MOST_PROCESSORS = 10**9
 
 
 class _Jobs:
-    """The fields that count of all lines, and where these stand."""
+    """The fields in use of all lines, and the place of each line."""
 
     def __init__(self) -> None:
         self._values = {name: array("d") for name in ("number", "submit", "wait", "run", "processors", "status")}
@@ -74,7 +74,7 @@ class _Jobs:
 
 
 class SwfImporter(Importer):
-    """Workload logs of the Parallel Workloads Archive, and what else is written in their format.
+    """Workload logs of the Parallel Workloads Archive, and others in their format.
 
     References
     ----------
@@ -87,7 +87,7 @@ class SwfImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """Comments with keys of the format, or its fields in the first line that is no comment.
 
-        A table whose separators are not blanks is taken too, and refused with the reason when it is read.
+        A table with other separators is recognised too, and refused with the reason when it is read.
         """
         if any((found := _HEADER.fullmatch(line)) and found[1] in _KEYS for line in lines[:50]):
             return True
@@ -185,13 +185,13 @@ def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
 
 
 def _chosen(jobs: _Jobs, reading: Reading) -> NDArray[np.int64]:
-    """Indices of the jobs that ran on something, whole ones before their parts."""
+    """Indices of the jobs that ran on processors; parts of a job that has a summary line are left out."""
     run, status = jobs["run"], jobs["status"]
     partial = np.isin(status, _PARTIAL)
-    told_whole = partial & np.isin(jobs["number"], jobs["number"][~partial])
+    has_summary = partial & np.isin(jobs["number"], jobs["number"][~partial])
     left = np.ones(len(jobs), dtype=np.bool_)
     for reason, fault in (
-        ("part of a job that has a summary line", told_whole),
+        ("part of a job that has a summary line", has_summary),
         ("never ran", run < 0),
         ("zero length", run == 0),
         ("no processors", jobs["processors"] <= 0),
@@ -242,7 +242,7 @@ def _times(
 
 
 def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading) -> None:
-    """Refuse a model's log, whose jobs cannot have run when they were submitted."""
+    """Refuse a log whose jobs cannot all have started when they were submitted, as those of workload models."""
     nodes, per_node = _machine(header, reading)
     submit, run = jobs["submit"][chosen], jobs["run"][chosen]
     start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (submit, submit + run))
@@ -252,7 +252,7 @@ def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping
     if share > _MOST_OVERCOMMIT:
         raise LogError(
             f"{jobs.place(0)[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
-            f"were submitted: they would have had more than the {nodes:,} nodes for {100 * share:.3g} % of the time."
+            f"were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of the time."
         )
 
 
@@ -268,7 +268,7 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     Raises
     ------
     SettingsError
-        If the header does not tell and no setting does.
+        If neither the header nor a setting gives them.
     """
     nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
     per_node = reading.settings.procs_per_node
@@ -280,7 +280,7 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
             )
         per_node = int(each)
         if not nodes or not processors:
-            reading.note("the header does not tell nodes from processors: each processor counts as a node.")
+            reading.note("the header does not say how many processors a node has: each processor counts as a node.")
     if not nodes and not processors:
         given = node_number(reading.settings.nodes)
         if given is None:
@@ -297,7 +297,7 @@ def _write_counts(
     header: Mapping[str, str],
     reading: Reading,
 ) -> None:
-    """Write down jobs by the number of their nodes; a node that is used in part is used."""
+    """Write down jobs by the number of their nodes; a node that is used in part counts as used."""
     reading.capacity, per_node = _machine(header, reading)
     numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
     key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)

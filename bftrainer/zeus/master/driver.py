@@ -108,22 +108,22 @@ class Driver:
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(locked(self.logdir, self.journal.settings.grace_s + 1.0))
-            self._catch_up()
+            self._reload_journal()
             plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(keeping_history(lambda: progress.history))
             restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
             if self._resumed:
-                self._tidy()
+                self._clean_up()
             stack.callback(progress.decisions.close)
             progress.decisions.begin()
-            self._tell("started", self.logdir, progress)
+            self._notify("started", self.logdir, progress)
             pause = math.inf if at_most is None else progress.recurrence + at_most
             while not progress.done and progress.recurrence < pause:
                 if progress.made is None:
                     launch = progress.next()
                     write_journal(self.logdir, self.journal)
-                    self._tell("launching", launch, progress)
+                    self._notify("launching", launch, progress)
                     bound = progress.cost_bound_j
                     progress.made = make_run(self.logdir, plan, settings, launch, bound, self._show, (lock,))
                     # Saved first: if the server cannot be reached, the run need not be repeated.
@@ -134,7 +134,7 @@ class Driver:
                 raise NotConvergedError(progress.failure)
         return progress.history
 
-    def _catch_up(self) -> None:
+    def _reload_journal(self) -> None:
         """Reload the journal: another master may have continued the job before this one locked it."""
         if self._resumed:
             self.journal = read_journal(self.logdir, self._token)
@@ -142,7 +142,7 @@ class Driver:
             # The caller's policy object cannot be brought to the journal's state.
             raise JournalError(f"{self.logdir}: Another master has gone on with this job.")
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Clean up after a killed master or script: delete half-written files, rewrite a history that lags behind."""
         for name in _REPLACED:
             for left in leftovers(self.logdir, name):
@@ -162,12 +162,12 @@ class Driver:
         write_journal(self.logdir, self.journal)
         write_history(self.logdir / HISTORY, progress.history)
         logger.debug("%s: %s", self.journal.plan.job, booked)
-        self._tell("booked", booked, progress)
+        self._notify("booked", booked, progress)
 
     def _show(self, piece: bytes) -> None:
-        self._tell("printed", piece)
+        self._notify("printed", piece)
 
-    def _tell(self, event: str, *what: object) -> None:
+    def _notify(self, event: str, *what: object) -> None:
         for observer in self.observers:
             getattr(observer, event)(*what)
 

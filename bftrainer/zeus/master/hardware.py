@@ -59,7 +59,7 @@ class Gpus:
     @property
     def models(self) -> list[str]:
         """List the names of the GPUs' models, each once."""
-        names = (self._asked("nvmlDeviceGetName", handle) for handle in self._handles)
+        names = (self._call("nvmlDeviceGetName", handle) for handle in self._handles)
         return sorted({name.decode() if isinstance(name, bytes) else name for name in names})
 
     @property
@@ -75,7 +75,7 @@ class Gpus:
         MeasurementError
             If a GPU does not count energy, as those before Volta.
         """
-        counted_mj = [self._asked("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
+        counted_mj = [self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
         return float(sum(counted_mj) / 1000.0)
 
     def candidate_limits_w(self) -> list[int]:
@@ -86,7 +86,7 @@ class Gpus:
 
     def limits_w(self) -> list[float]:
         """Read the GPUs' present power limits."""
-        return [self._asked("nvmlDeviceGetPowerManagementLimit", handle) / 1000.0 for handle in self._handles]
+        return [self._call("nvmlDeviceGetPowerManagementLimit", handle) / 1000.0 for handle in self._handles]
 
     def set_limits_w(self, limits_w: Sequence[float]) -> None:
         """Set the power limit of each GPU.
@@ -97,7 +97,7 @@ class Gpus:
             If that is not possible, or not allowed: only root may set power limits.
         """
         for handle, limit in zip(self._handles, limits_w, strict=True):
-            self._asked("nvmlDeviceSetPowerManagementLimit", handle, round(limit * 1000))
+            self._call("nvmlDeviceSetPowerManagementLimit", handle, round(limit * 1000))
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the same power limit for all GPUs."""
@@ -105,10 +105,10 @@ class Gpus:
 
     def _ranges(self) -> list[tuple[int, int]]:
         """Read the lowest and highest power limit of each GPU, in whole watts."""
-        asked = (self._asked("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles)
+        asked = (self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles)
         return [(-(-least // 1000), most // 1000) for least, most in asked]
 
-    def _asked(self, function: str, *arguments: Any) -> Any:
+    def _call(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError as error:
@@ -143,11 +143,11 @@ def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) ->
     uuids = [name.decode() if isinstance(name, bytes) else name for name in names]
     allowed = (os.environ if environ is None else environ).get(_VISIBLE)
     if allowed is not None:
-        handles = [handles[index] for index in _visible(allowed, uuids)]
+        handles = [handles[index] for index in _visible_indices(allowed, uuids)]
     return Gpus(library, handles) if handles else None
 
 
-def _visible(allowed: str, uuids: Sequence[str]) -> list[int]:
+def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
     """List the indices of the GPUs that the variable allows, in its order; like CUDA, stop at -1."""
     found: list[int] = []
     for name in filter(None, map(str.strip, allowed.split(","))):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from bftrainer.errors import OutputError, TuningInputError
-from bftrainer.zeus.master import warden
+from bftrainer.zeus.master import supervisor
 
 CHUNK = 1 << 16
 # The kernel counts a wait in milliseconds, in 32 bits: at most 24 days.
@@ -116,9 +116,9 @@ def run_script(
         except OSError as cause:
             raise _unwritable(log, cause) from None
         tee = _Tee(log, kept, show)
-        watched = stack.enter_context(_Watched(command, workdir, environ, grace_s, held, tee.keep_last))
-        timed_out = not watched.follow(tee, timeout_s)
-    return watched.ended(timed_out)
+        supervised = stack.enter_context(_Supervised(command, workdir, environ, grace_s, held, tee.keep_last))
+        timed_out = not supervised.follow(tee, timeout_s)
+    return supervised.ended(timed_out)
 
 
 class _Tee:
@@ -144,8 +144,8 @@ def _unwritable(path: Path, cause: OSError) -> OutputError:
     return OutputError(f"{path}: cannot be written ({cause.strerror or cause}).")
 
 
-class _Watched:
-    """A command that runs under a warden; at the end of the `with` block all its processes are gone."""
+class _Supervised:
+    """A command that runs under a supervisor; at the end of the `with` block all its processes are gone."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Watched:
         self._status, said = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", warden.__file__, str(lifeline), str(said), str(grace_s), *command],
+                [sys.executable, "-I", "-S", supervisor.__file__, str(lifeline), str(said), str(grace_s), *command],
                 cwd=workdir,
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
@@ -183,12 +183,12 @@ class _Watched:
             os.close(said)
         self._said: dict[str, str] = {}
 
-    def __enter__(self) -> _Watched:
+    def __enter__(self) -> _Supervised:
         return self
 
     def __exit__(self, *error: object) -> None:
         os.close(self._cord)
-        # A stopped warden would not notice the closed pipe. It is not reaped yet, so its process number is still valid.
+        # A stopped supervisor does not notice the closed pipe. It is not reaped yet, so its process number is valid.
         os.kill(self._process.pid, signal.SIGCONT)
         # Without a reader, SIGPIPE would end the command at its last output.
         with self._process:
@@ -196,7 +196,7 @@ class _Watched:
         self.ended_s = time.monotonic()
         with open(self._status, "rb") as stream:
             self._said = dict(line.split(" ", 1) for line in stream.read().decode().splitlines())
-        # Kill the command here if its warden was killed before it could do so.
+        # Kill the command here if its supervisor was killed before it could do so.
         if "started" in self._said and "exited" not in self._said:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(self._said["started"]), signal.SIGKILL)

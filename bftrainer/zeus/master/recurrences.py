@@ -259,10 +259,10 @@ class Recurrences:
             self.min_cost_j = min(self.min_cost_j, self.spent_j)
             self.recurrence, self.attempt, self.spent_j = self.recurrence + 1, 1, 0.0
         else:
-            self.failure = self._hopeless(launch, failure)
+            self.failure = self._give_up_reason(launch, failure)
         return booked
 
-    def _hopeless(self, launch: Launch, failure: str | None) -> str | None:
+    def _give_up_reason(self, launch: Launch, failure: str | None) -> str | None:
         job, why = self.plan.job, "" if failure is None else f" ({failure})"
         if launch.recurrence == 1 and self.decisions.alone:
             which = "default" if launch.batch_size == job.default_bs else "first"

@@ -166,7 +166,7 @@ class RunEnvironment:
             raise TuningInputError(
                 f"{_ITERATIONS}: Expected two numbers of iterations, warm-up,measured, got {text!r}."
             )
-        warmup, measured = (_whole(_ITERATIONS, part) for part in parts)
+        warmup, measured = (_whole_number(_ITERATIONS, part) for part in parts)
         args = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
         args |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
         args["observer_mode"] = not args.pop("use_optimal_pl", True)
@@ -181,7 +181,7 @@ def _real(name: str, text: str) -> float:
         raise TuningInputError(f"{name}: Expected a number, got {text!r}.") from None
 
 
-def _whole(name: str, text: str) -> int:
+def _whole_number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
@@ -208,7 +208,7 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "ZEUS_MONITOR_PATH": ("monitor_path", _text),
     "ZEUS_USE_OPTIMAL_PL": ("use_optimal_pl", _boolean),
     "BFTRAINER_MAX_POWER_W": ("max_power_w", _real),
-    "BFTRAINER_GPUS": ("gpus", _whole),
+    "BFTRAINER_GPUS": ("gpus", _whole_number),
     "BFTRAINER_SET_POWER_LIMITS": ("set_power_limits", _boolean),
     "BFTRAINER_MEASURE": ("measure", _text),
 }
@@ -293,7 +293,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _number(document: dict[str, Any], key: str) -> float:
-    value = _there(document, key)
+    value = _value(document, key)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TrainingReportError(f"Expected {key} to be a number, got {one_line(value)}.")
     try:
@@ -303,13 +303,13 @@ def _number(document: dict[str, Any], key: str) -> float:
 
 
 def _verdict(document: dict[str, Any]) -> bool:
-    value = _there(document, "reached")
+    value = _value(document, "reached")
     if not isinstance(value, bool | str):
         raise TrainingReportError(f"Expected reached to be true or false, got {one_line(value)}.")
     return value if isinstance(value, bool) else value.lower() == "true"
 
 
-def _there(document: dict[str, Any], key: str) -> Any:
+def _value(document: dict[str, Any], key: str) -> Any:
     if key not in document:
         raise TrainingReportError(f"Missing key {key!r}.")
     return document[key]

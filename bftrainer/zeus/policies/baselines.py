@@ -50,11 +50,11 @@ class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
         """Learn nothing."""
 
     @staticmethod
-    def _plain(kept: int) -> dict[str, Any]:
+    def _to_plain(kept: int) -> dict[str, Any]:
         return {"default": kept}
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> int:
+    def _from_plain(entry: Mapping[str, Any]) -> int:
         return int(entry["default"])
 
 
@@ -122,12 +122,12 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         grid.ahead.remove(batch_size)
 
     @staticmethod
-    def _plain(kept: _Grid) -> dict[str, Any]:
+    def _to_plain(kept: _Grid) -> dict[str, Any]:
         costs = _pairs(kept.costs)
         return {"batch_sizes": list(kept.batch_sizes), "ahead": list(kept.ahead), "costs": costs}
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> _Grid:
+    def _from_plain(entry: Mapping[str, Any]) -> _Grid:
         return _Grid(list(entry["batch_sizes"]), list(entry["ahead"]), dict(entry["costs"]))
 
 
@@ -193,7 +193,8 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
 
     def _best(self, job: Job) -> int:
         """The batch size to train at, if the policy was made for this job."""
-        return registered({job: size for job, (size, _) in self._jobs.items() if size is not None}, job)
+        size, _ = self._jobs.get(job, (None, {}))
+        return registered({} if size is None else {job: size}, job)
 
     def predict(self, job: Job, batch_size: int | None = None) -> int:
         """Return the best batch size or, for a given batch size, its best power limit.
@@ -213,11 +214,11 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         """Learn nothing, neither from runs nor from epochs."""
 
     @staticmethod
-    def _plain(kept: tuple[int | None, dict[int, int]]) -> dict[str, Any]:
+    def _to_plain(kept: tuple[int | None, dict[int, int]]) -> dict[str, Any]:
         return {"batch_size": kept[0], "limits_w": _pairs(kept[1])}
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
+    def _from_plain(entry: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
         return entry["batch_size"], dict(entry["limits_w"])
 
 
@@ -269,11 +270,11 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
         """Learn nothing."""
 
     @staticmethod
-    def _plain(kept: dict[int, int]) -> dict[str, Any]:
+    def _to_plain(kept: dict[int, int]) -> dict[str, Any]:
         return {"limits_w": _pairs(kept)}
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> dict[int, int]:
+    def _from_plain(entry: Mapping[str, Any]) -> dict[int, int]:
         return dict(entry["limits_w"])
 
 
@@ -385,7 +386,7 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
             played.lowest_j, played.highest_j = min(played.lowest_j, cost), max(played.highest_j, cost)
 
     @staticmethod
-    def _plain(kept: _Played) -> dict[str, Any]:
+    def _to_plain(kept: _Played) -> dict[str, Any]:
         """Convert a job's state; the extreme costs are None before the first."""
         return {
             "arms": [{"batch_size": size, **asdict(arm)} for size, arm in kept.arms.items()],
@@ -393,6 +394,6 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
         }
 
     @staticmethod
-    def _made(entry: Mapping[str, Any]) -> _Played:
+    def _from_plain(entry: Mapping[str, Any]) -> _Played:
         arms = {arm["batch_size"]: _Arm(arm["plays"], arm["reached"], arm["spent_j"]) for arm in entry["arms"]}
         return _Played(arms, *(entry["extremes_j"] or ()))

@@ -92,13 +92,13 @@ class OfJobs(ABC, Generic[T]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all state as plain values for JSON."""
-        return {"jobs": [{"job": job.to_dict(), **self._plain(kept)} for job, kept in self._jobs.items()]}
+        return {"jobs": [{"job": job.to_dict(), **self._to_plain(kept)} for job, kept in self._jobs.items()]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Make a policy from the state that `to_dict` returned."""
         policy = cls._of_no_job()
-        policy._jobs = {Job(**entry["job"]): cls._made(entry) for entry in state["jobs"]}
+        policy._jobs = {Job(**entry["job"]): cls._from_plain(entry) for entry in state["jobs"]}
         return policy
 
     @classmethod
@@ -108,13 +108,13 @@ class OfJobs(ABC, Generic[T]):
 
     @staticmethod
     @abstractmethod
-    def _plain(kept: Any) -> dict[str, Any]:
+    def _to_plain(kept: Any) -> dict[str, Any]:
         """Convert the state of a job to plain values for JSON, whose keys are text."""
 
     @staticmethod
     @abstractmethod
-    def _made(entry: Mapping[str, Any]) -> Any:
-        """Convert plain values back to the state that `_plain` was given."""
+    def _from_plain(entry: Mapping[str, Any]) -> Any:
+        """Convert plain values back to the state that `_to_plain` was given."""
 
 
 def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The published policies: pruning, then Thompson sampling; Thompson sampling alone; just-in-time power profiling."""
+"""Policies of Zeus's published code: pruning then Thompson sampling, the latter alone, and power profiling."""
 
 from __future__ import annotations
 

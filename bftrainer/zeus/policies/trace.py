@@ -20,7 +20,7 @@ POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit",
 
 @dataclass(frozen=True, slots=True)
 class PowerPoint:
-    """What one power limit does at one batch size.
+    """Time and power of an epoch at one batch size and power limit.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class BatchSizeTrace:
         return self.points[0].limit_w
 
     def point(self, limit_w: float) -> PowerPoint:
-        """What a power limit does.
+        """Time and power at a power limit.
 
         Raises
         ------
@@ -84,12 +84,12 @@ class BatchSizeTrace:
 
     def pareto_points(self) -> list[PowerPoint]:
         """Power limits that no other beats in both time and energy of an epoch, from the highest down."""
-        return [point for point in self.points if not any(_beats(other, point) for other in self.points)]
+        return [point for point in self.points if not any(_dominates(other, point) for other in self.points)]
 
     @cached_property
     def profiling_epoch(self) -> tuple[float, float]:
         """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means."""
-        # Once per run, as the joined table has it: the mean is the same, its last bit need not be.
+        # Repeated once per run, as in the joined table: the mean is the same but for its last bit.
         energies = [point.energy_per_epoch_j for point in self.profiling_order] * len(self.target_epochs)
         times = [point.time_per_epoch_s for point in self.profiling_order] * len(self.target_epochs)
         return float(np.mean(energies)), float(np.mean(times))
@@ -152,8 +152,8 @@ class TrainingTrace:
     Raises
     ------
     TrainingTraceError
-        If a column is missing, a cell is no number or out of range, a power limit of a batch size stands there twice,
-        the tables have nothing in common, or what they have in common tells apart measurements that jobs don't.
+        If a column is missing, a cell is no number or out of range, a power limit of a batch size is listed twice,
+        the tables share no job, or columns that both have split the measurements of a job at one batch size.
     """
 
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
@@ -173,7 +173,7 @@ class TrainingTrace:
         self._tables = train, power
 
     def frame(self) -> Any:
-        """The joined tables as a DataFrame, a row each run and power limit, with `energy_per_epoch` (J)."""
+        """The joined tables as a DataFrame, a row per run and power limit, with `energy_per_epoch` (J)."""
         return joined_frame(*self._tables)
 
     @property
@@ -217,18 +217,18 @@ class TrainingTrace:
         for size in sorted(sizes):
             highest_first = tuple(sorted(sizes[size], key=lambda point: -point.limit_w))
             batch_sizes[size] = BatchSizeTrace(size, highest_first, tuple(runs.get(size, ())), sizes[size])
-        # Jobs that differ in their epochs or default share this.
+        # Jobs that differ only in epochs or default batch size share this.
         unmeasured = frozenset(self._unmeasured.get(key, ()))
         return JobTrace(f"{','.join(key)}, target {job.target_metric}", batch_sizes, self.max_power_w, unmeasured)
 
     def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
         if key not in self._runs:
             known = (",".join(each) for each in self.jobs)
-            raise TuningInputError(f"The trace of {','.join(key)} is empty.{suggestion(','.join(key), known)}")
+            raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), known)}")
         return self._runs[key]
 
     def _join(self, train: TraceTable, shared: list[str], measured: dict[tuple[Any, ...], list[PowerPoint]]) -> None:
-        """Keep what stands in both tables, runs in the order of their file."""
+        """Keep the rows that both tables have, runs in the order of their file."""
         datasets, networks, optimizers = (train.texts(column) for column in ("dataset", "network", "optimizer"))
         batch_sizes = train.integers("batch_size")
         targets = train.numbers("target_metric", "a finite number", math.isfinite)
@@ -250,7 +250,7 @@ class TrainingTrace:
             runs.setdefault(size, []).append(epochs[row])
 
 
-def _beats(one: PowerPoint, other: PowerPoint) -> bool:
+def _dominates(one: PowerPoint, other: PowerPoint) -> bool:
     """Whether `one` is no worse in time and energy, and better in one of them."""
     mine = (one.time_per_epoch_s, one.energy_per_epoch_j)
     theirs = (other.time_per_epoch_s, other.energy_per_epoch_j)
@@ -258,7 +258,7 @@ def _beats(one: PowerPoint, other: PowerPoint) -> bool:
 
 
 def _power_points(power: TraceTable, shared: list[str]) -> dict[tuple[Any, ...], list[PowerPoint]]:
-    """Measurements by what joins them to runs, in the order of the file."""
+    """Measurements by the key that joins them to runs, in the order of the file."""
     for column in ("dataset", "network", "optimizer"):
         power.texts(column)
     sizes = power.integers("batch_size")
@@ -281,7 +281,7 @@ def _power_points(power: TraceTable, shared: list[str]) -> dict[tuple[Any, ...],
 
 
 def _keys(table: TraceTable, shared: Iterable[str]) -> list[tuple[Any, ...]]:
-    """What a row is joined by: names as they stand, numbers by value."""
+    """Key of each row in the join: names as text, numbers by value."""
     return list(zip(*([_comparable(cell) for cell in table.columns[column]] for column in shared), strict=True))
 
 
@@ -291,5 +291,5 @@ def _comparable(cell: object) -> object:
     except (TypeError, ValueError):
         # Not a number: names are compared as text.
         return str(cell).strip()
-    # NaN differs from itself; missing cells of both tables belong together, as in any join of frames.
+    # NaN differs from itself; but missing cells of both tables match, as where pandas joins them.
     return "nan" if math.isnan(number) else number

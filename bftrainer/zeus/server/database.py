@@ -275,13 +275,13 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
         url.get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: an invalid port
         raise SettingsError(
-            f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_shown(text)!r}."
+            f"Expected a database URL such as {DEFAULT_URL} or postgresql+asyncpg://host/name, got {_masked(text)!r}."
         ) from None
     name = url.drivername
     if name == "sqlite+aiosqlite":
         if url.query and "uri" not in url.query:
             raise SettingsError(
-                f"{shown(url)}: Expected no options without uri=true, got {', '.join(sorted(url.query))}."
+                f"{without_password(url)}: Expected no options without uri=true, got {', '.join(sorted(url.query))}."
             )
         return SqliteDatabase(url, read_only=read_only)
     if name in _PLAIN:
@@ -304,12 +304,12 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
         ) from None
 
 
-def shown(url: URL) -> str:
+def without_password(url: URL) -> str:
     """Return a URL without anything that may be a password; its options may hold one too."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _shown(text: str) -> str:
+def _masked(text: str) -> str:
     """Return text that should be a URL, without anything that may be a password."""
     head, at, tail = text.partition("?")[0].rpartition("@")
     return f"...@{tail}" if at else head + tail

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from bftrainer.errors import SettingsError, StoreUnavailableError
 from bftrainer.extras import requiring
-from bftrainer.zeus.server.database import Database, shown
+from bftrainer.zeus.server.database import Database, without_password
 from bftrainer.zeus.server.messages import NAME_LENGTH
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType
 
@@ -126,7 +126,7 @@ async def make_ready(database: Database, *, migrate: bool) -> None:
         If the database cannot be used, its schema is of a later version, or it is of an earlier version without
         `migrate`.
     """
-    name = shown(database.url)
+    name = without_password(database.url)
     try:
         await database.write(lambda connection: _upgrade(connection, name, migrate=migrate))
     except StoreUnavailableError as error:
@@ -139,7 +139,7 @@ def _revision(connection: sa.Connection) -> str | None:
 
 
 @contextmanager
-def _alone(connection: sa.Connection) -> Iterator[None]:
+def _schema_lock(connection: sa.Connection) -> Iterator[None]:
     """Keep other servers from changing the schema meanwhile; SQLite's transactions do so by themselves."""
     name = connection.dialect.name
     if name == "postgresql":
@@ -159,7 +159,7 @@ def _alone(connection: sa.Connection) -> Iterator[None]:
 def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
     if _revision(connection) == REVISION:
         return
-    with _alone(connection):
+    with _schema_lock(connection):
         current = _revision(connection)
         if current == REVISION:
             return

@@ -14,12 +14,12 @@ NAME_LENGTH = 400
 # Whole numbers that every database holds.
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**63 - 1
-# Far beyond what is measured, and far from where the squares of costs are numbers no more.
+# Far beyond any measurement, and small enough that squares of costs do not overflow.
 LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
 
 
 def _truncated(value: Any) -> Any:
-    """Fractions are cut off, as clients may count on: 12.9 epochs are 12."""
+    """Cut off fractions, as clients may rely on it: 12.9 epochs are 12."""
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
@@ -54,7 +54,7 @@ class _Model(BaseModel):
 
 
 class GpuConfig(_Model):
-    """What a job runs on.
+    """The GPUs that a job runs on.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class GpuConfig(_Model):
 
     @field_validator("gpu_model")
     @classmethod
-    def _named(cls, model: str) -> str:
+    def _check_gpu_model(cls, model: str) -> str:
         if not model:
             raise ValueError("Expected the name of a GPU model, got an empty one.")
         return model
@@ -82,7 +82,7 @@ class TuningParams(_Model):
     Parameters
     ----------
     job_id : str, optional
-        Name of the job; without one the server makes it of the prefix. It starts with `job_id_prefix`.
+        Name of the job, which starts with `job_id_prefix`; without one the server makes it from the prefix.
     batch_sizes, default_batch_size : list of int and int
         Batch sizes to choose from; the one to start with is among them.
     eta_knob : float
@@ -92,7 +92,7 @@ class TuningParams(_Model):
     target_metric, higher_is_better_metric, max_epochs : float, bool and int
         When a run has converged, and when it has failed.
     num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
-        How batch sizes are pruned, and the bandit that plays the others; a window of 0 is all results.
+        Settings of the pruning, and of the bandit that plays what is left; a window of 0 means all results.
     """
 
     job_id: str | None = None
@@ -113,27 +113,27 @@ class TuningParams(_Model):
 
     @field_validator("batch_sizes")
     @classmethod
-    def _some(cls, sizes: list[int]) -> list[int]:
+    def _sort_sizes(cls, sizes: list[int]) -> list[int]:
         if not sizes:
             raise ValueError("Expected at least one batch size, got none.")
         return sorted(sizes)
 
     @field_validator("eta_knob")
     @classmethod
-    def _share(cls, eta: float) -> float:
+    def _check_eta(cls, eta: float) -> float:
         if not 0.0 <= eta <= 1.0:
             raise ValueError(f"Expected eta_knob from 0 (time) to 1 (energy), got {eta}.")
         return eta
 
     @field_validator("beta_knob")
     @classmethod
-    def _positive(cls, beta: float | None) -> float | None:
+    def _check_beta(cls, beta: float | None) -> float | None:
         if beta is not None and not beta > 0:
             raise ValueError(f"Expected beta_knob above 0, or null to never stop early, got {beta}.")
         return beta
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_choices(self) -> Self:
         if self.default_batch_size not in self.batch_sizes:
             raise ValueError(
                 f"Expected default_batch_size among batch_sizes {self.batch_sizes}, got {self.default_batch_size}."
@@ -146,11 +146,11 @@ class TuningParams(_Model):
 
 
 class LenientJobSpec(TuningParams, GpuConfig):
-    """A recurring job, what it runs on and how it is tuned, as the published server takes it."""
+    """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
 class JobSpec(LenientJobSpec):
-    """A recurring job: fields as `GpuConfig` and `TuningParams` have them; what means nothing is refused."""
+    """A recurring job, with the fields of `GpuConfig` and `TuningParams`; senseless values are refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
 
@@ -173,14 +173,14 @@ class JobSpec(LenientJobSpec):
 
     @field_validator("job_id", "job_id_prefix", "gpu_model")
     @classmethod
-    def _text(cls, text: str | None) -> str | None:
+    def _check_text(cls, text: str | None) -> str | None:
         if text is not None and "\0" in text:
             raise ValueError("Expected text without the character NUL.")
         return text
 
     @field_validator("batch_sizes")
     @classmethod
-    def _each_once(cls, sizes: list[int]) -> list[int]:
+    def _check_repeats(cls, sizes: list[int]) -> list[int]:
         (size, times), *_ = Counter(sizes).most_common(1)
         if times > 1:
             raise ValueError(f"Expected each batch size once, got {size} {times} times.")
@@ -212,8 +212,8 @@ class LenientTrainingResult(LenientTrialId):
     time, energy : float
         Seconds and joules since the run began.
     metric : float
-        Validation metric after `current_epoch`; NaN, which a run that diverged has, never converges. Nor does infinity,
-        but on a server that answers as the published one.
+        Validation metric after `current_epoch`. NaN, the metric of a run that diverged, never converges; nor does
+        infinity, except on a server that answers as the published one.
     current_epoch : int
         Epochs done.
     """
@@ -247,8 +247,8 @@ class TrainingResult(LenientTrainingResult):
 
     @field_validator("metric")
     @classmethod
-    def _diverged(cls, metric: float) -> float:
-        # An infinite loss, or what a division by 0 gave: no target was reached.
+    def _without_infinity(cls, metric: float) -> float:
+        # An infinite loss, or the result of a division by 0: no target was reached.
         return metric if math.isfinite(metric) else math.nan
 
 
@@ -271,7 +271,7 @@ class Message(_Model):
 
 
 class Fault(_Model):
-    """One field of a request that means nothing."""
+    """One invalid field of a request."""
 
     loc: list[str | int]
     msg: str
@@ -279,14 +279,14 @@ class Fault(_Model):
 
 
 class Invalid(_Model):
-    """Why a request means nothing, field by field; or in one sentence."""
+    """Why a request is invalid: field by field, or in one sentence."""
 
     detail: list[Fault] | None = None
     message: str | None = None
 
 
 class Arm(_Model):
-    """A batch size that the bandit plays: what it believes of the mean reward, the negative cost in joules.
+    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
 
     Parameters
     ----------
@@ -337,7 +337,7 @@ class TrialRow(_Model):
 
 
 class JobSummary(_Model):
-    """A job, and how far its tuning is.
+    """A job, and the state of its tuning.
 
     Parameters
     ----------
@@ -367,12 +367,12 @@ class JobSummary(_Model):
     arms: list[Arm]
 
 
-# Numbers that are shown in a row.
+# Longer lists of numbers are abbreviated.
 FEW = 16
 
 
 def few(numbers: Sequence[int], between: str = ", ") -> str:
-    """Numbers in a row; of many, the first and the last, and how many there are."""
+    """List numbers; of many only the first ones, the last, and how many there are."""
     if len(numbers) <= FEW:
         return between.join(map(str, numbers))
     first, last = numbers[: FEW - 2], numbers[-1]

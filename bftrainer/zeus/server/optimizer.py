@@ -166,11 +166,11 @@ class ZeusBatchSizeOptimizer:
                 raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
             if request_id is not None and (given := transaction.find_request(job_id, request_id)) is not None:
                 return TrialId(job_id=job_id, batch_size=given.batch_size, trial_number=given.trial_number)
-            return self._hand_out(transaction, job, request_id)
+            return self._start_trial(transaction, job, request_id)
 
         return await self.service.change(work, job_id)
 
-    def _hand_out(self, transaction: Transaction, job: StoredJob, request_id: str | None) -> TrialId:
+    def _start_trial(self, transaction: Transaction, job: StoredJob, request_id: str | None) -> TrialId:
         if self.published and not job.spec.num_pruning_rounds:
             raise UnusableRequestError(str(job.spec.batch_sizes[0]))
         tuned, now = job.tuned, self.clock()
@@ -221,11 +221,11 @@ class ZeusBatchSizeOptimizer:
             trial = transaction.find_trial(result.job_id, result.trial_number)
             if trial is None or trial.batch_size != result.batch_size:
                 raise UnknownTrialError(f"Unknown trial {result}")
-            return self._told(transaction, job, trial, result)
+            return self._judge_report(transaction, job, trial, result)
 
         return await self.service.change(work, result.job_id)
 
-    def _told(
+    def _judge_report(
         self, transaction: Transaction, job: StoredJob, trial: Row[Any], result: LenientTrainingResult
     ) -> ReportResponse:
         number, now = trial.trial_number, self.clock()

@@ -68,7 +68,7 @@ GET_NEXT_BATCH_SIZE_URL = "/jobs/batch_size"
 REPORT_RESULT_URL = "/report"
 REPORT_END_URL = "/trials"
 
-# What has the same fields and the same checks here.
+# Classes that have the same fields and checks here.
 JobSpecFromClient = JobSpec
 ReadTrial = TrialId
 
@@ -78,7 +78,7 @@ class _Frozen(BaseModel):
 
 
 def _check_generator_state(state: str) -> str:
-    """Refuse what is no state of NumPy's default generator, given as JSON."""
+    """Refuse text that is not the state of NumPy's default generator as JSON."""
     try:
         value: Any = json.loads(state)
         default_rng(0).bit_generator.state = value
@@ -125,20 +125,20 @@ class JobState(CreatedJob):
 
 
 class CreateJob(JobState):
-    """A job that nothing is known of yet."""
+    """A new job, without any result."""
 
     stage: Literal[Stage.PRUNING] = Stage.PRUNING
     min_cost: None = None
 
     @classmethod
     def from_job_config(cls, spec: LenientJobSpec) -> CreateJob:
-        """The job as it is registered at first; `spec` has its name already."""
+        """A job as it is first registered; `spec` must have its name."""
         default = spec.default_batch_size
         return cls(**spec.model_dump(), exp_default_batch_size=default, min_cost_batch_size=default)
 
 
 class UpdateExpDefaultBs(_Frozen):
-    """Have a job's next round of pruning start elsewhere."""
+    """Set the batch size at which a job's next round of pruning starts."""
 
     job_id: str
     exp_default_batch_size: Counted
@@ -152,14 +152,14 @@ class UpdateJobStage(_Frozen):
 
 
 class UpdateGeneratorState(_Frozen):
-    """Keep the state of a job's generator, given as JSON."""
+    """Store the state of a job's generator, given as JSON."""
 
     job_id: str
     state: _GeneratorState
 
 
 class UpdateJobMinCost(_Frozen):
-    """Keep a job's lowest cost (J), and the batch size that it was seen at."""
+    """Store a job's lowest cost (J), and the batch size of that run."""
 
     job_id: str
     min_cost: float = Field(ge=0)
@@ -194,13 +194,13 @@ class CreateExplorationTrial(CreateTrialBase):
 
 
 class CreateConcurrentTrial(CreateTrialBase):
-    """A trial beside one that the pruning waits for."""
+    """A trial that runs beside the one that the pruning waits for."""
 
     type: Literal[TrialType.CONCURRENT] = TrialType.CONCURRENT
 
 
 class CreateMabTrial(CreateTrialBase):
-    """A trial that the bandit plays."""
+    """A trial whose batch size the bandit chose."""
 
     type: Literal[TrialType.MAB] = TrialType.MAB
 
@@ -218,7 +218,7 @@ class UpdateTrial(TrialId):
     def _complete(self) -> Self:
         missing = [name for name in ("time", "energy", "converged") if getattr(self, name) is None]
         if self.status is TrialStatus.SUCCEEDED and missing:
-            raise ValueError(f"Expected the result of a trial that has succeeded, found no {', '.join(missing)}.")
+            raise ValueError(f"Missing {', '.join(missing)} of a trial that has succeeded.")
         return self
 
 
@@ -228,7 +228,7 @@ class TrialResultsPerBs(BatchSizeBase):
     results: list[TrialRow]
 
     @model_validator(mode="after")
-    def _own(self) -> Self:
+    def _check_trials(self) -> Self:
         _check_results(self.job_id, self.batch_size, self.results)
         return self
 
@@ -240,21 +240,21 @@ class ExplorationsPerJob(_Frozen):
     explorations_per_bs: dict[int, list[TrialRow]]
 
     @model_validator(mode="after")
-    def _own(self) -> Self:
+    def _check_trials(self) -> Self:
         for size, results in self.explorations_per_bs.items():
             _check_results(self.job_id, size, results)
         return self
 
 
 class GaussianTsArmState(BatchSizeBase):
-    """What the bandit believes of a batch size's mean reward, the negative cost.
+    """The bandit's belief about a batch size's mean reward, the negative cost.
 
     Parameters
     ----------
     param_mean, param_precision : float
         Of the belief.
     reward_precision : float
-        Of single rewards; infinite, as that of the belief then is, if they never vary.
+        Of single rewards; infinite if they never vary, and then that of the belief too.
     num_observations : int
         Results that the belief rests on.
     """
@@ -273,7 +273,7 @@ class GetRandomChoices(_Frozen):
 
 
 class GetNormal(_Frozen):
-    """Draw from a normal distribution by a job's generator."""
+    """Draw from a normal distribution with a job's generator."""
 
     job_id: str
     loc: float
@@ -298,7 +298,7 @@ def _check_results(job_id: str, size: int, results: list[TrialRow]) -> None:
 
 
 class PruningStage:
-    """What the pruning of jobs has found out.
+    """Results of the pruning of jobs.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ class PruningStage:
         self.service = service
 
     async def of(self, job_id: str) -> PruningExploreManager:
-        """What explores a job's batch sizes, a copy of it: asking and telling it changes nothing on the server.
+        """A copy of the manager that explores a job's batch sizes; using it changes nothing on the server.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class PruningStage:
 
 
 class BanditStage:
-    """What the bandits of jobs believe.
+    """Bandits of jobs, and what they believe.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ class BanditStage:
         self.service = service
 
     async def of(self, job_id: str) -> GaussianTS | None:
-        """A job's bandit, a copy of it, or None while its batch sizes are pruned.
+        """A copy of a job's bandit; None while its batch sizes are pruned.
 
         Raises
         ------
@@ -360,7 +360,7 @@ class BanditStage:
         return tuned.pruned.bandit
 
     async def arms(self, job_id: str) -> list[GaussianTsArmState]:
-        """What the bandit believes of each batch size; nothing while batch sizes are pruned.
+        """The bandit's belief about each batch size; empty while batch sizes are pruned.
 
         Raises
         ------

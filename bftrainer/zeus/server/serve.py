@@ -102,7 +102,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
     os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
     configure()
-    with _counting_together() if workers > 1 else nullcontext():
+    with _shared_counters() if workers > 1 else nullcontext():
         uvicorn.run(
             "bftrainer.zeus.server.app:from_environment",
             factory=True,
@@ -117,7 +117,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
 
 @contextmanager
-def _counting_together() -> Iterator[None]:
+def _shared_counters() -> Iterator[None]:
     """Give workers a directory for shared counters."""
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as counters:
         # The metrics library reads it when it is imported, in each worker.

@@ -17,7 +17,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.bandit import Belief
 from bftrainer.zeus.policies.job import zeus_cost
-from bftrainer.zeus.server.database import Database, shown
+from bftrainer.zeus.server.database import Database, without_password
 from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.store import JobStore, Transaction
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
@@ -61,7 +61,7 @@ async def read_published(database: Database) -> list[PublishedJob]:
     SettingsError
         If the database cannot be read, or is not one of the published server.
     """
-    name = shown(database.url)
+    name = without_password(database.url)
 
     def work(connection: Connection) -> list[PublishedJob]:
         """Read the four tables."""

@@ -115,7 +115,7 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
     ]
 
 
-def compared(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
+def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """Compare pairs of policies on each job.
 
     Parameters
@@ -193,7 +193,7 @@ def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
     return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
 
 
-def comparison_of_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
+def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     """Compare pairs of policies on all jobs together, relative to the baseline.
 
     Notes

@@ -1,4 +1,4 @@
-"""Simulate a job that is being tuned: choose the settings of each run, replay it from the trace, learn from it."""
+"""Simulate one recurring job: a `Run` gets its settings from policies, is replayed from the trace, teaches them."""
 
 from __future__ import annotations
 

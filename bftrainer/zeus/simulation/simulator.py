@@ -137,7 +137,7 @@ def _jobs(table: TraceTable) -> list[GroupJob]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _RunningJob:
     """A job that is running; its run is simulated at the start, and observed at the end."""
 
     run: Run
@@ -167,30 +167,30 @@ class _GroupTuning:
         default = tuning.job.default_bs
         assert default is not None  # checked before tuning starts
         self.best_batch_size = default
-        self._flying: list[tuple[float, int, _Flight]] = []
+        self._running: list[tuple[float, int, _RunningJob]] = []
         self._launched = 0
 
     def simulate(self, jobs: Sequence[GroupJob]) -> None:
         """Run all jobs until they reach their targets."""
         for index, job in enumerate(jobs):
-            self._reap(job.start_s)
+            self._end_until(job.start_s)
             self._launch(index, job, 0, 0.0)
-        self._reap(math.inf)
+        self._end_until(math.inf)
 
-    def _reap(self, now_s: float) -> None:
+    def _end_until(self, now_s: float) -> None:
         """End the jobs that have ended by now, in order of end time, then of start."""
-        while self._flying and self._flying[0][0] <= now_s:
-            _, _, flight = heappop(self._flying)
-            self._end(flight)
+        while self._running and self._running[0][0] <= now_s:
+            _, _, running = heappop(self._running)
+            self._end(running)
 
-    def _end(self, flight: _Flight) -> None:
-        tuning, run = self.tuning, flight.run
+    def _end(self, running: _RunningJob) -> None:
+        tuning, run = self.tuning, running.run
         tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.reached)
         tuning.ended(run)
-        spent = flight.spent_j + (run.cost_j if run.started else 0.0)
+        spent = running.spent_j + (run.cost_j if run.started else 0.0)
         if not run.reached:
-            end = flight.job.end_s
-            again = GroupJob(end, end + (end - flight.job.start_s), flight.job.runtime_ratio)
+            end = running.job.end_s
+            again = GroupJob(end, end + (end - running.job.start_s), running.job.runtime_ratio)
             self._launch(run.recurrence, again, run.attempt + 1, spent)
             return
         cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
@@ -203,11 +203,11 @@ class _GroupTuning:
             raise NotConvergedError(
                 f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
             )
-        batch_size = self.best_batch_size if self._flying else tuning.batch_sizes.predict(tuning.job)
+        batch_size = self.best_batch_size if self._running else tuning.batch_sizes.predict(tuning.job)
         run = tuning.run(batch_size, index, attempt, job.runtime_ratio)
         if not run.started and self.corrections.group_never_ran_cost:
             run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
-        heappush(self._flying, (job.end_s, self._launched, _Flight(run, job, spent_j)))
+        heappush(self._running, (job.end_s, self._launched, _RunningJob(run, job, spent_j)))
         self._launched += 1
 
 

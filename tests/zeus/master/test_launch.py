@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.warden import descendants
+from bftrainer.zeus.master.supervisor import descendants
 from tests.waiting import alive, until
 from tests.zeus.master.driven import PYTHON
 
@@ -132,20 +132,20 @@ def test_signals_end_scripts_by_name(tmp_path):
     assert run(tmp_path, "sh", "-c", "kill -9 $$")[0].failure == "it ended by signal 9"
 
 
-def test_a_warden_that_is_asked_to_end(tmp_path):
+def test_a_supervisor_that_is_asked_to_end(tmp_path):
     """Whoever asks the watching process to end, as batch systems ask all, ends the script and all that it started."""
     ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nkill -TERM $PPID; wait")
     assert ended.failure == "it ended by signal 9"
     assert not any(map(alive, family(shown)))
 
 
-def test_a_warden_that_is_stopped(tmp_path):
+def test_a_supervisor_that_is_stopped(tmp_path):
     """A watching process that somebody stopped goes on when the time is over, and ends the script."""
     ended, _ = run(tmp_path, "sh", "-c", "kill -STOP $PPID; sleep 300; sleep 300", timeout_s=0.5)
     assert ended.timed_out
 
 
-def test_a_warden_that_is_killed(tmp_path):
+def test_a_supervisor_that_is_killed(tmp_path):
     """If who watches is killed, the script is too, and that is a failure."""
     ended, _ = run(tmp_path, "sh", "-c", "kill -9 $PPID; sleep 300; sleep 300")
     assert ended.failure == "it was killed with its supervisor"
@@ -166,7 +166,7 @@ def test_nothing_survives_the_master(tmp_path, signum):
     started = descendants(master.pid)
     master.send_signal(signum)
     assert master.wait() != 0
-    # The warden, the shell, and its children.
+    # The supervisor, the shell, and its children.
     assert len(started) >= 4
     assert gone([*started, *family(log.read_text())])
 

@@ -49,8 +49,8 @@ if late or mark.exists():
     runpy.run_path({str(DATA / "fake_train.py")!r})
 if not mark.exists():
     mark.touch()
-    warden = pathlib.Path(f"/proc/{{os.getppid()}}/stat").read_text().rpartition(")")[2].split()
-    os.kill(int(warden[1]), signal.SIGKILL)
+    supervisor = pathlib.Path(f"/proc/{{os.getppid()}}/stat").read_text().rpartition(")")[2].split()
+    os.kill(int(supervisor[1]), signal.SIGKILL)
     time.sleep(300)
 """
 

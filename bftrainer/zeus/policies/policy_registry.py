@@ -35,15 +35,15 @@ class PolicyContext:
     Parameters
     ----------
     trace : TrainingTrace
-        What will be simulated; honest policies don't look.
+        The measurements that are simulated; only an oracle may look at them.
     job : Job
         The job to tune.
     eta_knob, beta_knob : float
         Weight of energy in costs, and multiple of the lowest cost at which runs stop.
     seed : int
-        For policies that draw.
+        Seed of policies that draw at random.
     verbose : bool
-        Have it print its choices.
+        Whether it prints its choices.
     concurrency : bool
         Whether runs of the job may overlap.
 
@@ -66,28 +66,28 @@ class PolicyContext:
 
 
 def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimizer:
-    """A new batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``.
+    """Make a batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``.
 
     Raises
     ------
     TuningInputError
         If there is none of that name, or what is there gives no `BatchSizeOptimizer`.
     """
-    return _made(name, BATCH_SIZES, context, BatchSizeOptimizer)  # type: ignore[type-abstract]
+    return _make(name, BATCH_SIZES, context, BatchSizeOptimizer)  # type: ignore[type-abstract]
 
 
 def power_limit_optimizer(name: str, context: PolicyContext) -> PowerLimitOptimizer:
-    """A new power-limit policy: an entry point of ``bftrainer.power_limit_optimizers``, or ``module:callable``.
+    """Make a power-limit policy: an entry point of ``bftrainer.power_limit_optimizers``, or ``module:callable``.
 
     Raises
     ------
     TuningInputError
         If there is none of that name, or what is there gives no `PowerLimitOptimizer`.
     """
-    return _made(name, POWER_LIMITS, context, PowerLimitOptimizer)  # type: ignore[type-abstract]
+    return _make(name, POWER_LIMITS, context, PowerLimitOptimizer)  # type: ignore[type-abstract]
 
 
-def _made(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) -> P:
+def _make(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) -> P:
     noun, factory = plugins.noun, plugins.get(name)
     try:
         policy = factory(context)
@@ -108,7 +108,7 @@ def zeus(context: PolicyContext) -> PruningGTSBatchSizeOptimizer:
 
 
 def gts(context: PolicyContext) -> GTSBatchSizeOptimizer:
-    """Thompson sampling alone, variances learned from two runs of each batch size on.
+    """Thompson sampling alone; variances are learned, from two runs of each batch size on.
 
     It knows no default: a job whose first draw does not reach the target ends there.
     """
@@ -133,7 +133,7 @@ def ucb(context: PolicyContext) -> UCB:  # noqa: ARG001
 
 
 def oracle(context: PolicyContext) -> Oracle:
-    """The trace's optimum, of batch sizes as of power limits."""
+    """The best batch size and power limit of the trace."""
     return Oracle.of(context.trace, [context.job], context.eta_knob)
 
 

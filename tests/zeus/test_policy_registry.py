@@ -20,7 +20,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.policies.registry import (
+from bftrainer.zeus.policies.policy_registry import (
     BATCH_SIZES,
     POWER_LIMITS,
     PolicyContext,

@@ -1,11 +1,11 @@
-"""Supervisor: ends everything that a command started, when the command ends or the process that launched it is gone.
+"""Supervise a command: end all that it started when it ends, or when the process that launched it is gone.
 
-Run as a program of its own, without the rest of the package: ``warden.py LIFELINE STATUS GRACE COMMAND...``. It starts
+Run as a program, without the rest of the package: ``supervisor.py LIFELINE STATUS GRACE COMMAND...``. It starts
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
 end, all descendants are ended: asked first, and killed after GRACE seconds. The other end of LIFELINE is closed however
-its holder ends, by ``kill -9`` too. As the descendants' "subreaper" the warden also finds those that left the process
-group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended before
-anybody wanted it to, and at last ``exited N`` (negative: by signal -N).
+its holder ends, by ``kill -9`` too. As the descendants' "subreaper" it also finds those that left the process
+group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
+itself, and at last ``exited N`` (negative: by signal -N).
 
 Linux only: it needs ``prctl``, ``pidfd_open`` and ``/proc``.
 """
@@ -29,7 +29,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 
 
-class Warden:
+class Supervisor:
     """Runs a command, and ends all processes that it started.
 
     Parameters
@@ -52,9 +52,9 @@ class Warden:
         own = os.getpid()
 
         def follow() -> None:
-            """Make the command die with the warden, even if the warden is killed."""
+            """Make the command die with the supervisor, even if the supervisor is killed."""
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != own:  # the warden ended before the kernel was asked
+            if os.getppid() != own:  # the supervisor ended before the kernel was asked
                 os.kill(os.getpid(), signal.SIGKILL)
 
         self._child = subprocess.Popen(
@@ -86,7 +86,7 @@ class Warden:
         """End all remaining descendants, and collect the command's exit status."""
         asked: set[int] = set()
         deadline = time.monotonic() + self.grace_s
-        while (left := self._reaped()) is not None:
+        while (left := self._reap()) is not None:
             overdue = time.monotonic() >= deadline
             for process in descendants(os.getpid()):
                 if overdue or process not in asked:
@@ -97,7 +97,7 @@ class Warden:
             if left == 0:
                 time.sleep(POLL_S)
 
-    def _reaped(self) -> int | None:
+    def _reap(self) -> int | None:
         """Reap descendants that have ended; return how many, None if there are no children left."""
         count = 0
         while True:
@@ -137,17 +137,17 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
-def _heard() -> int:
-    """Return a file descriptor that can be read once a signal asks the warden, and so its command, to end."""
-    heard, said = os.pipe()
+def _signal_pipe() -> int:
+    """Return a file descriptor that can be read once a signal asks the supervisor, and so its command, to end."""
+    read_end, write_end = os.pipe()
 
-    def say(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def record(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
         """Record the signal."""
-        os.write(said, b".")
+        os.write(write_end, b".")
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, say)
-    return heard
+        signal.signal(signum, record)
+    return read_end
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -155,18 +155,18 @@ def main(arguments: Sequence[str]) -> None:
     lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
     for each in (lifeline, status):
         os.set_inheritable(each, False)
-    asked = _heard()
+    asked = _signal_pipe()
     try:
-        warden = Warden(command, grace_s)
+        supervisor = Supervisor(command, grace_s)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         os.write(status, f"refused {error}\n".encode())
         return
     with contextlib.suppress(BrokenPipeError):
-        os.write(status, f"started {warden.pid}\n".encode())
-    alone = warden.wait(lifeline, asked)
-    warden.end()
+        os.write(status, f"started {supervisor.pid}\n".encode())
+    alone = supervisor.wait(lifeline, asked)
+    supervisor.end()
     with contextlib.suppress(BrokenPipeError):
-        os.write(status, b"alone \n" * alone + f"exited {warden.returncode}\n".encode())
+        os.write(status, b"alone \n" * alone + f"exited {supervisor.returncode}\n".encode())
 
 
 if __name__ == "__main__":
