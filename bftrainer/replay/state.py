@@ -123,10 +123,10 @@ class ReplayState:
             Active tasks that the event reports as complete.
         """
         elapsed = time_s - self.time_s
-        progress, lost, preemption, ended = self._booked(time_s, left, completed)
+        progress, lost, preemption, ended = self._book_progress(time_s, left, completed)
         gross = progress - self.progress + self.pending + preemption
-        owner, released = self._vacated(left, ended)
-        done, again = self._parted(ended)
+        owner, released = self._release_nodes(left, ended)
+        done, again = self._split_ended(ended)
         if joined.size:
             owner = owner if owner is not self.owner else owner.copy()
             owner[joined] = FREE
@@ -141,7 +141,7 @@ class ReplayState:
             specs=self.specs,
             submit_s=self.submit_s,
             owner=owner,
-            status=self._ended(done),
+            status=self._mark_done(done),
             time_s=time_s,
             pool=self.pool + joined.size - left.size,
             active=active,
@@ -168,7 +168,7 @@ class ReplayState:
             overruns=self._overruns(time_s, gross) if self.settings.completions == "noticed" else (),
         )
 
-    def _booked(
+    def _book_progress(
         self, time_s: float, left: Indices, completed: Sequence[int]
     ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
         """Compute progress at `time_s`, nodes lost, the work that costs, and which active tasks ended."""
@@ -199,7 +199,9 @@ class ReplayState:
             for slot in np.flatnonzero(reached_s < time_s).tolist()
         )
 
-    def _parted(self, ended: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+    def _split_ended(
+        self, ended: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
         """Which active tasks are done, and which ended a run without reaching its target."""
         if ended is None:
             return None, None
@@ -221,7 +223,7 @@ class ReplayState:
                 cost[slot] = self.specs[self.active[slot]].shrink_cost_s * self.rate[slot]
         return lost, cost
 
-    def _vacated(
+    def _release_nodes(
         self, left: Indices, done: NDArray[np.bool_] | None
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...]]:
         """Owners after departures and completions, and the nodes that tasks lost."""
@@ -241,7 +243,7 @@ class ReplayState:
             owner[left] = BUSY
         return owner, tuple(released)
 
-    def _ended(self, done: NDArray[np.bool_] | None) -> NDArray[np.int8]:
+    def _mark_done(self, done: NDArray[np.bool_] | None) -> NDArray[np.int8]:
         if done is None or not done.any():
             return self.status
         status = self.status.copy()
@@ -285,7 +287,7 @@ class ReplayState:
         status = self.status.copy()
         status[list(tasks)] = Status.FAILED
         lost = np.isin(self.active, list(tasks))
-        owner, released = self._vacated(NO_NODES, lost)
+        owner, released = self._release_nodes(NO_NODES, lost)
         keep = ~lost
         fields = ("active", "counts", "work", "progress", "rate", "pending")
         kept = {name: getattr(self, name)[keep] for name in fields}
@@ -298,11 +300,11 @@ class ReplayState:
         Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
         """
         after = np.asarray(counts, dtype=np.int64)
-        owner, added, removed = self._moved(after)
+        owner, added, removed = self._move_nodes(after)
         pending = self._rescale_costs(after)
-        return self._seated(owner, after, pending), Moves(added, removed, pending)
+        return self._with_allocation(owner, after, pending), Moves(added, removed, pending)
 
-    def _moved(
+    def _move_nodes(
         self, after: NDArray[np.int64]
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
         """Owners when tasks have `after` nodes, and the nodes that tasks gain and give up."""
@@ -326,7 +328,7 @@ class ReplayState:
             taken += size
         return owner, tuple(added), tuple(removed)
 
-    def _seated(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
+    def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
         return ReplayState(
             settings=self.settings,
@@ -366,7 +368,7 @@ class ReplayState:
                 added.append((task, nodes))
         after = np.array(counts, dtype=np.int64)
         pending = self._rates(after) * np.array([spec.grow_cost_s for spec in specs])
-        return self._seated(owner, after, pending), Moves(tuple(added), (), pending)
+        return self._with_allocation(owner, after, pending), Moves(tuple(added), (), pending)
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:
         """Work/s per active task at `counts`; 0 below its minimum."""
