@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -350,10 +349,10 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 def _write_steps(result: RunResult, path: Path) -> None:
     """Write the step log, with numbers as Python prints them."""
+    line = ",".join(["%s"] * len(STEPS.columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in STEPS.columns])
+        file.write(line % tuple(column.name for column in STEPS.columns))
         for events in _parts(result.recording.events, _CSV_VALUES):
             time_s, *columns = (column.values(events) for column in STEPS.columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
-            writer.writerows(zip(*(column.tolist() for column in (times, *columns)), strict=True))
+            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))
