@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
 from bftrainer.files.opening import translated
-from bftrainer.model import NS_PER_S
+from bftrainer.model import instants_ns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,10 +33,12 @@ def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.
     return pa.Array.from_buffers(kind, values.size, [known, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def integers(values: Sequence[int | None]) -> pa.Array:
-    """Column of int64; None becomes null."""
+def integers(values: Sequence[int | None] | NDArray[np.integer]) -> pa.Array:
+    """Column of int64; None becomes null, and in an array each number below 0."""
     import pyarrow as pa
 
+    if isinstance(values, np.ndarray):
+        return _column(pa.int64(), values.astype(np.int64, copy=False), values < 0)
     missing = np.array([value is None for value in values], dtype=np.bool_)
     return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing)
 
@@ -51,7 +53,7 @@ def booleans(values: Sequence[bool | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
 
 
-def reals(values: Sequence[float | None]) -> pa.Array:
+def reals(values: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
     """Column of float64; None and non-finite numbers become null."""
     import pyarrow as pa
 
@@ -65,31 +67,26 @@ def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64
 
     values = np.asarray(seconds, dtype=np.float64)
     missing = np.isnan(values)
-    stamps = start_ns + np.round(np.where(missing, 0.0, values) * NS_PER_S).astype(np.int64)
+    stamps = instants_ns(start_ns, np.where(missing, 0.0, values))
     return _column(pa.timestamp("ns", tz="UTC"), stamps, missing)
 
 
-def texts(values: Iterable[str], which: NDArray[np.int32] | None = None) -> pa.Array:
+def texts(values: Iterable[str], which: NDArray[np.integer] | None = None) -> pa.Array:
     """Column of strings: `values`, or those at the indices `which`, null where an index is negative."""
     import pyarrow as pa
 
-    encoded = np.array([value.encode() for value in values], dtype=object)
-    chosen = encoded if which is None else encoded[np.maximum(which, 0)]
-    missing = np.zeros(chosen.size, dtype=np.bool_) if which is None else which < 0
-    sizes = np.where(missing, 0, np.fromiter(map(len, chosen), dtype=np.int64, count=chosen.size))
-    ends = np.concatenate(([0], sizes.cumsum()))
-    text = b"".join(chosen[~missing])
-    known = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    buffers = [known, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text)]
-    return pa.Array.from_buffers(pa.string(), chosen.size, buffers)
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    column = pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32, copy=False), which < 0))
 
 
-def lists(sizes: Sequence[int], flat: pa.Array) -> pa.Array:
-    """Column of lists: `flat` cut into pieces of those sizes."""
+def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
+    """Column of lists: list i is ``flat[offsets[i]:offsets[i + 1]]``."""
     import pyarrow as pa
 
-    ends = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int32)
-    return pa.ListArray.from_arrays(_column(pa.int32(), ends), flat)
+    return pa.ListArray.from_arrays(_column(pa.int32(), offsets.astype(np.int32)), flat)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The data model: frozen, slotted dataclasses, validated when made."""
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
-from bftrainer.model.instants import StepSeries, instant_ns, iso, rounding_s
+from bftrainer.model.instants import StepSeries, instant_ns, instants_ns, iso, iso_column, rounding_s
 from bftrainer.model.node_log import NodeLog
 from bftrainer.model.task import NS_PER_S, ScalingCurve, TaskSpec, TaskState
 from bftrainer.model.tuning import Attempt, TunedRun, Tuner, TuningSpec
@@ -22,8 +22,10 @@ __all__ = [
     "Tuner",
     "TuningSpec",
     "instant_ns",
+    "instants_ns",
     "is_static",
     "iso",
+    "iso_column",
     "rounding_s",
     "static",
 ]

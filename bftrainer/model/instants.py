@@ -11,8 +11,10 @@ from datetime import UTC, date, datetime, time
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.model.task import NS_PER_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
@@ -42,6 +44,16 @@ def iso(time_ns: int | np.int64, unit: Literal["s", "ms", "us", "ns"] | None = N
     if unit is None:
         unit = next((unit for unit, size in _UNITS if count % size == 0), "ns")
     return f"{np.datetime64(count, 'ns').astype(f'M8[{unit}]')}Z"
+
+
+def iso_column(times_ns: NDArray[np.int64]) -> NDArray[np.str_]:
+    """ISO dates and times of instants, to the nanosecond."""
+    return np.datetime_as_string(times_ns.view("M8[ns]"), timezone="UTC")
+
+
+def instants_ns(start_ns: int, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Instants so many seconds after `start_ns`, to the nanosecond."""
+    return start_ns + np.round(seconds * NS_PER_S).astype(np.int64)
 
 
 def instant_ns(moment: date | str) -> int:

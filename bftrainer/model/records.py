@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.model.columns import Table
 from bftrainer.model.decision import Decision
 from bftrainer.model.task import TaskSpec
+from solvers.problem import DecidedBy, Held, SolveResult, StopReason
 
 RUN_SCHEMA = 1
 HELD = ("optimal", "incumbent", "kept")
@@ -94,20 +96,69 @@ class EventRecord:
         return self.gross - self.rescale_booked - self.preemption_cost
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A solved decision and the event that triggered it.
+    """A solved decision; see `solvers.SolveResult` for what the solver says of it.
 
     Parameters
     ----------
     event : int
-        Number of the event.
-    decision : Decision
-        Its `result` is not None.
+        Number of the event that triggered it.
+    time_s : float
+        Seconds since the window's start.
+    nodes : int
+        Number of idle nodes, held by tasks or free.
+    tasks : tuple of int, length A
+        Active tasks in order of admission, as indices of the roster.
+    before, after : tuple of int, length A
+        Node counts before and after the decision.
+    objective, bound, gap : float
+        NaN and infinity where they are unknown.
+    stop_reason : StopReason
+    held : Held
+    solver : str
+        Name of the solver that answered.
+    solve_s : float
+        Wall-clock seconds.
+    decided_by : DecidedBy
+    model_rows, model_columns : int or None
+    backend_s : float or None
+    batch_sizes, power_limits_w : tuple of int or None, optional
+        Settings of each active task after the decision, None for those not tuned; None if no task is.
+    drawn_w, cap_w : float, optional
+        Largest power of the pool until the next event, None if no task is tuned; what it may draw, None without cap.
     """
 
     event: int
-    decision: Decision
+    time_s: float
+    nodes: int
+    tasks: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    objective: float
+    bound: float
+    gap: float
+    stop_reason: StopReason
+    held: Held
+    solver: str
+    solve_s: float
+    decided_by: DecidedBy = DecidedBy.BACKEND
+    model_rows: int | None = None
+    model_columns: int | None = None
+    backend_s: float | None = None
+    batch_sizes: tuple[int | None, ...] | None = None
+    power_limits_w: tuple[int | None, ...] | None = None
+    drawn_w: float | None = None
+    cap_w: float | None = None
+
+    @classmethod
+    def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:
+        """Record of a decision at an event, and its result; the tasks by number."""
+        sources = (result, decision)
+        held = {
+            name: next(getattr(each, name) for each in sources if hasattr(each, name)) for name in cls.__slots__[4:]
+        }
+        return cls(event, decision.time_s, decision.nodes, tasks, **held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,31 +288,33 @@ class Recording:
 
     Parameters
     ----------
-    timeline : tuple of EventRecord
+    timeline : Table of EventRecord
         Entries from the window's start to the replay's end; the first and last need not be events.
-    decisions : tuple of DecisionRecord
-    allocation : tuple of AllocationChange
+    decisions : Table of DecisionRecord
+    allocation : Table of AllocationChange
     tasks : tuple of TaskRecord
         In file order.
     reason : str
         Why the replay ended.
     """
 
-    timeline: tuple[EventRecord, ...]
-    decisions: tuple[DecisionRecord, ...]
-    allocation: tuple[AllocationChange, ...]
+    timeline: Table[EventRecord]
+    decisions: Table[DecisionRecord]
+    allocation: Table[AllocationChange]
     tasks: tuple[TaskRecord, ...]
     reason: str
 
     @property
-    def events(self) -> tuple[EventRecord, ...]:
+    def events(self) -> Table[EventRecord]:
         """Entries of the timeline that are events."""
-        return tuple(event for event in self.timeline if event.number >= 0)
+        edges = np.flatnonzero(np.diff(self.timeline["number"] >= 0, prepend=False, append=False))
+        # As a rule they are one run, of which this is a view.
+        return Table.joined(EventRecord, [self.timeline.rows(*run) for run in edges.reshape(-1, 2).tolist()])
 
     @property
     def end_s(self) -> float:
         """End of the replay, seconds since the window's start."""
-        return self.timeline[-1].time_s
+        return float(self.timeline["time_s"][-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bftrainer.model import Decision
+from bftrainer.model.columns import GrowingTable
 from bftrainer.model.records import (
     AllocationChange,
     DecisionRecord,
@@ -43,10 +44,10 @@ class Recorder(Observer):
     """Keeps everything that happened, as a `Recording`."""
 
     def __init__(self) -> None:
-        self._timeline: list[EventRecord] = []
+        self._timeline = GrowingTable(EventRecord)
         self._events = 0
-        self._decisions: list[DecisionRecord] = []
-        self._allocation: list[AllocationChange] = []
+        self._decisions = GrowingTable(DecisionRecord)
+        self._allocation = GrowingTable(AllocationChange)
         self._tasks = _TaskBooks(0)
         self._open: tuple[Effects, bool] | None = None
         self._after: ReplayState | None = None
@@ -78,15 +79,16 @@ class Recorder(Observer):
         for task, nodes in moves.added:
             self._allocation.append(AllocationChange(decision.time_s, task, nodes))
         if decision.result is not None:
-            self._decisions.append(DecisionRecord(self._events, decision))
+            tasks = tuple(state.active.tolist())
+            self._decisions.append(DecisionRecord.of(self._events, tasks, decision, decision.result))
 
     def ended(self, state: ReplayState, reason: str) -> None:
         """Close the books."""
         self._close_event()
         self._recording = Recording(
-            tuple(self._timeline),
-            tuple(self._decisions),
-            tuple(self._allocation),
+            self._timeline.table(),
+            self._decisions.table(),
+            self._allocation.table(),
             self._tasks.records(state),
             reason,
         )

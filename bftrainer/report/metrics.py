@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
+from bftrainer.model.columns import Coded, Table
 from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
 from bftrainer.report.glossary import format_value
 from solvers.problem import DecidedBy, Held
@@ -54,24 +55,19 @@ class Intervals:
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
         """Intervals of a recording, from the window's start on; its first instant books nothing."""
-        events = recording.timeline
-        columns = {
-            name: np.array([getattr(event, name) for event in events[:-1]])
-            for name in ("time_s", "idle", "used", "rate")
-        }
-        booked = {
-            name: np.array([getattr(event, name) for event in events[1:]], dtype=np.float64)
-            for name in ("time_s", "elapsed_s", "gross", "rescale_booked", "preemption_cost")
-        }
-        overruns = np.empty(len(events[1:]), dtype=np.object_)
-        overruns[:] = [event.overruns for event in events[1:]]
+        timeline = recording.timeline
+        begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
+        overruns = np.empty(len(booked), dtype=np.object_)
+        overruns.fill(())
+        for row in np.flatnonzero(booked["overruns"].sizes).tolist():
+            overruns[row] = booked[row].overruns
         return cls(
-            start_s=columns["time_s"].astype(np.float64),
+            start_s=begun["time_s"],
             end_s=booked["time_s"],
             length_s=booked["elapsed_s"],
-            idle=columns["idle"].astype(np.int64),
-            used=columns["used"].astype(np.int64),
-            rate=columns["rate"].astype(np.float64),
+            idle=begun["idle"],
+            used=begun["used"],
+            rate=begun["rate"],
             gross=booked["gross"],
             rescale=booked["rescale_booked"],
             preemption=booked["preemption_cost"],
@@ -161,26 +157,34 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
     }
 
 
-def decision_metrics(decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
+def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
     """Numbers of decisions that are optimal, hold an incumbent or nothing, by what found them; and their times."""
-    results = [record.decision.result for record in decisions if record.decision.result is not None]
-    held = [result.held for result in results]
-    gaps = [result.gap for result in results if result.counts is not None and math.isfinite(result.gap)]
-    times: dict[str, list[float]] = {}
-    for result in results:
-        times.setdefault(result.solver, []).append(result.solve_s)
+    held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
+    gaps = gap[np.isfinite(gap)]
+    backend_s = decisions["backend_s"][~np.isnan(decisions["backend_s"])]
+    numbers = _numbers(held)
+    solver = decisions["solver"]
     return {
-        "decisions": len(results),
-        "decisions_optimal": held.count(Held.OPTIMAL),
-        "decisions_incumbent": held.count(Held.INCUMBENT),
-        "decisions_kept": held.count(Held.NOTHING),
-        "gap_max": max(gaps) if gaps else None,
-        "decided_by": {by.value: sum(result.decided_by is by for result in results) for by in DecidedBy},
-        "backend_asked": sum(result.backend_s is not None for result in results),
-        "backend_s": math.fsum(result.backend_s or 0.0 for result in results),
-        **_times([result.solve_s for result in results]),
-        "solvers": {name: {"decisions": len(solve_s), **_times(solve_s)} for name, solve_s in sorted(times.items())},
+        "decisions": len(decisions),
+        "decisions_optimal": numbers[Held.OPTIMAL],
+        "decisions_incumbent": numbers[Held.INCUMBENT],
+        "decisions_kept": numbers[Held.NOTHING],
+        "gap_max": float(gaps.max()) if gaps.size else None,
+        "decided_by": {by.value: number for by, number in _numbers(decisions["decided_by"]).items()},
+        "backend_asked": backend_s.size,
+        "backend_s": math.fsum(backend_s),
+        **_times(solve_s),
+        "solvers": {
+            name: {"decisions": number, **_times(solve_s[solver.codes == solver.names.index(name)])}
+            for name, number in sorted(_numbers(solver).items())
+            if number
+        },
     }
+
+
+def _numbers(column: Coded) -> dict[Any, int]:
+    """Number of rows with each value."""
+    return dict(zip(column.names, np.bincount(column.codes, minlength=len(column.names)).tolist(), strict=True))
 
 
 def settled_before(summary: Mapping[str, Any]) -> str | None:
@@ -200,8 +204,8 @@ def settled_before(summary: Mapping[str, Any]) -> str | None:
     return f"{text}; {settled}" if settled else text
 
 
-def _times(solve_s: Sequence[float]) -> dict[str, float | None]:
-    if not solve_s:
+def _times(solve_s: Floats) -> dict[str, float | None]:
+    if not solve_s.size:
         return {"solve_s_median": None, "solve_s_p95": None, "solve_s_max": None}
     median, p95, most = np.percentile(solve_s, [50, 95, 100])
     return {"solve_s_median": float(median), "solve_s_p95": float(p95), "solve_s_max": float(most)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -12,6 +13,7 @@ import numpy as np
 
 import solvers
 from bftrainer.model import TaskSpec, Tuner
+from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.state import NO_NODES
@@ -197,18 +199,31 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
         return solve(exact, problem, solvers.Limits()).objective
 
     ideal, best = [], []
-    for event, after in itertools.pairwise(recording.timeline):
-        for elapsed_s, active in _with_work(event, after):
-            ideal.append(elapsed_s * _interpolated(eq_nodes, partial(best_rate, active)))
-            best.append(elapsed_s * best_rate(active, event.idle))
+    for (active, nodes), spans_s in _with_work(recording.timeline).items():
+        steady, present = _interpolated(eq_nodes, partial(best_rate, active)), best_rate(active, nodes)
+        ideal += [span_s * steady for span_s in spans_s]
+        best += [span_s * present for span_s in spans_s]
     return math.fsum(ideal), math.fsum(best)
 
 
-def _with_work(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
+def _with_work(timeline: Table[EventRecord]) -> dict[tuple[tuple[int, ...], int], list[float]]:
+    """Seconds between events, by the active tasks that still had work to do, and the number of idle nodes."""
+    begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
+    tasks, idle, is_cut = begun["tasks"], begun["idle"].tolist(), booked["overruns"].sizes > 0
+    spans: defaultdict[tuple[bytes, int], list[float]] = defaultdict(list)
+    bounds = itertools.pairwise(tasks.offsets.tolist())
+    for row, ((begin, end), elapsed_s) in enumerate(zip(bounds, booked["elapsed_s"].tolist(), strict=True)):
+        if not is_cut[row]:
+            spans[tasks.values[begin:end].tobytes(), idle[row]].append(elapsed_s)
+    kind = tasks.values.dtype
+    for row in np.flatnonzero(is_cut).tolist():
+        for elapsed_s, active in _cut(begun[row], booked[row]):
+            spans[np.array(active, dtype=kind).tobytes(), idle[row]].append(elapsed_s)
+    return {(tuple(np.frombuffer(active, kind).tolist()), nodes): each for (active, nodes), each in spans.items()}
+
+
+def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Seconds between events, and the active tasks that still had work to do."""
-    if not after.overruns:
-        yield after.elapsed_s, event.tasks
-        return
     idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
     for begin_s, end_s in itertools.pairwise(sorted({event.time_s, *idle_from_s.values(), after.time_s})):
         yield end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s)

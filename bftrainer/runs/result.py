@@ -90,7 +90,7 @@ class RunResult:
         pool = pool_metrics(intervals)
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions)
-        solve_s = math.fsum(r.decision.result.solve_s for r in recording.decisions if r.decision.result)
+        solve_s = math.fsum(recording.decisions["solve_s"])
         summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,

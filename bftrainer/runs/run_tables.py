@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
+from bftrainer.model import instants_ns, iso_column
+from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import HELD, DecisionRecord, PowerSample, TaskRecord
 from solvers.problem import Held
 
@@ -48,13 +48,18 @@ class Holds(Enum):
         types |= {Holds.TEXT: pa.string(), Holds.FLAG: pa.bool_()}
         return (types | {Holds.COUNTS: pa.list_(pa.int64()), Holds.TEXTS: pa.list_(pa.string())})[self]
 
-    def array(self, values: Sequence[Any], start_ns: int) -> pa.Array:
-        """Make a column of values; times are in seconds after `start_ns`, and None is null."""
+    def array(self, values: Any, result: RunResult) -> pa.Array:
+        """Make a column of values: a sequence with None for null, or a column of a `bftrainer.model.columns.Table`.
+
+        Times are in seconds since the run's start, and lists of texts are of the names of tasks, by number.
+        """
         if self is Holds.TIME:
-            return instants(start_ns, values)
-        if self in (Holds.COUNTS, Holds.TEXTS):
-            flat = list(chain.from_iterable(values))
-            return lists([len(each) for each in values], integers(flat) if self is Holds.COUNTS else texts(flat))
+            return instants(result.start_ns, values)
+        if isinstance(values, Coded):
+            return texts(values.names, values.codes)
+        if isinstance(values, Lists):
+            names = self is Holds.TEXTS
+            return lists(values.offsets, texts(_names(result), values.values) if names else integers(values.values))
         make: dict[Holds, Callable[[Any], pa.Array]]
         make = {Holds.REAL: reals, Holds.COUNT: integers, Holds.TEXT: texts, Holds.FLAG: booleans}
         return make[self](values)
@@ -70,7 +75,7 @@ class Column:
         Name in the file; docs/files.md describes it.
     kind : Holds
     of : str or callable
-        Function of a row's record that returns the value, or name of the record's attribute.
+        Name of the field or attribute; or function of a record that returns the value, of a `Table` that returns all.
     read : bool
         Whether `FinishedRun` includes it.
     null : bool
@@ -94,9 +99,11 @@ class Column:
         """Name in `FinishedRun`: that of the record's attribute."""
         return self.of.rpartition(".")[2] if isinstance(self.of, str) else self.name
 
-    def values(self, records: Iterable[Any]) -> list[Any]:
-        """Values of the records."""
-        return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, records))
+    def values(self, rows: Sequence[Any] | Mapping[str, Any]) -> Any:
+        """Values of the rows."""
+        if isinstance(rows, Table | Mapping):
+            return rows[self.of] if isinstance(self.of, str) else self.of(rows)
+        return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, rows))
 
 
 def _columns(kind: Holds, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
@@ -113,12 +120,12 @@ class RunTable:
     ----------
     file : str
     source : callable
-        Function of a result that returns the records, or all columns at once.
+        Function of a result that returns the rows: records, a `Table`, or what gives some as columns.
     columns : tuple of Column
     """
 
     file: str
-    source: Callable[[RunResult], Sequence[Any] | Mapping[str, pa.Array]]
+    source: Callable[[RunResult], Sequence[Any] | _Moves]
     columns: tuple[Column, ...]
 
     @property
@@ -130,11 +137,39 @@ class RunTable:
         """Make the table of a result."""
         import pyarrow as pa
 
-        source = self.source(result)
-        if isinstance(source, Mapping):
-            return pa.table(dict(source))
-        columns = [column for column in self.columns if not column.tuned or _is_tuned(result)]
-        return pa.table({each.name: each.kind.array(each.values(source), result.start_ns) for each in columns})
+        return pa.concat_tables(self.groups(result))
+
+    def schema(self, result: RunResult) -> pa.Schema:
+        """Names and types of the columns that the result has."""
+        import pyarrow as pa
+
+        has = [column for column in self.columns if not column.tuned or _is_tuned(result)]
+        return pa.schema([(column.name, column.kind.type) for column in has])
+
+    def groups(self, result: RunResult) -> Iterator[pa.Table]:
+        """Make the table of a result in parts of bounded size, at least one."""
+        import pyarrow as pa
+
+        schema = self.schema(result)
+        columns = [column for column in self.columns if column.name in schema.names]
+        for rows in _parts(self.source(result), GROUP_VALUES):
+            yield pa.table([each.kind.array(each.values(rows), result) for each in columns], schema)
+
+
+GROUP_VALUES = 2**20
+"""Number of values of a column in a row group, roughly, be they in lists or not."""
+_CSV_VALUES = 2**16
+
+
+def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
+    """Parts of a table's rows, at least one, of about so many values in a column."""
+    size, widest = len(source), 1
+    if isinstance(source, Table):
+        lists = (source[name] for name in source.record.__slots__)
+        widest = max(widest, *(len(each.values) // max(1, size) for each in lists if isinstance(each, Lists)))
+    for begin in range(0, max(1, size), max(1, values // widest)):
+        end = min(begin + max(1, values // widest), size)
+        yield source.rows(begin, end) if isinstance(source, Table | _Moves) else source[begin:end]
 
 
 def _is_tuned(result: RunResult) -> bool:
@@ -156,27 +191,36 @@ def _pieces(result: RunResult) -> list[_Piece]:
     return [_Piece(piece, cap.at(piece.begin_s) if cap else None) for piece in result.metered.record.samples]
 
 
-def _allocation(result: RunResult) -> dict[str, pa.Array]:
-    """Columns of the table with a row for each node that changes hands, made as arrays because of their number."""
-    changes = result.recording.allocation
-    sizes = [change.nodes.size for change in changes]
-    nodes = np.concatenate([change.nodes for change in changes]) if changes else np.empty(0, dtype=np.int32)
-    owners = np.repeat(np.array([change.task for change in changes], dtype=np.int32), sizes)
-    return {
-        "time": instants(result.start_ns, np.repeat([change.time_s for change in changes], sizes)),
-        "node": texts(result.nodes, nodes),
-        "task": texts([task.spec.name for task in result.recording.tasks], owners),
-    }
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """A row for each node that changes hands, made as columns because of their number."""
+
+    result: RunResult
+
+    def __len__(self) -> int:
+        return len(self.result.recording.allocation["nodes"].values)
+
+    def rows(self, begin: int, end: int) -> dict[str, Any]:
+        """Columns of some rows."""
+        changes = self.result.recording.allocation
+        nodes = changes["nodes"]
+        first, last = np.searchsorted(nodes.offsets, (begin, end), side="right") - (1, 0)
+        sizes = np.diff(np.clip(nodes.offsets[first : last + 1], begin, end))
+        return {
+            "time_s": np.repeat(changes["time_s"][first:last], sizes),
+            "node": Coded(nodes.values[begin:end], self.result.nodes),
+            "task": Coded(np.repeat(changes["task"][first:last], sizes), _names(self.result)),
+        }
 
 
-def _held(record: DecisionRecord) -> str:
-    found = record.decision.result
-    return "kept" if found is None or found.held is Held.NOTHING else found.held.value
+def _names(result: RunResult) -> list[str]:
+    """Names of the tasks, by number."""
+    return [task.spec.name for task in result.recording.tasks]
 
 
-def _of_tasks(name: str) -> Callable[[DecisionRecord], Sequence[int | None]]:
-    """A setting of each active task; None for tasks that are not tuned."""
-    return lambda record: getattr(record.decision, name) or (None,) * len(record.decision.tasks)
+def _held(decisions: Table[DecisionRecord]) -> Coded:
+    held = decisions["held"]
+    return Coded(held.codes, ["kept" if each is Held.NOTHING else each.value for each in held.names])
 
 
 def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
@@ -197,7 +241,7 @@ STEPS = RunTable(
         *_columns(Holds.REAL, {"Rate": "rate"}),
         *_columns(Holds.REAL, {"ReScost": "rescale_cost"}, read=True),
         *_columns(Holds.COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
-        *_columns(Holds.COUNT, {"nJob": lambda event: len(event.tasks), "nNd": "idle"}, read=True),
+        *_columns(Holds.COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle"}, read=True),
         *_columns(Holds.COUNT, {"nJrun": "running"}),
         *_columns(Holds.COUNT, {"nNrun": "used"}, read=True),
         *_columns(Holds.REAL, {"PreCost": "preemption_cost"}, read=True),
@@ -205,30 +249,24 @@ STEPS = RunTable(
 )
 DECISIONS = RunTable(
     "decisions.parquet",
-    lambda result: [record for record in result.recording.decisions if record.decision.result is not None],
+    lambda result: result.recording.decisions,
     (
         *_columns(Holds.COUNT, "event"),
-        *_columns(Holds.TIME, {"time": "decision.time_s"}, read=True),
-        *_columns(Holds.COUNT, {"nodes": "decision.nodes"}),
-        *_columns(Holds.TEXTS, {"tasks": "decision.tasks"}),
-        *_columns(Holds.COUNTS, {"before": "decision.before", "after": "decision.after"}),
-        *_columns(Holds.REAL, {name: f"decision.result.{name}" for name in ("objective", "bound")}, null=True),
-        *_columns(Holds.REAL, {"gap": "decision.result.gap"}, null=True, read=True),
-        *_columns(Holds.TEXT, {"stop_reason": "decision.result.stop_reason.value"}),
+        *_columns(Holds.TIME, {"time": "time_s"}, read=True),
+        *_columns(Holds.COUNT, "nodes"),
+        *_columns(Holds.TEXTS, "tasks"),
+        *_columns(Holds.COUNTS, "before after"),
+        *_columns(Holds.REAL, "objective bound", null=True),
+        *_columns(Holds.REAL, "gap", null=True, read=True),
+        *_columns(Holds.TEXT, "stop_reason"),
         *_columns(Holds.TEXT, {"held": _held}, read=True, among=HELD),
-        *_columns(Holds.TEXT, {"solver": "decision.result.solver"}),
-        *_columns(Holds.REAL, {"solve_s": "decision.result.solve_s"}, read=True),
-        *_columns(Holds.TEXT, {"decided_by": "decision.result.decided_by.value"}),
-        *_columns(
-            Holds.COUNT, {name: f"decision.result.{name}" for name in ("model_rows", "model_columns")}, null=True
-        ),
-        *_columns(Holds.REAL, {"backend_s": "decision.result.backend_s"}, null=True),
-        *_columns(
-            Holds.COUNTS,
-            {"batch_size": _of_tasks("batch_sizes"), "power_limit_w": _of_tasks("power_limits_w")},
-            tuned=True,
-        ),
-        *_columns(Holds.REAL, {name: f"decision.{name}" for name in ("drawn_w", "cap_w")}, null=True, tuned=True),
+        *_columns(Holds.TEXT, "solver"),
+        *_columns(Holds.REAL, "solve_s", read=True),
+        *_columns(Holds.TEXT, "decided_by"),
+        *_columns(Holds.COUNT, "model_rows model_columns", null=True),
+        *_columns(Holds.REAL, "backend_s", null=True),
+        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, tuned=True),
+        *_columns(Holds.REAL, "drawn_w cap_w", null=True, tuned=True),
     ),
 )
 TASKS = RunTable(
@@ -249,7 +287,7 @@ TASKS = RunTable(
 )
 ALLOCATION = RunTable(
     "allocation.parquet",
-    _allocation,
+    _Moves,
     (
         *_columns(Holds.TIME, {"time": "time_s"}, read=True),
         *_columns(Holds.TEXT, "node", read=True),
@@ -299,17 +337,22 @@ def write_run(result: RunResult, directory: Path) -> None:
     _write_steps(result, directory / steps.file)
     for table in tables:
         # Opened here, as pyarrow cannot encode every directory name.
-        with (directory / table.file).open("wb") as file:
-            pq.write_table(table.of(result), file, compression="zstd")
+        with (
+            (directory / table.file).open("wb") as file,
+            pq.ParquetWriter(file, table.schema(result), compression="zstd") as writer,
+        ):
+            for group in table.groups(result):
+                writer.write_table(group)
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _write_steps(result: RunResult, path: Path) -> None:
     """Write the step log, with numbers as Python prints them."""
-    columns = [column.values(result.recording.events) for column in STEPS.columns]
-    columns[0] = list(map(result.iso, columns[0]))
+    line = ",".join(["%s"] * len(STEPS.columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in STEPS.columns])
-        writer.writerows(zip(*columns, strict=True))
+        file.write(line % tuple(column.name for column in STEPS.columns))
+        for events in _parts(result.recording.events, _CSV_VALUES):
+            time_s, *columns = (column.values(events) for column in STEPS.columns)
+            times = iso_column(instants_ns(result.start_ns, time_s))
+            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))

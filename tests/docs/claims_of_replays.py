@@ -51,11 +51,11 @@ def _():
 )
 def _():
     exact, model = (run_replay(solver=name, max_events=400, baseline=False).recording for name in ("dp", "cbc"))
-    pairs = [(one.decision, other.decision) for one, other in zip(exact.decisions, model.decisions, strict=False)]
+    pairs = list(zip(exact.decisions, model.decisions, strict=False))
     differing = (number for number, (one, other) in enumerate(pairs) if one.after != other.after)
     parted = next(differing, len(pairs))
     for one, other in pairs[: parted + 1]:
-        assert one.result.objective == pytest.approx(other.result.objective, rel=1e-9)
+        assert one.objective == pytest.approx(other.objective, rel=1e-9)
     work = [sum(event.work for event in recording.events) for recording in (exact, model)]
     assert work[1] == pytest.approx(work[0], rel=0.01)
 

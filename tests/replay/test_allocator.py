@@ -366,8 +366,8 @@ def test_caching_changes_nothing(world: World):
     assert declared.tasks == plain.tasks
     pairs = zip(declared.decisions, plain.decisions, strict=True)
     for one, other in pairs:
-        assert one.decision.after == other.decision.after
-        assert one.decision.result.objective == other.decision.result.objective
+        assert one.after == other.after
+        assert one.objective == other.objective
 
 
 def test_initial_allocations():

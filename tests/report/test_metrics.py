@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bftrainer.model import Decision, ScalingCurve, TaskSpec
-from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
+from bftrainer.model.columns import Table
+from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, settled_before, task_metrics
 from solvers import DecidedBy, Held, SolveResult, StopReason
 
@@ -23,15 +24,20 @@ def event(time_s: float, elapsed_s: float, **changes: float) -> EventRecord:
     return EventRecord(0, time_s, elapsed_s, tasks=(), **(dict.fromkeys(names, 0) | changes))
 
 
+def timeline(*events: EventRecord) -> Table[EventRecord]:
+    """These events."""
+    return Table.of(EventRecord, events)
+
+
 RECORDING = Recording(
     # 4 of 6 idle nodes at 40/s for 10 s; then 2 of 2 at 20/s, which cost 50 to get to, for 5 s.
-    timeline=(
+    timeline=timeline(
         event(100.0, 0.0, idle=6, used=4, rate=40.0),
         event(110.0, 10.0, gross=400.0, preemption_cost=30.0, idle=2, used=2, rate=20.0, rescale_cost=50.0),
         event(115.0, 5.0, gross=100.0, rescale_booked=50.0),
     ),
-    decisions=(),
-    allocation=(),
+    decisions=Table.of(DecisionRecord, ()),
+    allocation=Table.of(AllocationChange, ()),
     tasks=(),
     reason="finished",
 )
@@ -73,7 +79,7 @@ def test_work_at():
 
 def test_nothing_recorded_has_no_shares():
     """Without an interval there are no averages, and no division by zero."""
-    metrics = pool_metrics(Intervals.of(Recording((event(0.0, 0.0),), (), (), (), "finished")))
+    metrics = pool_metrics(Intervals.of(replace(RECORDING, timeline=timeline(event(0.0, 0.0)))))
     assert metrics["work_done"] == metrics["idle_node_s"] == 0.0
     assert {metrics[name] for name in ("eq_nodes", "occupancy", "rescale_loss_share", "return_on_investment")} == {None}
 
@@ -130,20 +136,19 @@ def decided(held: Held, stopped: StopReason, solver: str, solve_s: float, bound:
     counts = None if held is Held.NOTHING else (1,)
     value = math.nan if counts is None else 100.0
     result = SolveResult(counts, value, bound, stopped, held, solver, solve_s)
-    return DecisionRecord(0, Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result))
+    return DecisionRecord.of(0, (0,), Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result), result)
 
 
 def test_decision_metrics():
     """Decisions are counted by what they hold, gaps and times taken over all and per solver."""
-    metrics = decision_metrics(
-        [
-            decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 1.0),
-            decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 3.0),
-            decided(Held.INCUMBENT, StopReason.TIME_LIMIT, "a", 5.0, bound=104.0),
-            decided(Held.INCUMBENT, StopReason.HEURISTIC, "b", 7.0, bound=math.inf),
-            decided(Held.NOTHING, StopReason.TIME_LIMIT, "b", 9.0),
-        ]
-    )
+    records = [
+        decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 1.0),
+        decided(Held.OPTIMAL, StopReason.OPTIMAL, "a", 3.0),
+        decided(Held.INCUMBENT, StopReason.TIME_LIMIT, "a", 5.0, bound=104.0),
+        decided(Held.INCUMBENT, StopReason.HEURISTIC, "b", 7.0, bound=math.inf),
+        decided(Held.NOTHING, StopReason.TIME_LIMIT, "b", 9.0),
+    ]
+    metrics = decision_metrics(Table.of(DecisionRecord, records))
     assert [metrics[name] for name in ("decisions", "decisions_optimal", "decisions_incumbent", "decisions_kept")] == [
         *(5, 2, 2, 1)
     ]
@@ -156,7 +161,7 @@ def test_decision_metrics():
 
 def test_decision_metrics_of_nothing_decided():
     """Without a decision there is no time and no gap."""
-    metrics = decision_metrics([])
+    metrics = decision_metrics(Table.of(DecisionRecord, ()))
     assert metrics["decisions"] == 0
     assert {metrics[name] for name in ("gap_max", "solve_s_median", "solve_s_p95", "solve_s_max")} == {None}
     assert metrics["solvers"] == {}
@@ -173,9 +178,8 @@ def test_who_decided_is_counted():
     records = []
     for by, (spent_s, times) in found.items():
         record = decided(Held.OPTIMAL, StopReason.OPTIMAL, "cbc", 1.0)
-        result = replace(record.decision.result, decided_by=by, backend_s=spent_s)
-        records += [replace(record, decision=replace(record.decision, result=result))] * times
-    metrics = decision_metrics(records)
+        records += [replace(record, decided_by=by, backend_s=spent_s)] * times
+    metrics = decision_metrics(Table.of(DecisionRecord, records))
     assert metrics["decided_by"] == {"trivial": 1, "dominance": 2, "search": 1, "backend": 3, "kept": 0}
     assert (metrics["backend_asked"], metrics["backend_s"]) == (4, 1.25)
     text = settled_before(metrics)
@@ -186,5 +190,6 @@ def test_who_decided_is_counted():
 @pytest.mark.parametrize("lacking", [("decided_by", "backend_asked", "backend_s"), ()], ids=["older run", "dp"])
 def test_nothing_is_said_where_the_solver_decided_all(lacking):
     """Nor of runs that did not note who decided."""
-    metrics = decision_metrics([decided(Held.OPTIMAL, StopReason.OPTIMAL, "dp", 1.0)])
+    records = [decided(Held.OPTIMAL, StopReason.OPTIMAL, "dp", 1.0)]
+    metrics = decision_metrics(Table.of(DecisionRecord, records))
     assert settled_before({key: value for key, value in metrics.items() if key not in lacking}) is None

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bftrainer.model import Decision, NodeLog, TaskSpec
-from bftrainer.model.records import Recording
+from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model.records import AllocationChange, DecisionRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
@@ -61,7 +61,9 @@ class Reference:
     tasks: Sequence[TaskSpec]
     max_tasks: int
     by_rows_only: bool
-    decisions: list[Decision]
+    nodes: Sequence[str]
+    decisions: list[DecisionRecord]
+    moves: list[AllocationChange]
     holder: dict[str, int] = field(default_factory=dict)
     idle: set[str] = field(default_factory=set)
     active: list[int] = field(default_factory=list)
@@ -119,15 +121,15 @@ class Reference:
     def decide(self, now: Fraction) -> None:
         decision = self.decisions.pop(0)
         assert decision.time_s == pytest.approx(float(now), abs=1e-9)
-        assert list(decision.tasks) == [self.tasks[task].name for task in self.active]
+        assert list(decision.tasks) == self.active
         held = Counter(self.holder.values())
         assert decision.before == tuple(held[task] for task in self.active)
-        for names in decision.removed.values():
-            for name in names:
-                del self.holder[name]
-        number = {self.tasks[task].name: task for task in self.active}
-        for name, nodes in decision.added.items():
-            self.holder |= dict.fromkeys(nodes, number[name])
+        while self.moves and self.moves[0].time_s <= decision.time_s:
+            move = self.moves.pop(0)
+            for name in (self.nodes[node] for node in move.nodes.tolist()):
+                self.holder.pop(name, None)  # of nodes that left or whose task was done, we knew
+                if move.task >= 0:
+                    self.holder[name] = move.task
         for task, old, new in zip(self.active, decision.before, decision.after, strict=True):
             spec, line = self.tasks[task], self.lines[task]
             rates = [Fraction(rate) if n >= spec.min_nodes else Fraction(0) for n, rate in enumerate(spec.rates)]
@@ -155,9 +157,9 @@ def rows_of(log: NodeLog) -> Rows:
 
 
 def walked(world: World, recording: Recording) -> Reference:
-    decisions = [record.decision for record in recording.decisions]
     end = Fraction(world.log.window_s)
-    return Reference(rows_of(world.log), end, world.tasks, world.max_tasks, world.decide_on == "nodes", decisions)
+    recorded = world.log.nodes, list(recording.decisions), list(recording.allocation)
+    return Reference(rows_of(world.log), end, world.tasks, world.max_tasks, world.decide_on == "nodes", *recorded)
 
 
 def found_by(world: World, recording: Recording) -> Efficiency:
@@ -173,8 +175,8 @@ def static_run(world: World, size: int, begin: Fraction, end: Fraction) -> Refer
     names, recorder = [f"d{number}" for number in range(size)], Recorder()
     dedicated = Allocator(world.tasks, replace(world, decide_on="all").allocator().settings, names)
     replay([(float(begin), np.arange(size), np.arange(0))], float(end), dedicated, observers=[recorder])
-    decisions = [record.decision for record in recorder.recording.decisions]
-    return Reference({int(begin): (names, ())}, end, world.tasks, world.max_tasks, False, decisions)
+    recorded = names, list(recorder.recording.decisions), list(recorder.recording.allocation)
+    return Reference({int(begin): (names, ())}, end, world.tasks, world.max_tasks, False, *recorded)
 
 
 def reference_u(world: World, recording: Recording) -> Fraction | None:

@@ -17,7 +17,7 @@ import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.runs import load_inputs, write_run
+from bftrainer.runs import files, load_inputs, write_run
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
 
@@ -139,6 +139,22 @@ def test_summary_without_a_baseline(run):
     assert set(SUMMARY.split()) <= set(summary)
     for name in ("efficiency", "efficiency_horizon_s", "loss_variability_share", "loss_horizon_share"):
         assert summary[name] is None
+
+
+def test_row_groups_are_bounded(run, tmp_path, monkeypatch):
+    """However few values a row group may hold, the files say the same: of tables with lists and with exploded moves."""
+    result, directory, _ = run
+    monkeypatch.setattr(files, "GROUP_VALUES", 64)
+    monkeypatch.setattr(files, "_CSV_VALUES", 64)
+    again = write(result, tmp_path / "again")
+    assert (again / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
+    for name in ("decisions", "tasks", "allocation"):
+        whole, cut = (pq.ParquetFile(place / f"{name}.parquet") for place in (directory, again))
+        assert cut.read().equals(whole.read())
+        sizes = [cut.metadata.row_group(group).num_rows for group in range(cut.num_row_groups)]
+        assert max(sizes) <= 64
+        assert len(sizes) >= whole.metadata.num_rows / 64
+    assert len(sizes) > 1 == whole.num_row_groups
 
 
 def test_step_log_columns(run):

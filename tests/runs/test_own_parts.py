@@ -91,8 +91,8 @@ def test_a_callable_is_an_objective(replay):
     own = replay(objective=root)
     assert own.summary()["objective"] == own.summary()["settings"]["objective"] == f"{HERE}:root"
     assert outcome(replay(objective=lambda task, counts, now_s: root(task, counts, now_s))) == outcome(own)
-    called = [decision.decision.after for decision in own.recording.decisions]
-    assert called != [decision.decision.after for decision in by_name.recording.decisions]
+    called = [decision.after for decision in own.recording.decisions]
+    assert called != [decision.after for decision in by_name.recording.decisions]
 
 
 def test_an_object_is_a_solver(replay):

@@ -60,8 +60,7 @@ def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver, idle_w):
         power_caps_w=caps,
         max_tasks=3,
     )
-    for record in recording.decisions:
-        decision = record.decision
+    for decision in recording.decisions:
         assert decision.drawn_w <= decision.cap_w * (1 + 1e-9) + 1e-6
     for piece in metered.samples:
         allowed = cap_w / 3 if 400.0 <= piece.begin_s < 700.0 else cap_w
@@ -123,7 +122,7 @@ def test_without_a_binding_cap_nothing_changes():
     tasks = tuned.recurrences(6, most=4, grow_cost_s=15.0)
     free, _, learnt_free = tuned.run(tasks, rows, 1500.0, solver="highs", max_tasks=1)
     capped, _, learnt_capped = tuned.run(tasks, rows, 1500.0, solver="highs", max_tasks=1, power_cap_w=1e9)
-    objectives = [[each.decision.result.objective for each in run.decisions] for run in (free, capped)]
+    objectives = [[each.objective for each in run.decisions] for run in (free, capped)]
     assert objectives[0] == pytest.approx(objectives[1])
     assert learnt_free.attempts == learnt_capped.attempts
 
@@ -141,7 +140,7 @@ def test_a_falling_cap_takes_nodes_away_at_once():
         power_caps_w=[(10.0, 2 * per_node)],
     )
     first, second = recording.decisions[:2]
-    assert (first.decision.after, second.decision.time_s, second.decision.after) == ((4,), 10.0, (2,))
+    assert (first.after, second.time_s, second.after) == ((4,), 10.0, (2,))
 
 
 class FirstOnly:

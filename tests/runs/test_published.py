@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
-from bftrainer.model import Decision, TaskSpec
+from bftrainer.model import TaskSpec
+from bftrainer.model.records import DecisionRecord
 from bftrainer.runs import Inputs, load_inputs
 from solvers import AllocationProblem, Limits, TaskOptions
 from solvers.registry import get_solver, solve
@@ -88,11 +90,11 @@ def test_names_in_small_letters(published, tmp_path):
     assert summary["efficiency"] == pytest.approx(0.9370, abs=0.00005)
 
 
-def problem_of(decision: Decision, tasks: dict[str, TaskSpec], forward_time_s: float) -> AllocationProblem:
+def problem_of(decision: DecisionRecord, tasks: Sequence[TaskSpec], forward_time_s: float) -> AllocationProblem:
     """The decision's problem, written down anew from the specification."""
     options = []
-    for name, held in zip(decision.tasks, decision.before, strict=True):
-        spec = tasks[name]
+    for task, held in zip(decision.tasks, decision.before, strict=True):
+        spec = tasks[task]
         counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
         credit = np.interp(counts, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput)
         rate = float(np.interp(held, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput))
@@ -104,14 +106,14 @@ def problem_of(decision: Decision, tasks: dict[str, TaskSpec], forward_time_s: f
 
 def check_decisions(result: RunResult, name: str, step: int, *, prune: bool = True) -> int:
     """Solve each `step`-th decision again by the solver `name`; return how many."""
-    tasks = {task.spec.name: task.spec for task in result.recording.tasks}
+    tasks = [task.spec for task in result.recording.tasks]
     again = get_solver(name)
     records = result.recording.decisions[::step]
     for record in records:
-        problem = problem_of(record.decision, tasks, result.config.forward_time_s)
+        problem = problem_of(record, tasks, result.config.forward_time_s)
         answer = solve(again, problem, Limits(prune=prune))
         assert answer.held == "optimal"
-        assert answer.objective == pytest.approx(record.decision.result.objective, rel=1e-6)
+        assert answer.objective == pytest.approx(record.objective, rel=1e-6)
     return len(records)
 
 

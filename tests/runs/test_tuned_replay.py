@@ -94,7 +94,7 @@ def test_a_start_pays_at_the_limit_it_starts_at():
     tasks = tuned.recurrences(1, grow_cost_s=15.0)
     options = {"power_options": "all", "objective": least_power, "startup_cost": "full"}
     recording, metered, _ = tuned.run(tasks, ONE_NODE, 100.0, **options)
-    assert recording.decisions[0].decision.power_limits_w == (100,)
+    assert recording.decisions[0].power_limits_w == (100,)
     assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
     assert metered.train_s[0] == pytest.approx(85.0)
 
