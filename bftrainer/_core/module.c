@@ -272,9 +272,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyModuleDef_Slot slots[] = {
-#ifdef BFTRAINER_REPLAY
     {Py_mod_exec, add_replay_types},
-#endif
     {0, NULL},
 };
 
