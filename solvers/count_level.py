@@ -67,6 +67,8 @@ class CountModelSolver:
     capacities = True
     floor = True
     heeds = frozenset({"time", "gap", "threads", "prune"})
+    # What the compiled core does of a solve: it prunes, and where that decides, the backend is not asked.
+    core_step = "pruning"
 
 
 def solve_count_model(

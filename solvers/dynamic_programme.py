@@ -1,4 +1,4 @@
-"""The exact dynamic programme over node counts, in NumPy: the fastest solver for problems without extra rows.
+"""The exact dynamic programme over node counts: the fastest solver for problems without extra rows.
 
 With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 ``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task. All candidates of a task are one
@@ -18,10 +18,21 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer._core import core
 from solvers.evaluation import counts_of, objective, overdrawn, proves
 from solvers.label_setting import search
 from solvers.option_pruning import improved, unpruned
-from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason, TaskOptions
+from solvers.problem import (
+    STEPS,
+    AllocationProblem,
+    DecidedBy,
+    Held,
+    Limits,
+    OutOfTime,
+    SolveResult,
+    StopReason,
+    TaskOptions,
+)
 from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
@@ -53,6 +64,7 @@ class DynamicProgramme:
     capacities = True
     requires: tuple[str, ...] = ()
     heeds = frozenset({"time", "gap", "prune"})
+    core_step = "programme"
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""
@@ -63,12 +75,10 @@ class DynamicProgramme:
         if problem.capacities:
             return self._under_capacities(problem, limits, deadline)
         try:
-            programme = _Programme(problem, limits, deadline)
-            counts, value, bound = programme.answer()
+            counts, value, bound, by = _best_counts(problem, limits, deadline)
         except OutOfTime:
             return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
         held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
-        by = programme.decided_by
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, self.name, decided_by=by)
 
     def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
@@ -126,6 +136,23 @@ def _favouring(
     choices = tuple(found.choices.tolist())
     value = objective(problem, choices=choices)
     return choices, value, max(value, relaxed.bound - found.least), found.within(gap, relaxed.bound)
+
+
+def _best_counts(
+    problem: AllocationProblem, limits: Limits, deadline: float
+) -> tuple[tuple[int, ...], float, float, DecidedBy]:
+    """Best counts, their value, a bound, and the step that found them: by the compiled core, or by NumPy without it."""
+    if core is None:
+        programme = _Programme(problem, limits, deadline)
+        return *programme.answer(), programme.decided_by
+    tasks = problem.tasks
+    held = [task.current for task in tasks]
+    arrays = [task.counts for task in tasks], [task.values for task in tasks]
+    found = core.decision(*arrays, held, problem.nodes, limits.prune, limits.gap, deadline - perf_counter())
+    if found is None:
+        raise OutOfTime
+    counts, value, bound, step = found
+    return counts, value, bound, STEPS[step]
 
 
 class _Programme:

@@ -11,14 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from time import perf_counter
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer._core import core
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
 from solvers.label_setting import search
-from solvers.problem import AllocationProblem, DecidedBy
+from solvers.problem import STEPS, AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
@@ -77,6 +80,20 @@ def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
         return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
     if problem.capacities:
         return _prune_under_capacities(problem, deadline)
+    return _prune_by_bound(problem, deadline) if core is None else _pruned_by_core(core, problem, deadline)
+
+
+def _pruned_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:
+    """Do the same as `_prune_by_bound`, compiled."""
+    counts, values = [task.counts for task in problem.tasks], [task.values for task in problem.tasks]
+    flat, sizes, known, bound, by = core.pruned(counts, values, problem.nodes, deadline - perf_counter())
+    left = np.frombuffer(flat, dtype=np.int64)
+    ends = accumulate(sizes, initial=0)
+    choices = tuple([left[begin:end] for begin, end in pairwise(ends)])
+    return Pruned(choices, known, bound, STEPS[by], searchable=True)
+
+
+def _prune_by_bound(problem: AllocationProblem, deadline: float) -> Pruned:
     table, relaxed = _relaxed(problem)
     choices = _improve(table, relaxed, deadline)
     value = float(table.values[np.arange(choices.size), choices].sum())
@@ -212,7 +229,7 @@ def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArra
         lost = losses[tasks, choices]
         move = _best_single(gains, more, lost - losses[rows, chosen][tasks], left, tolerance)
         if not move:
-            near = lost.argsort()[:EXCHANGE_OPTIONS]
+            near = lost.argsort(kind="stable")[:EXCHANGE_OPTIONS]
             best = _best_pair(tasks[near], gains[near], [each[near] for each in more], left, tolerance)
             move = [int(near[index]) for index in best]
         if not move:

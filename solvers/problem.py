@@ -55,6 +55,10 @@ class DecidedBy(StrEnum):
     KEPT = "kept"
 
 
+STEPS = tuple(DecidedBy)
+"""The steps as the compiled core numbers them."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskOptions:
     """Options of one task: node counts, their values, and their use of further resources.
@@ -76,6 +80,10 @@ class TaskOptions:
     ------
     ValueError
         If shapes differ, counts do not increase from 0, a value is not finite, or a use is not as above.
+
+    Notes
+    -----
+    Arrays of another type or layout are converted, as the compiled core takes these alone.
     """
 
     counts: NDArray[np.int64]
@@ -86,6 +94,10 @@ class TaskOptions:
     uses: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (("counts", np.int64), ("values", np.float64)):
+            given = getattr(self, name)
+            if given.dtype != kind or not given.flags.c_contiguous:
+                object.__setattr__(self, name, np.ascontiguousarray(given, dtype=kind))
         counts, values = self.counts, self.values
         if counts.ndim != 1 or counts.shape != values.shape or not counts.size:
             raise ValueError(f"Expected counts and values of one shape (K,), got {counts.shape} and {values.shape}.")

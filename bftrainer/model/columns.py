@@ -186,6 +186,9 @@ class GrowingTable(Generic[R]):
         self._parts: list[Table[R]] = []
         self._rows: list[R] = []
 
+    def __len__(self) -> int:
+        return len(self._parts) * _CHUNK + len(self._rows)
+
     def append(self, row: R) -> None:
         """Add a record."""
         self._rows.append(row)

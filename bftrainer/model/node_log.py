@@ -42,6 +42,35 @@ def check_node_names(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowTable:
+    """Rows of a node log: all transitions of one time.
+
+    Parameters
+    ----------
+    time_s : ndarray of float64, shape (R,)
+        Seconds since the window's start, ascending.
+    first : ndarray of int64, shape (R + 1,)
+        Index of each row's first transition, and at last the number of transitions.
+    node : ndarray of int32, shape (T,)
+        Node numbers, ascending in each row.
+    idle : ndarray of bool, shape (T,)
+        Whether the node becomes idle.
+    """
+
+    time_s: NDArray[np.float64]
+    first: NDArray[np.int64]
+    node: NDArray[np.int32]
+    idle: NDArray[np.bool_]
+
+    def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
+        """Each row's time in seconds, and the nodes that became idle, and busy, ascending."""
+        edges = itertools.pairwise(self.first.tolist())
+        for time_s, (begin, end) in zip(self.time_s.tolist(), edges, strict=True):
+            nodes, joins = self.node[begin:end], self.idle[begin:end]
+            yield time_s, nodes[joins], nodes[~joins]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeLog:
     """Idle/busy transitions of a machine's nodes.
 
@@ -266,23 +295,26 @@ class NodeLog:
         )
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Rows of the log in its window, one per time at which a node changes.
+        """Rows of the log in its window, one per time at which a node changes: see `RowTable.rows`.
 
-        Yields
-        ------
-        time_s : float
-            Seconds since the window's start; earlier changes are part of the row at 0.
-        joined, left : ndarray of int32
-            Indices of nodes that became idle, and busy, ascending.
+        Earlier changes are part of the row at 0 s.
         """
+        return self.row_table().rows()
+
+    def row_table(self) -> RowTable:
+        """All rows at once, as `rows` yields them one by one."""
         log = self
         if log.time_ns.size and log.time_ns[0] < log.start_ns:
             log = log._opened_at(log.start_ns)
-        if not log.time_ns.size:
-            return
-        order = np.lexsort((log.node, log.time_ns))
-        time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
-        cuts = np.flatnonzero(time[1:] != time[:-1]) + 1
-        for begin, end in itertools.pairwise((0, *cuts.tolist(), time.size)):
-            nodes, joins = node[begin:end], idle[begin:end]
-            yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
+        time, node, idle = log.time_ns, log.node, log.idle
+        changes = time[1:] != time[:-1]
+        if not (changes | (node[1:] > node[:-1])).all():
+            order = np.lexsort((node, time))
+            time, node, idle = time[order], node[order], idle[order]
+        first = np.concatenate(([0], np.flatnonzero(changes) + 1, [time.size])) if time.size else np.zeros(1, np.int64)
+        begins = time[first[:-1]]
+        time_s = (begins - log.start_ns) / NS_PER_S
+        # Only whole numbers up to 2**53 are divided without rounding twice.
+        late = int(begins.searchsorted(log.start_ns + 2**53))
+        time_s[late:] = [(instant - log.start_ns) / NS_PER_S for instant in begins[late:].tolist()]
+        return RowTable(time_s, first, node.astype(np.int32, copy=False), idle)

@@ -76,10 +76,10 @@ class Allocator:
         self._number(tasks)
         if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
             raise SettingsError("Expected unique task names and unique node names.")
-        self._start_ns = start_ns = whole_number("start_ns", start_ns, SettingsError)
+        self.start_ns = start_ns = whole_number("start_ns", start_ns, SettingsError)
         given = settings.fallback
         self._fallback = get_solver(given) if isinstance(given, str) else given
-        self._solver = self._first_usable()
+        self.solver = self._first_usable()
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
@@ -87,6 +87,11 @@ class Allocator:
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
         self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether a tuner sets batch sizes and power limits."""
+        return self._tuned is not None
 
     def _first_usable(self) -> solvers.Solver:
         given = self.settings.solver
@@ -230,7 +235,7 @@ class Allocator:
             self.state = replace(
                 state,
                 specs=(*state.specs, spec),
-                submit_s=np.append(state.submit_s, spec.submitted_after_s(self._start_ns)),
+                submit_s=np.append(state.submit_s, spec.submitted_after_s(self.start_ns)),
                 status=np.append(state.status, np.int8(Status.WAITING)),
             )
 
@@ -247,13 +252,14 @@ class Allocator:
             self.state, moves = state.adopt_random(rng, partial(self._within_cap, state))
             return self._decision(state, moves, None), moves
         problem, limits = self._problem(state)
-        result = self._solve(problem)
+        result = self.solve(problem)
         self.state, moves = self._adopt(state, result, limits)
         return self._decision(state, moves, result), moves
 
-    def _solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
+    def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
+        """Ask the solver, and the fallback if it fails."""
         try:
-            return solve(self._solver, problem, self.settings.limits)
+            return solve(self.solver, problem, self.settings.limits)
         except SolverError:
             if self._fallback is None:
                 raise

@@ -186,8 +186,8 @@ class _TaskBooks:
             TaskRecord(
                 spec=spec,
                 submitted_s=float(state.submit_s[number]),
-                started_s=_known(self.started_s[number]),
-                completed_s=_known(self.completed_s[number]),
+                started_s=known_time(self.started_s[number]),
+                completed_s=known_time(self.completed_s[number]),
                 work_done=float(self.work[number]),
                 work_total=float(self.earlier[number] + (0.0 if self.stopped[number] else spec.work)),
                 node_s=float(self.node_s[number]),
@@ -200,7 +200,8 @@ class _TaskBooks:
         )
 
 
-def _known(value: float) -> float | None:
+def known_time(value: float) -> float | None:
+    """A time, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 

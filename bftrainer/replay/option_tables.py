@@ -147,11 +147,13 @@ class OptionTables:
         settings = self.settings
         number, held = int(state.active[slot]), int(state.counts[slot])
         current = state.specs[number]
-        rows = [self._credit(state, slot, spec) for spec in modes]
+        rows = [self.credit(self.state_of(state, slot, spec), state.time_s) for spec in modes]
         table = settings.forward_time_s * np.stack(rows)
         if held >= current.min_nodes:
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
-            at_stake = (known[0] if known else self._credit(state, slot, current))[held]
+            if not known:
+                known = [self.credit(self.state_of(state, slot), state.time_s)]
+            at_stake = known[0][held]
             for spec, values in zip(modes, table, strict=True):
                 values[:held] -= at_stake * spec.shrink_cost_s
                 values[held + 1 :] -= at_stake * spec.grow_cost_s
@@ -163,13 +165,19 @@ class OptionTables:
         on_offer = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
         return table[:, on_offer] if first.min_nodes > 1 else table
 
-    def _credit(self, state: ReplayState, slot: int, spec: TaskSpec) -> NDArray[np.float64]:
-        objective = self.settings.objective
+    def credit(self, task: TaskState, now_s: float) -> NDArray[np.float64]:
+        """Credit of a task at 0 to its maximum of nodes, checked.
+
+        Raises
+        ------
+        ObjectiveError
+            If the objective fails, or answers with anything but finite credit.
+        """
+        objective, spec = self.settings.objective, task.spec
         counts = solvers.counts_on_offer(1, spec.max_nodes)
-        task = self.state_of(state, slot, spec)
         where = f"objective {objective_name(objective)}, task {spec.name}"
         with answering(where):
-            answer = np.asarray(objective(task, counts, state.time_s))
+            answer = np.asarray(objective(task, counts, now_s))
             if answer.dtype.kind == "c":
                 raise ObjectiveError(f"{where}: Expected real credit, got complex numbers.")
             credit = answer.astype(np.float64, copy=False)

@@ -12,11 +12,11 @@ from functools import cache, partial
 import numpy as np
 
 import solvers
-from bftrainer.model import TaskSpec, Tuner
+from bftrainer.model import RowTable, TaskSpec, Tuner
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
-from bftrainer.replay import Allocator, Recorder, Settings, replay
-from bftrainer.replay.state import NO_NODES
+from bftrainer.replay import Allocator, Settings
+from bftrainer.replay.compiled import recorded
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver, solve
 
@@ -166,10 +166,13 @@ def _static_run(
     """Replay an allocator's tasks on `size` dedicated nodes; None for 0 nodes, where nothing happens."""
     if size == 0:
         return None
-    recorder = Recorder()
-    rows = [(begin_s, np.arange(size, dtype=np.int32), NO_NODES)]
-    replay(rows, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder], interrupted=interrupted)
-    return recorder.recording
+    rows = RowTable(
+        time_s=np.array([begin_s]),
+        first=np.array([0, size]),
+        node=np.arange(size, dtype=np.int32),
+        idle=np.ones(size, dtype=np.bool_),
+    )
+    return recorded(rows, end_s, allocator, power_caps_w=power_caps_w, interrupted=interrupted)[0]
 
 
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:

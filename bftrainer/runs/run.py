@@ -17,7 +17,8 @@ from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
-from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
+from bftrainer.replay.compiled import recorded
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
@@ -287,20 +288,19 @@ def _recorded(
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
-    recorder, meter = Recorder(), PowerMeter(config.idle_power_w)
+    meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
-    replay(
-        log.rows(),
+    recording, _ = recorded(
+        log.row_table(),
         log.window_s,
         Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
-        observers=[recorder, *([meter] if metering else []), *observers],
+        observers=[*([meter] if metering else []), *observers],
         interrupted=interrupted,
     )
-    recording = recorder.recording
     if not metering:
         return recording, None
     record = meter.record()

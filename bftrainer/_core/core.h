@@ -1,0 +1,77 @@
+/* What the files of the compiled core share: problems, answers, and the steps that find them.
+
+Every float is computed in the order in which the NumPy reference computes it (`solvers.dynamic_programme`,
+`solvers.relaxation`, `solvers.option_pruning`, `bftrainer.replay.state`), so that results are the same to the last bit.
+*/
+
+#ifndef BFTRAINER_CORE_H
+#define BFTRAINER_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <stdint.h>
+
+/* Python's `min` and `max`: the first argument unless the second is truly better, also where one is NaN. */
+#define FIRST_MIN(a, b) ((b) < (a) ? (b) : (a))
+#define FIRST_MAX(a, b) ((b) > (a) ? (b) : (a))
+
+/* What a step ends with; at FAILED a Python error is set. */
+typedef enum { DONE = 0, OUT_OF_TIME = 1, FAILED = -1 } Outcome;
+
+/* What found an allocation: `solvers.problem.DecidedBy`, in its order. */
+typedef enum { BY_TRIVIAL, BY_DOMINANCE, BY_SEARCH, BY_BACKEND, BY_KEPT } DecidedBy;
+
+/* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool. */
+typedef struct {
+    Py_ssize_t tasks, width;
+    int64_t nodes;
+    double *values;
+    int64_t *held;
+} Problem;
+
+/* Limits of one decision; the deadline is a time of `clock_s`. */
+typedef struct {
+    int prune;
+    double gap, deadline_s;
+} Effort;
+
+/* Counts that a decision chose, one per task, in memory of the caller. */
+typedef struct {
+    int64_t *counts;
+    double value, bound;
+    DecidedBy by;
+} Answer;
+
+/* Options that pruning left (a mark per entry of the table), and a known allocation; in memory of the caller. */
+typedef struct {
+    uint8_t *kept;
+    int64_t *counts;
+    double bound;
+    DecidedBy by;
+} Pruned;
+
+/* Relaxation of a table: see `solvers.relaxation.Relaxation`; losses and choices are in memory of the caller. */
+typedef struct {
+    double price, bound, value;
+    double *losses;
+    int64_t *choices;
+} Relaxed;
+
+double clock_s(void);
+void *grown(void *block, Py_ssize_t count, size_t size);
+Outcome checkpoint(double deadline_s);
+
+int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes);
+void free_problem(Problem *problem);
+int relax(const Problem *problem, const double *table, Relaxed *relaxed);
+Outcome decide(const Problem *problem, Effort effort, Answer *answer);
+Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned);
+int exact_sum(double *addends, Py_ssize_t count, double *sum);
+double pairwise_sum(const double *addends, Py_ssize_t count);
+
+int add_replay_types(PyObject *module);
+int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view);
+
+#endif

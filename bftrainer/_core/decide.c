@@ -1,0 +1,592 @@
+/* One decision: Lagrangian bound, windows of counts, max-plus convolutions, ties. See `solvers.dynamic_programme`. */
+
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TIE_SHARE 0x1p-36
+#define CERTIFIED_GAP 1e-9
+#define ROUNDING 0x1p-40
+#define FIRST_BUDGET 0.15
+#define GROWTH 4.0
+#define CUTTING_PLANES 60
+#define LANES 8
+
+/* Seconds of a clock that never goes back. */
+double clock_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Memory of `count` items, at least one; NULL with an error set if there is not so much. */
+void *grown(void *block, Py_ssize_t count, size_t size) {
+    size_t items = count < 1 ? 1 : (size_t)count;
+    void *memory = items > PY_SSIZE_T_MAX / size ? NULL : realloc(block, items * size);
+    if (memory == NULL)
+        PyErr_NoMemory();
+    return memory;
+}
+
+/* Whether to go on: signals are handled here, so that Ctrl-C ends long work. */
+Outcome checkpoint(double deadline_s) {
+    if (PyErr_CheckSignals() < 0)
+        return FAILED;
+    return clock_s() > deadline_s ? OUT_OF_TIME : DONE;
+}
+
+/* Make an empty problem: all entries -inf, nothing held. */
+int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes) {
+    *problem = (Problem){.tasks = tasks, .width = (Py_ssize_t)width, .nodes = nodes};
+    if (width > INT32_MAX || width > PY_SSIZE_T_MAX / (FIRST_MAX(tasks, 1))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    problem->values = grown(NULL, tasks * problem->width, sizeof(double));
+    problem->held = problem->values ? grown(NULL, tasks, sizeof(int64_t)) : NULL;
+    if (problem->held == NULL) {
+        free_problem(problem);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < tasks * problem->width; i++)
+        problem->values[i] = -INFINITY;
+    memset(problem->held, 0, (size_t)tasks * sizeof(int64_t));
+    return 0;
+}
+
+/* Release what `new_problem` made. */
+void free_problem(Problem *problem) {
+    free(problem->values);
+    free(problem->held);
+    problem->values = NULL;
+    problem->held = NULL;
+}
+
+/* Sum as `math.fsum`, correctly rounded; the addends are overwritten with partial sums. Fails on overflow. */
+int exact_sum(double *addends, Py_ssize_t count, double *sum) {
+    /* There are never more partial sums than addends read, so both fit into one array. */
+    Py_ssize_t partials = 0;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        double x = addends[at];
+        Py_ssize_t kept = 0;
+        for (Py_ssize_t j = 0; j < partials; j++) {
+            double y = addends[j];
+            if (fabs(x) < fabs(y)) {
+                double swapped = x;
+                x = y;
+                y = swapped;
+            }
+            double high = x + y, rounded = high - x, low = y - rounded;
+            if (low != 0.0)
+                addends[kept++] = low;
+            x = high;
+        }
+        if (!isfinite(x)) {
+            PyErr_SetString(PyExc_OverflowError, "intermediate overflow in fsum");
+            return -1;
+        }
+        if (x != 0.0)
+            addends[kept++] = x;
+        partials = kept;
+    }
+    double high = partials ? addends[--partials] : 0.0, low = 0.0;
+    while (partials > 0) {
+        double x = high, y = addends[--partials];
+        high = x + y;
+        low = y - (high - x);
+        if (low != 0.0)
+            break;
+    }
+    /* Half-even rounding needs the sign of what is left. */
+    if (partials > 0 && ((low < 0.0 && addends[partials - 1] < 0.0) || (low > 0.0 && addends[partials - 1] > 0.0))) {
+        double y = low * 2.0, x = high + y;
+        if (y == x - high)
+            high = x;
+    }
+    *sum = high;
+    return 0;
+}
+
+/* Sum in the order of `numpy.sum`: eight running sums, halves of long arrays apart. */
+double pairwise_sum(const double *addends, Py_ssize_t count) {
+    if (count < 8) {
+        double sum = 0.0;
+        for (Py_ssize_t i = 0; i < count; i++)
+            sum += addends[i];
+        return sum;
+    }
+    if (count <= 128) {
+        double lane[8];
+        Py_ssize_t i = 8;
+        memcpy(lane, addends, sizeof lane);
+        for (; i < count - count % 8; i += 8)
+            for (int k = 0; k < 8; k++)
+                lane[k] += addends[i + k];
+        double sum = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+        for (; i < count; i++)
+            sum += addends[i];
+        return sum;
+    }
+    Py_ssize_t half = count / 2;
+    half -= half % 8;
+    return pairwise_sum(addends, half) + pairwise_sum(addends + half, count - half);
+}
+
+/* Index of the first largest entry. */
+static Py_ssize_t first_largest(const double *row, Py_ssize_t width) {
+    double lane[LANES], most = row[0];
+    Py_ssize_t i = 0;
+    if (width >= LANES) {
+        memcpy(lane, row, sizeof lane);
+        for (i = LANES; i + LANES <= width; i += LANES)
+            for (int k = 0; k < LANES; k++)
+                lane[k] = row[i + k] > lane[k] ? row[i + k] : lane[k];
+        for (int k = 0; k < LANES; k++)
+            most = lane[k] > most ? lane[k] : most;
+    }
+    for (; i < width; i++)
+        most = row[i] > most ? row[i] : most;
+    for (i = 0; i < width; i++)
+        if (row[i] == most)
+            return i;
+    return 0;
+}
+
+/* Nodes and value of what each task chooses at a price. */
+typedef struct {
+    int64_t used;
+    double value;
+} Point;
+
+/* A task's gain per node, and its count. */
+typedef struct {
+    double slope;
+    int64_t count;
+} Slope;
+
+/* Order slopes from the steepest down; of equal ones, the longest first. */
+static int by_slope(const void *left, const void *right) {
+    const Slope *a = left, *b = right;
+    if (a->slope != b->slope)
+        return a->slope < b->slope ? 1 : -1;
+    return (a->count < b->count) - (a->count > b->count);
+}
+
+/* Guess the node price: serve tasks of constant gain per node, best first. */
+static double first_guess(const Problem *problem, const double *table, const int64_t *most, Slope *slopes) {
+    Py_ssize_t found = 0;
+    int64_t nodes = problem->nodes;
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        const double *row = table + j * problem->width;
+        if (most[j])
+            slopes[found++] = (Slope){(row[most[j]] - row[0]) / (double)most[j], most[j]};
+    }
+    qsort(slopes, (size_t)found, sizeof(Slope), by_slope);
+    for (Py_ssize_t i = 0; i < found; i++) {
+        nodes -= slopes[i].count;
+        if (nodes < 0)
+            return slopes[i].slope;
+    }
+    return 0.0;
+}
+
+/* Let each task choose if a node costs `price`; `reduced` gets its values less that, `best` the largest of each. */
+static Point choose_at(
+    const Problem *problem, const double *table, double price, double *reduced, int64_t *chosen, double *best
+) {
+    Point point = {0, 0.0};
+    Py_ssize_t width = problem->width;
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        const double *from = table + j * width;
+        double *to = reduced + j * width;
+        for (Py_ssize_t c = 0; c < width; c++)
+            to[c] = from[c] - (double)(int32_t)c * price;
+        chosen[j] = first_largest(to, width);
+        best[j] = to[chosen[j]];
+        point.used += chosen[j];
+        point.value += from[chosen[j]];
+    }
+    return point;
+}
+
+/* Run cutting planes from a first price on; the last price is left in `relaxed`, as are the choices that fit. */
+static void meet(
+    const Problem *problem, const double *table, Point over, Point fit, Relaxed *relaxed, int64_t *chosen, double *best
+) {
+    double price = relaxed->price, target = -INFINITY;
+    for (int round = 0; round < CUTTING_PLANES; round++) {
+        relaxed->price = price;
+        Point point = choose_at(problem, table, price, relaxed->losses, chosen, best);
+        if (point.used > problem->nodes) {
+            over = point;
+        } else {
+            fit = point;
+            memcpy(relaxed->choices, chosen, (size_t)problem->tasks * sizeof(int64_t));
+        }
+        /* The bound is convex and piecewise linear: done where both lines of the bracket meet it. */
+        if (point.used == problem->nodes || point.value - price * (double)point.used <= target)
+            break;
+        price = (over.value - fit.value) / (double)(over.used - fit.used);
+        target = over.value - price * (double)over.used + 1e-13 * fabs(over.value);
+    }
+    relaxed->value = fit.value;
+}
+
+/* Minimise the bound of a table over the price of a node. */
+int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
+    Py_ssize_t tasks = problem->tasks, width = problem->width;
+    int64_t *chosen = grown(NULL, tasks, sizeof(int64_t));
+    double *best = chosen ? grown(NULL, tasks, sizeof(double)) : NULL;
+    Slope *slopes = best ? grown(NULL, tasks, sizeof(Slope)) : NULL;
+    if (slopes == NULL) {
+        free(chosen);
+        free(best);
+        return -1;
+    }
+    Point over = {0, 0.0}, nothing = {0, 0.0};
+    for (Py_ssize_t j = 0; j < tasks; j++) {
+        const double *row = table + j * width;
+        chosen[j] = first_largest(row, width);
+        best[j] = row[chosen[j]];
+        over.used += chosen[j];
+        over.value += best[j];
+        nothing.value += row[0];
+    }
+    relaxed->price = 0.0;
+    if (over.used <= problem->nodes) {
+        memcpy(relaxed->choices, chosen, (size_t)tasks * sizeof(int64_t));
+        memcpy(relaxed->losses, table, (size_t)(tasks * width) * sizeof(double));
+        relaxed->bound = relaxed->value = over.value;
+    } else {
+        memset(relaxed->choices, 0, (size_t)tasks * sizeof(int64_t));
+        relaxed->price = first_guess(problem, table, chosen, slopes);
+        meet(problem, table, over, nothing, relaxed, chosen, best);
+        double sum = 0.0;
+        for (Py_ssize_t j = 0; j < tasks; j++)
+            sum += best[j];
+        relaxed->bound = sum + relaxed->price * (double)problem->nodes;
+    }
+    for (Py_ssize_t j = 0; j < tasks; j++)
+        for (Py_ssize_t c = 0; c < width; c++)
+            relaxed->losses[j * width + c] = best[j] - relaxed->losses[j * width + c];
+    free(chosen);
+    free(best);
+    free(slopes);
+    return 0;
+}
+
+/* Arrays of one decision, and what its passes share. */
+typedef struct {
+    const Problem *problem;
+    Effort effort;
+    double scale, gap;
+    double *favoured, *losses, *worth, *rows;
+    int64_t *low, *high, *known;
+    Py_ssize_t *free_tasks;
+    DecidedBy by;
+} Programme;
+
+/* Value of counts, as `solvers.evaluation.objective`. */
+static int worth_of(Programme *p, const int64_t *counts, double *value) {
+    for (Py_ssize_t j = 0; j < p->problem->tasks; j++)
+        p->worth[j] = p->problem->values[j * p->problem->width + counts[j]];
+    return exact_sum(p->worth, p->problem->tasks, value);
+}
+
+/* ``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``. */
+static void convolve(
+    const double *below, double *row, const double *column, Py_ssize_t size, Py_ssize_t start, Py_ssize_t stop
+) {
+    Py_ssize_t s = start;
+    for (; s + LANES <= stop; s += LANES) {
+        double best[LANES];
+        for (int k = 0; k < LANES; k++)
+            best[k] = below[s + k] + column[0];
+        for (Py_ssize_t n = 1; n < size; n++)
+            for (int k = 0; k < LANES; k++) {
+                double candidate = below[s - n + k] + column[n];
+                best[k] = candidate > best[k] ? candidate : best[k];
+            }
+        memcpy(row + s, best, sizeof best);
+    }
+    for (; s < stop; s++) {
+        double best = below[s] + column[0];
+        for (Py_ssize_t n = 1; n < size; n++) {
+            double candidate = below[s - n] + column[n];
+            best = candidate > best ? candidate : best;
+        }
+        row[s] = best;
+    }
+}
+
+/* Compute the rows of f_j, j >= 1, of `count` free tasks: `pad` entries of -inf, the states, `pad` unused entries. */
+static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, Py_ssize_t earlier) {
+    Py_ssize_t length = pad + nodes + pad, later = 0;
+    if (length > PY_SSIZE_T_MAX / (count + 1)) {
+        PyErr_NoMemory();
+        return FAILED;
+    }
+    double *rows = grown(p->rows, (count + 1) * length, sizeof(double));
+    if (rows == NULL)
+        return FAILED;
+    p->rows = rows;
+    for (Py_ssize_t j = 0; j <= count; j++)
+        for (Py_ssize_t i = 0; i < pad; i++)
+            rows[j * length + i] = -INFINITY;
+    for (Py_ssize_t i = pad; i < length; i++)
+        rows[count * length + i] = 0.0;
+    for (Py_ssize_t j = count - 1; j > 0; j--) {
+        Py_ssize_t task = p->free_tasks[j], size = (Py_ssize_t)(p->high[task] - p->low[task]) + 1;
+        const double *column = p->favoured + task * p->problem->width + p->low[task];
+        double *row = rows + j * length;
+        later += size - 1;
+        earlier -= size - 1;
+        /* Fewer nodes than `start` are never left for these tasks, and more than `later` they cannot use. */
+        Py_ssize_t start = pad + FIRST_MAX(0, nodes - earlier), stop = pad + FIRST_MIN(nodes, later) + 1;
+        if (later == size - 1) {
+            /* The last task alone: the best of the counts up to each state. */
+            row[pad] = column[0];
+            for (Py_ssize_t n = 1; n < size && pad + n < length; n++)
+                row[pad + n] = column[n] > row[pad + n - 1] ? column[n] : row[pad + n - 1];
+        } else {
+            Outcome outcome = checkpoint(p->effort.deadline_s);
+            for (Py_ssize_t from = start; from < stop && outcome == DONE; from += 4096) {
+                convolve(row + length, row, column, size, from, FIRST_MIN(stop, from + 4096));
+                if (from + 4096 < stop)
+                    outcome = checkpoint(p->effort.deadline_s);
+            }
+            if (outcome != DONE)
+                return outcome;
+        }
+        for (Py_ssize_t i = stop; i < stop + pad - 1; i++)
+            row[i] = row[stop - 1];
+    }
+    return DONE;
+}
+
+/* Read off counts from the first task on, each the largest that costs at most the rest of `slack`; return the total. */
+static double walk_back(
+    Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, double slack, int64_t *counts
+) {
+    Py_ssize_t length = pad + nodes + pad, left = 0, state = nodes;
+    double total = NAN;
+    for (Py_ssize_t j = 0; j < count; j++)
+        left += (Py_ssize_t)(p->high[p->free_tasks[j]] - p->low[p->free_tasks[j]]);
+    for (Py_ssize_t j = 0; j < count; j++) {
+        Py_ssize_t task = p->free_tasks[j], most = (Py_ssize_t)(p->high[task] - p->low[task]), taken = most;
+        const double *column = p->favoured + task * p->problem->width + p->low[task];
+        const double *below = p->rows + (j + 1) * length + pad + state;
+        double best = j ? p->rows[j * length + pad + state] : below[-most] + column[most];
+        if (j == 0) {
+            for (Py_ssize_t n = most - 1; n >= 0; n--)
+                best = below[-n] + column[n] > best ? below[-n] + column[n] : best;
+            total = best;
+        }
+        for (Py_ssize_t n = most; n >= 0; n--)
+            if (below[-n] + column[n] >= best - slack) {
+                taken = n;
+                break;
+            }
+        slack -= best - (below[-taken] + column[taken]);
+        left -= most;
+        counts[task] += taken;
+        state = FIRST_MIN(state - taken, left);
+    }
+    return total;
+}
+
+/* Best counts within ``low <= n <= high``, the largest that cost at most `slack`, and their value. */
+static Outcome best_in(Programme *p, double slack, int64_t *counts, double *value) {
+    Py_ssize_t tasks = p->problem->tasks, fixed = 0, count = 0, pad = 0, room = 0;
+    int64_t left = p->problem->nodes;
+    for (Py_ssize_t j = 0; j < tasks; j++) {
+        Py_ssize_t size = (Py_ssize_t)(p->high[j] - p->low[j]) + 1;
+        counts[j] = p->low[j];
+        left -= p->low[j];
+        if (p->low[j] < p->high[j]) {
+            p->free_tasks[count++] = j;
+            room += size - 1;
+            pad = FIRST_MAX(pad, size);
+        } else {
+            p->worth[fixed++] = p->favoured[j * p->problem->width + p->low[j]];
+        }
+    }
+    if (exact_sum(p->worth, fixed, value) < 0)
+        return FAILED;
+    if (count == 0)
+        return DONE;
+    /* More nodes than all tasks together can use change nothing. */
+    Py_ssize_t nodes = (Py_ssize_t)FIRST_MIN(left, (int64_t)room);
+    Outcome outcome = forward(p, count, nodes, pad, room);
+    if (outcome == DONE)
+        *value = *value + walk_back(p, count, nodes, pad, slack, counts);
+    return outcome;
+}
+
+/* Whether counts are within the requested gap of a bound: 1, 0, or -1 if that fails. */
+static int is_enough(Programme *p, const int64_t *counts, double bound) {
+    double value;
+    if (worth_of(p, counts, &value) < 0)
+        return -1;
+    return bound - value <= p->gap * fabs(value);
+}
+
+/* Set windows to the counts that lose at most `budget`; return the sum of their lower ends. */
+static int64_t set_windows(Programme *p, double budget) {
+    Py_ssize_t width = p->problem->width;
+    int64_t sum = 0;
+    for (Py_ssize_t j = 0; j < p->problem->tasks; j++) {
+        const double *losses = p->losses + j * width;
+        Py_ssize_t low = 0, high = width - 1;
+        while (low < width && !(losses[low] <= budget))
+            low++;
+        while (high >= 0 && !(losses[high] <= budget))
+            high--;
+        p->low[j] = low < width ? low : 0;
+        p->high[j] = high >= 0 ? high : width - 1;
+        sum += p->low[j];
+    }
+    return sum;
+}
+
+/* Find the best among counts of small loss against the Lagrangian bound, widened until that is proven enough. */
+static Outcome best_in_windows(Programme *p, double bonus, int64_t *counts, double *bound) {
+    Relaxed relaxed = {.losses = p->losses, .choices = p->known};
+    if (relax(p->problem, p->favoured, &relaxed) < 0)
+        return FAILED;
+    if (p->gap > 0.0) {
+        int enough = is_enough(p, relaxed.choices, relaxed.bound);
+        if (enough) {
+            p->by = BY_SEARCH;
+            *bound = relaxed.bound;
+            memcpy(counts, relaxed.choices, (size_t)p->problem->tasks * sizeof(int64_t));
+            return enough < 0 ? FAILED : DONE;
+        }
+    }
+    /* Counts that tie within the slack, or differ by rounding alone, must be inside as well. */
+    double margin = bonus + ROUNDING * p->scale, excess = relaxed.bound - relaxed.value;
+    double first = FIRST_BUDGET * relaxed.price, widest = FIRST_MAX(0.0, excess);
+    double budget = FIRST_MIN(first, widest) + 2.0 * margin;
+    for (;;) {
+        double missing = INFINITY;
+        /* Windows left without a feasible allocation by rounding are widened like those that miss the best. */
+        if (set_windows(p, budget) <= p->problem->nodes) {
+            double value;
+            Outcome outcome = best_in(p, bonus / 2.0, counts, &value);
+            if (outcome != DONE)
+                return outcome;
+            missing = relaxed.bound - value + margin;
+            *bound = value;
+            if (missing <= budget)
+                return DONE;
+            int enough = p->gap > 0.0 ? is_enough(p, counts, relaxed.bound) : 0;
+            if (enough) {
+                *bound = relaxed.bound;
+                return enough < 0 ? FAILED : DONE;
+            }
+        }
+        Outcome outcome = checkpoint(p->effort.deadline_s);
+        if (outcome != DONE)
+            return outcome;
+        double wanted = missing * (1.0 + ROUNDING), most = GROWTH * budget;
+        budget = FIRST_MIN(wanted, most);
+    }
+}
+
+/* Best counts if each task that keeps its count earns a bonus (none for `scale` 0), and their value with it. */
+static Outcome best_for(Programme *p, double scale, int64_t *counts, double *bound) {
+    const Problem *problem = p->problem;
+    Py_ssize_t tasks = problem->tasks, width = problem->width;
+    double bonus = TIE_SHARE * scale / (double)tasks;
+    memcpy(p->favoured, problem->values, (size_t)(tasks * width) * sizeof(double));
+    for (Py_ssize_t j = 0; j < tasks; j++)
+        if (problem->held[j] < width)
+            p->favoured[j * width + problem->held[j]] += bonus;
+    if (p->effort.prune)
+        return best_in_windows(p, bonus, counts, bound);
+    for (Py_ssize_t j = 0; j < tasks; j++) {
+        p->low[j] = 0;
+        p->high[j] = width - 1;
+        while (p->high[j] > 0 && !isfinite(p->favoured[j * width + p->high[j]]))
+            p->high[j]--;
+    }
+    return best_in(p, bonus / 2.0, counts, bound);
+}
+
+/* Try again where the optimum is much smaller than the scale was taken to be: the bonus may have outweighed values. */
+static Outcome second_pass(Programme *p, Answer *answer) {
+    double bound, optimum, ignored, value = answer->value;
+    size_t bytes = (size_t)p->problem->tasks * sizeof(int64_t);
+    int64_t *exact = grown(NULL, p->problem->tasks, sizeof(int64_t));
+    if (exact == NULL)
+        return FAILED;
+    Outcome outcome = best_for(p, 0.0, exact, &bound);
+    if (outcome == DONE && worth_of(p, exact, &optimum) < 0)
+        outcome = FAILED;
+    if (outcome == DONE) {
+        double worst = optimum - CERTIFIED_GAP * fabs(optimum);
+        if (value < worst) {
+            outcome = best_for(p, fabs(optimum), answer->counts, &ignored);
+            if (outcome == DONE && worth_of(p, answer->counts, &value) < 0)
+                outcome = FAILED;
+        }
+        if (outcome == DONE && value < worst) {
+            memcpy(answer->counts, exact, bytes);
+            value = optimum;
+        }
+        answer->value = value;
+        answer->bound = FIRST_MAX(bound, value);
+    }
+    free(exact);
+    return outcome;
+}
+
+/* Run the passes of a decision whose arrays are there. */
+static Outcome run_passes(Programme *p, Answer *answer) {
+    double bound;
+    Outcome outcome = best_for(p, p->scale, answer->counts, &bound);
+    if (outcome != DONE)
+        return outcome;
+    if (worth_of(p, answer->counts, &answer->value) < 0)
+        return FAILED;
+    answer->bound = FIRST_MAX(bound, answer->value);
+    double gap = FIRST_MAX(CERTIFIED_GAP, p->gap);
+    return bound - answer->value <= gap * fabs(answer->value) ? DONE : second_pass(p, answer);
+}
+
+/* Answer a problem of one task or more; `answer->counts` has room for all. */
+Outcome decide(const Problem *problem, Effort effort, Answer *answer) {
+    Py_ssize_t tasks = problem->tasks, entries = tasks * problem->width;
+    Programme p = {.problem = problem, .effort = effort, .by = BY_BACKEND};
+    /* Gaps up to this one count as proven anyway. */
+    p.gap = effort.gap > CERTIFIED_GAP ? effort.gap : 0.0;
+    double most = problem->values[0], least = problem->values[0];
+    for (Py_ssize_t i = 1; i < entries; i++)
+        most = problem->values[i] > most ? problem->values[i] : most;
+    for (Py_ssize_t j = 1; j < tasks; j++)
+        least = FIRST_MIN(least, problem->values[j * problem->width]);
+    p.scale = (double)tasks * FIRST_MAX(most, -least);
+    if (p.scale == 0.0)
+        p.scale = 1.0;
+    Outcome outcome = FAILED;
+    if ((p.favoured = grown(NULL, entries, sizeof(double))) != NULL &&
+        (p.losses = grown(NULL, entries, sizeof(double))) != NULL &&
+        (p.worth = grown(NULL, tasks, sizeof(double))) != NULL &&
+        (p.low = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
+        (p.high = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
+        (p.known = grown(NULL, tasks, sizeof(int64_t))) != NULL &&
+        (p.free_tasks = grown(NULL, tasks, sizeof(Py_ssize_t))) != NULL)
+        outcome = run_passes(&p, answer);
+    answer->by = p.by;
+    free(p.favoured);
+    free(p.losses);
+    free(p.worth);
+    free(p.rows);
+    free(p.low);
+    free(p.high);
+    free(p.known);
+    free(p.free_tasks);
+    return outcome;
+}

@@ -1,0 +1,289 @@
+/* Functions of the extension, and the checks of what they are given: a wrong argument is an error, never a crash. */
+
+#include "core.h"
+
+#include <stdlib.h>
+
+/* Whether a buffer's items are of a kind: d (float64), q (int64), i (int32) or ? (bool). */
+static int is_kind(const Py_buffer *view, char kind) {
+    const char *format = view->format == NULL ? "B" : view->format;
+    if (format[0] == '@' || format[0] == '=')
+        format++;
+    if (format[0] == '\0' || format[1] != '\0')
+        return 0;
+    if (kind == 'q')
+        return (format[0] == 'q' || format[0] == 'l') && view->itemsize == 8;
+    if (kind == 'i')
+        return (format[0] == 'i' || format[0] == 'l') && view->itemsize == 4;
+    return format[0] == kind;
+}
+
+/* Borrow a one-dimensional, contiguous array of a kind; of any length if `length` is negative. */
+int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view) {
+    if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_ND) < 0) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "Expected %s to be a contiguous array.", name);
+        return -1;
+    }
+    if (view->ndim == 1 && is_kind(view, kind) && (length < 0 || view->shape[0] == length))
+        return 0;
+    const char *what = kind == 'd' ? "float64" : kind == 'q' ? "int64" : kind == 'i' ? "int32" : "bool";
+    if (length < 0)
+        PyErr_Format(PyExc_ValueError, "Expected %s to be an array of %s with one dimension.", name, what);
+    else
+        PyErr_Format(PyExc_ValueError, "Expected %s to be an array of %zd %s.", name, length, what);
+    PyBuffer_Release(view);
+    return -1;
+}
+
+/* Arrays of all tasks: counts, then values. */
+typedef struct {
+    Py_ssize_t tasks, taken;
+    Py_buffer *views;
+} Arrays;
+
+/* Release borrowed arrays. */
+static void release(Arrays *arrays) {
+    for (Py_ssize_t i = 0; i < arrays->taken; i++)
+        PyBuffer_Release(arrays->views + i);
+    free(arrays->views);
+}
+
+/* Borrow an item of a sequence as an array. */
+static int take_item(PyObject *sequence, Py_ssize_t number, char kind, Py_ssize_t length, Arrays *arrays) {
+    PyObject *item = PySequence_GetItem(sequence, number);
+    if (item == NULL)
+        return -1;
+    const char *name = kind == 'q' ? "counts of each task" : "values of each task";
+    int failed = take_buffer(item, kind, length, name, arrays->views + arrays->taken);
+    Py_DECREF(item);
+    arrays->taken += failed == 0;
+    return failed;
+}
+
+/* Borrow the arrays of all tasks, and find the largest count on offer. */
+static int take_arrays(PyObject *counts, PyObject *values, Arrays *arrays, int64_t *largest) {
+    *largest = 0;
+    arrays->taken = 0;
+    arrays->views = NULL;
+    arrays->tasks = PySequence_Size(counts);
+    if (arrays->tasks < 0 || PySequence_Size(values) != arrays->tasks || arrays->tasks == 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "Expected as many arrays of values as of counts, and at least one.");
+        return -1;
+    }
+    arrays->views = grown(NULL, 2 * arrays->tasks, sizeof(Py_buffer));
+    if (arrays->views == NULL)
+        return -1;
+    for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
+        if (take_item(counts, j, 'q', -1, arrays) < 0)
+            return -1;
+        const Py_buffer *view = arrays->views + 2 * j;
+        const int64_t *own = view->buf;
+        Py_ssize_t size = view->shape[0];
+        if (take_item(values, j, 'd', size, arrays) < 0)
+            return -1;
+        int wrong = size < 1 || own[0] != 0;
+        for (Py_ssize_t k = 1; k < size; k++)
+            wrong |= own[k] <= own[k - 1];
+        if (wrong) {
+            PyErr_Format(PyExc_ValueError, "task %zd: Expected counts to increase strictly from 0.", j);
+            return -1;
+        }
+        *largest = FIRST_MAX(*largest, own[size - 1]);
+    }
+    return 0;
+}
+
+/* Read the nodes that each task holds. */
+static int read_held(PyObject *held, Problem *problem) {
+    Py_ssize_t size = PySequence_Size(held);
+    if (size != problem->tasks) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "Expected %zd counts held, got %zd.", problem->tasks, size);
+        return -1;
+    }
+    for (Py_ssize_t j = 0; j < size; j++) {
+        PyObject *item = PySequence_GetItem(held, j);
+        problem->held[j] = item == NULL ? -1 : PyLong_AsLongLong(item);
+        Py_XDECREF(item);
+        if (PyErr_Occurred())
+            return -1;
+        if (problem->held[j] < 0) {
+            PyErr_SetString(PyExc_ValueError, "Expected counts held of 0 or more.");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Copy one task's values to their counts. */
+static void fill_row(double *row, int64_t width, const int64_t *counts, const double *values, Py_ssize_t size) {
+    for (Py_ssize_t k = 0; k < size && counts[k] < width; k++)
+        row[counts[k]] = values[k];
+}
+
+/* Make a problem of the arrays of all tasks. */
+static int read_problem(PyObject *held, long long nodes, int64_t largest, const Arrays *arrays, Problem *problem) {
+    if (nodes < 0) {
+        PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
+        return -1;
+    }
+    if (new_problem(problem, arrays->tasks, FIRST_MIN(nodes, largest) + 1, nodes) < 0)
+        return -1;
+    for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
+        const Py_buffer *own = arrays->views + 2 * j;
+        fill_row(problem->values + j * problem->width, problem->width, own->buf, own[1].buf, own->shape[0]);
+    }
+    if (held == NULL || read_held(held, problem) == 0)
+        return 0;
+    free_problem(problem);
+    return -1;
+}
+
+/* Convert numbers to a tuple of int. */
+static PyObject *as_tuple(const int64_t *numbers, Py_ssize_t count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *item = PyLong_FromLongLong(numbers[i]);
+        if (item == NULL || PyTuple_SetItem(tuple, i, item) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* Decide, and convert the answer; None if time was out. */
+static PyObject *answered(const Problem *problem, Effort effort) {
+    Answer answer = {.counts = grown(NULL, problem->tasks, sizeof(int64_t))};
+    PyObject *result = NULL;
+    Outcome outcome = answer.counts == NULL ? FAILED : decide(problem, effort, &answer);
+    if (outcome == OUT_OF_TIME) {
+        result = Py_None;
+        Py_INCREF(result);
+    } else if (outcome == DONE) {
+        PyObject *counts = as_tuple(answer.counts, problem->tasks);
+        if (counts != NULL)
+            result = Py_BuildValue("(Nddi)", counts, answer.value, answer.bound, (int)answer.by);
+    }
+    free(answer.counts);
+    return result;
+}
+
+PyDoc_STRVAR(decision_doc,
+"decision(counts, values, held, nodes, prune, gap, time_s)\n--\n\n"
+"Best allocation as (counts, value, bound, decided by), as `solvers.dynamic_programme` finds it; None out of time.");
+
+static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"counts", "values", "held", "nodes", "prune", "gap", "time_s", NULL};
+    PyObject *counts, *values, *held, *result = NULL;
+    Arrays arrays = {0};
+    Effort effort;
+    Problem problem;
+    double time_s;
+    long long nodes;
+    int64_t largest;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "OOOLpdd:decision", names, &counts, &values, &held, &nodes, &effort.prune, &effort.gap, &time_s
+        ))
+        return NULL;
+    effort.deadline_s = clock_s() + time_s;
+    if (take_arrays(counts, values, &arrays, &largest) == 0 &&
+        read_problem(held, nodes, largest, &arrays, &problem) == 0) {
+        result = answered(&problem, effort);
+        free_problem(&problem);
+    }
+    release(&arrays);
+    return result;
+}
+
+/* Convert pruned options: the choices left one task after another, their numbers, the known choices, bound, and step. */
+static PyObject *kept_choices(const Problem *problem, const Arrays *arrays, const Pruned *pruned) {
+    Py_ssize_t total = 0, at = 0;
+    for (Py_ssize_t i = 0; i < problem->tasks * problem->width; i++)
+        total += pruned->kept[i];
+    PyObject *flat = PyBytes_FromStringAndSize(NULL, total * (Py_ssize_t)sizeof(int64_t));
+    int64_t *sizes = flat ? grown(NULL, problem->tasks, sizeof(int64_t)) : NULL;
+    if (sizes == NULL) {
+        Py_XDECREF(flat);
+        return NULL;
+    }
+    int64_t *left = (int64_t *)PyBytes_AsString(flat);
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        const int64_t *own = arrays->views[2 * j].buf;
+        const uint8_t *kept = pruned->kept + j * problem->width;
+        Py_ssize_t size = arrays->views[2 * j].shape[0], begin = at, known = 0;
+        for (Py_ssize_t k = 0; k < size && own[k] < problem->width; k++) {
+            if (kept[own[k]])
+                left[at++] = k;
+            if (own[k] == pruned->counts[j])
+                known = k;
+        }
+        sizes[j] = at - begin;
+        pruned->counts[j] = known;
+    }
+    PyObject *lengths = as_tuple(sizes, problem->tasks), *known = as_tuple(pruned->counts, problem->tasks);
+    free(sizes);
+    if (at == total && lengths != NULL && known != NULL)
+        return Py_BuildValue("(NNNdi)", flat, lengths, known, pruned->bound, (int)pruned->by);
+    if (at != total && !PyErr_Occurred())
+        PyErr_SetString(PyExc_OverflowError, "Expected values whose sums are finite.");
+    Py_DECREF(flat);
+    Py_XDECREF(lengths);
+    Py_XDECREF(known);
+    return NULL;
+}
+
+PyDoc_STRVAR(pruned_doc,
+"pruned(counts, values, nodes, time_s)\n--\n\n"
+"Choices that may belong to an optimum, as `solvers.option_pruning.prune` finds them: bytes of int64, the number of\n"
+"choices of each task, the choices of a known allocation, a bound, and the step that decided.");
+
+static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"counts", "values", "nodes", "time_s", NULL};
+    PyObject *counts, *values, *result = NULL;
+    Arrays arrays = {0};
+    Problem problem;
+    double time_s;
+    long long nodes;
+    int64_t largest;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOLd:pruned", names, &counts, &values, &nodes, &time_s))
+        return NULL;
+    double deadline_s = clock_s() + time_s;
+    if (take_arrays(counts, values, &arrays, &largest) == 0 &&
+        read_problem(NULL, nodes, largest, &arrays, &problem) == 0) {
+        Pruned left = {.kept = grown(NULL, problem.tasks * problem.width, 1)};
+        left.counts = left.kept ? grown(NULL, problem.tasks, sizeof(int64_t)) : NULL;
+        if (left.counts != NULL && prune(&problem, deadline_s, &left) == DONE)
+            result = kept_choices(&problem, &arrays, &left);
+        free(left.kept);
+        free(left.counts);
+        free_problem(&problem);
+    }
+    release(&arrays);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"decision", (PyCFunction)(void (*)(void))decision, METH_VARARGS | METH_KEYWORDS, decision_doc},
+    {"pruned", (PyCFunction)(void (*)(void))pruned, METH_VARARGS | METH_KEYWORDS, pruned_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_replay_types},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "bftrainer._core._core",
+    .m_doc = "Decisions and the replay's event step, compiled.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void) {
+    return PyModuleDef_Init(&definition);
+}

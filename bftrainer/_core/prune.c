@@ -1,0 +1,169 @@
+/* Exact pruning: drop options that belong to no allocation better than a known one. See `solvers.option_pruning`. */
+
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEPT_SHARE 1e-9
+#define EXCHANGE_OPTIONS 200
+#define MOST_EXCHANGES 10
+
+/* An option whose loss does not rule it out: its task, count, and what choosing it would change. */
+typedef struct {
+    Py_ssize_t task;
+    int64_t count, more;
+    double loss, gain;
+} Option;
+
+/* A known allocation that is improved step by step. */
+typedef struct {
+    const Problem *problem;
+    const Relaxed *relaxed;
+    int64_t *chosen, left;
+    double *now, tolerance, gap;
+    Option *options;
+    Py_ssize_t found, room;
+} Search;
+
+/* Sum up the present allocation: its values, nodes left, and shortfall. */
+static void take_stock(Search *s) {
+    s->left = s->problem->nodes;
+    for (Py_ssize_t j = 0; j < s->problem->tasks; j++) {
+        s->now[j] = s->problem->values[j * s->problem->width + s->chosen[j]];
+        s->left -= s->chosen[j];
+    }
+    s->gap = s->relaxed->bound - pairwise_sum(s->now, s->problem->tasks);
+}
+
+/* List options whose loss is at most the shortfall, in the order of tasks and counts. */
+static int list_options(Search *s) {
+    Py_ssize_t width = s->problem->width;
+    s->found = 0;
+    for (Py_ssize_t j = 0; j < s->problem->tasks; j++)
+        for (Py_ssize_t c = 0; c < width; c++) {
+            double loss = s->relaxed->losses[j * width + c];
+            if (!(loss <= s->gap))
+                continue;
+            if (s->found == s->room) {
+                Option *more = grown(s->options, 2 * s->room, sizeof(Option));
+                if (more == NULL)
+                    return -1;
+                s->options = more;
+                s->room *= 2;
+            }
+            double gain = s->problem->values[j * width + c] - s->now[j];
+            s->options[s->found++] = (Option){j, c, c - s->chosen[j], loss, gain};
+        }
+    return 0;
+}
+
+/* Loss that an option adds to that of its task's present choice. */
+static double added_loss(const Search *s, const Option *option) {
+    return option->loss - s->relaxed->losses[option->task * s->problem->width + s->chosen[option->task]];
+}
+
+/* Find the option that fits, gains and adds the least loss (the largest of equals), or NULL. */
+static const Option *best_single(const Search *s) {
+    double least = INFINITY;
+    for (Py_ssize_t i = 0; i < s->found; i++) {
+        const Option *option = s->options + i;
+        if (option->gain > s->tolerance && option->more <= s->left)
+            least = FIRST_MIN(least, added_loss(s, option));
+    }
+    const Option *best = NULL;
+    for (Py_ssize_t i = 0; i < s->found; i++) {
+        const Option *option = s->options + i;
+        if (option->gain > s->tolerance && option->more <= s->left && added_loss(s, option) <= least + s->tolerance)
+            if (best == NULL || option->more > best->more)
+                best = option;
+    }
+    return best;
+}
+
+/* Select the options of least loss, in ascending order; of equal ones, the earlier. */
+static Py_ssize_t select_near(const Search *s, const Option **near) {
+    Py_ssize_t size = 0;
+    for (Py_ssize_t i = 0; i < s->found; i++) {
+        const Option *option = s->options + i;
+        Py_ssize_t at = size;
+        if (size == EXCHANGE_OPTIONS && !(option->loss < near[size - 1]->loss))
+            continue;
+        if (size == EXCHANGE_OPTIONS)
+            at--;
+        else
+            size++;
+        for (; at > 0 && option->loss < near[at - 1]->loss; at--)
+            near[at] = near[at - 1];
+        near[at] = option;
+    }
+    return size;
+}
+
+/* Find two options of different tasks that fit together and gain the most; return whether that is something. */
+static int best_pair(const Search *s, const Option **first, const Option **second) {
+    const Option *near[EXCHANGE_OPTIONS];
+    Py_ssize_t size = select_near(s, near);
+    double most = -INFINITY;
+    for (Py_ssize_t i = 0; i < size; i++)
+        for (Py_ssize_t k = 0; k < size; k++) {
+            double gain = near[i]->gain + near[k]->gain;
+            if (near[i]->task != near[k]->task && near[i]->more + near[k]->more <= s->left && gain > most) {
+                most = gain;
+                *first = near[i];
+                *second = near[k];
+            }
+        }
+    return most > s->tolerance;
+}
+
+/* Improve the relaxation's choices by changing one task, or two at once, while that gains and time is left. */
+static Outcome improve(Search *s, double deadline_s) {
+    for (Py_ssize_t round = 0; round < s->problem->tasks + MOST_EXCHANGES; round++) {
+        const Option *first = NULL, *second = NULL;
+        take_stock(s);
+        Outcome outcome = s->gap <= s->tolerance ? OUT_OF_TIME : checkpoint(deadline_s);
+        if (outcome != DONE)
+            return outcome == OUT_OF_TIME ? DONE : outcome;
+        if (list_options(s) < 0)
+            return FAILED;
+        first = best_single(s);
+        if (first == NULL && !best_pair(s, &first, &second))
+            return DONE;
+        s->chosen[first->task] = first->count;
+        if (second != NULL)
+            s->chosen[second->task] = second->count;
+    }
+    return DONE;
+}
+
+/* Mark what may beat the allocation found. */
+static Outcome mark_kept(Search *s, double deadline_s, Pruned *pruned) {
+    double bound = s->relaxed->bound;
+    if (improve(s, deadline_s) != DONE)
+        return FAILED;
+    take_stock(s);
+    double size = FIRST_MAX(fabs(bound - s->gap), fabs(bound)), most = s->gap + KEPT_SHARE * size;
+    for (Py_ssize_t i = 0; i < s->problem->tasks * s->problem->width; i++)
+        pruned->kept[i] = s->relaxed->losses[i] <= most;
+    pruned->bound = bound;
+    pruned->by = s->relaxed->price != 0.0 ? BY_DOMINANCE : BY_TRIVIAL;
+    return DONE;
+}
+
+/* Prune the options of a problem of one task or more. */
+Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned) {
+    Relaxed relaxed = {.choices = pruned->counts};
+    Search s = {.problem = problem, .relaxed = &relaxed, .chosen = pruned->counts, .room = 256};
+    Outcome outcome = FAILED;
+    if ((relaxed.losses = grown(NULL, problem->tasks * problem->width, sizeof(double))) != NULL &&
+        (s.now = grown(NULL, problem->tasks, sizeof(double))) != NULL &&
+        (s.options = grown(NULL, s.room, sizeof(Option))) != NULL && relax(problem, problem->values, &relaxed) == 0) {
+        s.tolerance = KEPT_SHARE * fabs(relaxed.bound);
+        outcome = mark_kept(&s, deadline_s, pruned);
+    }
+    free(relaxed.losses);
+    free(s.now);
+    free(s.options);
+    return outcome;
+}

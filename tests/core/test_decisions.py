@@ -1,0 +1,147 @@
+"""Decisions and prunings of the compiled core: those of NumPy, to the last bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.instances import instance, near_ties
+from bftrainer._core import core, why_not
+from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, dynamic_programme, option_pruning
+from solvers.dynamic_programme import DynamicProgramme
+from solvers.option_pruning import Pruned, prune
+
+pytestmark = pytest.mark.skipif(core is None, reason=why_not)
+
+
+def random_problem(rng: np.random.Generator) -> AllocationProblem:
+    """Any problem: gaps between counts, negative, equal and nearly equal values, of any size, whatever is held."""
+    size = 10.0 ** rng.integers(-6, 10)
+    most = int(rng.choice([1, 3, 20, 200]))
+    tasks, whole = [], bool(rng.integers(2))
+    shared = None
+    for _ in range(int(rng.integers(1, 20))):
+        if shared is None or rng.random() < 0.5:
+            some = rng.choice(np.arange(1, most + 1), size=int(rng.integers(0, most + 1)), replace=False)
+            counts = np.concatenate(([0], np.sort(some)))
+            values = rng.normal(loc=rng.choice([-1.0, 0.0, 1.0]), size=counts.size).cumsum() * size
+            values = np.round(values) if whole else values
+            shared = counts, values
+        counts, values = shared
+        noise = 1.0 + rng.choice([0.0, 1e-11, 1e-9]) * rng.uniform(-1.0, 1.0, values.size)
+        tasks.append(TaskOptions(counts, values * noise, int(rng.integers(0, most + 3))))
+    return AllocationProblem(tuple(tasks), int(rng.integers(0, 3 * most + 10)))
+
+
+def both(monkeypatch: pytest.MonkeyPatch, work: object) -> tuple[object, object]:
+    """What `work` returns with the core, and without it."""
+    compiled = work()
+    for module in (dynamic_programme, option_pruning):
+        monkeypatch.setattr(module, "core", None)
+    plain = work()
+    monkeypatch.undo()
+    return compiled, plain
+
+
+def alike(found: Pruned, wanted: Pruned) -> bool:
+    """Whether two prunings are equal in all fields."""
+    pairs = zip(found.choices, wanted.choices, strict=True)
+    rest = [(each.incumbent, each.bound, each.decided_by, each.searchable) for each in (found, wanted)]
+    return rest[0] == rest[1] and all(np.array_equal(one, other) for one, other in pairs)
+
+
+PROBLEMS = {
+    "any": lambda rng, _: random_problem(rng),
+    "measured": lambda rng, number: instance(
+        rng, int(rng.integers(1, 61)), int(rng.choice([1, 7, 60, 391, 5000])), equal=number % 3 == 0
+    ),
+    "near ties": lambda rng, number: near_ties(number, *(int(n) for n in rng.integers(2, 40, 2)), 1)[0],
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_decisions_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, value, bound, what is held and what decided are equal, pruned or not, with a gap or without."""
+    rng = np.random.default_rng(71)
+    for number in range(150):
+        problem = PROBLEMS[kind](rng, number)
+        for prune_first, gap in ((True, 0.0), (False, 0.0), (True, 0.02)):
+            limits = Limits(time_s=60.0, gap=gap, prune=prune_first)
+            found, wanted = both(monkeypatch, lambda p=problem, to=limits: DynamicProgramme().solve(p, to))
+            assert found == wanted, (kind, number)
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_prunings_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options left, the known allocation, bound and step are equal."""
+    rng = np.random.default_rng(72)
+    for number in range(150):
+        problem = PROBLEMS[kind](rng, number)
+        found, wanted = both(monkeypatch, lambda p=problem: prune(p))
+        assert alike(found, wanted), (kind, number)
+
+
+def test_values_that_cancel_take_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimum far below the values at stake is found again on its own scale, in the core as in NumPy."""
+    huge = TaskOptions(np.array([0, 1]), np.array([-1e12, 1e12]))
+    cost = TaskOptions(np.array([0, 1]), np.array([0.0, -1e12]), 1)
+    rest = [TaskOptions(np.arange(4), np.arange(4.0) + extra, held) for extra, held in ((0.0, 0), (1e-13, 3))]
+    problem = AllocationProblem((huge, replace(cost, values=np.array([-1e12, -1e12])), *rest), 4)
+    found, wanted = both(monkeypatch, lambda: DynamicProgramme().solve(problem, Limits()))
+    assert found == wanted
+    assert found.held is Held.OPTIMAL
+
+
+def test_deadlines_are_kept() -> None:
+    """Without time there is no answer where one needs work, and no exchange of options."""
+    problem = instance(np.random.default_rng(1), 30, 391, equal=True)
+    out_of_time = DynamicProgramme().solve(problem, Limits(time_s=1e-9, prune=False))
+    assert out_of_time.held is Held.NOTHING
+    assert prune(problem, deadline=-math.inf).decided_by is DecidedBy.DOMINANCE
+
+
+ONE = ([np.arange(2)], [np.array([0.0, 1.0])])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"counts": [np.arange(2, dtype=np.int32)]}, ValueError, "int64"),
+        ({"values": [np.array([0, 1])]}, ValueError, "float64"),
+        ({"values": [np.array([0.0, 1.0, 2.0])]}, ValueError, "array of 2 float64"),
+        ({"values": [np.array([[0.0, 1.0]])]}, ValueError, "float64"),
+        ({"values": [np.arange(4.0)[::2]]}, ValueError, "contiguous"),
+        ({"values": [[0.0, 1.0]]}, ValueError, "contiguous"),
+        ({"values": [np.array([0.0, 1.0], dtype=">f8")]}, ValueError, "float64"),
+        ({"counts": [np.array([0, 0])]}, ValueError, "increase"),
+        ({"counts": [np.array([1, 2])]}, ValueError, "increase"),
+        ({"counts": [np.array([0, -1])]}, ValueError, "increase"),
+        ({"counts": [], "values": []}, ValueError, "at least one"),
+        ({"values": []}, ValueError, "as many"),
+        ({"nodes": -1}, ValueError, "nodes >= 0"),
+        ({"nodes": 2**70}, OverflowError, None),
+        ({"held": []}, ValueError, "1 counts held"),
+        ({"held": [-1]}, ValueError, "0 or more"),
+        ({"held": ["x"]}, TypeError, None),
+        ({"counts": [np.array([0, 2**62])], "nodes": 2**62}, MemoryError, None),
+    ],
+)
+def test_wrong_arguments_are_refused(changes: dict[str, object], error: type[Exception], match: str | None) -> None:
+    """Arrays of another type, length or content are an error that says so, and never a crash."""
+    counts, values = ONE
+    given = {"counts": counts, "values": values, "held": [0], "nodes": 1, "prune": True, "gap": 0.0, "time_s": 1.0}
+    with pytest.raises(error, match=match):
+        core.decision(**given | changes)
+    if "held" not in changes:
+        with pytest.raises(error, match=match):
+            core.pruned(**{"counts": counts, "values": values, "nodes": 1, "time_s": 1.0} | changes)
+
+
+def test_sums_too_large_are_refused() -> None:
+    """Values that are finite, but add up to infinity, are an error in the core as in `math.fsum`."""
+    counts, values = [np.arange(2)] * 3, [np.array([0.0, 1.5e308])] * 3
+    with pytest.raises(OverflowError, match="fsum"):
+        core.decision(counts, values, [0, 0, 0], 3, True, 0.0, 1.0)
