@@ -71,6 +71,12 @@ def test_a_submission_before_the_window_is_due_at_its_start():
     assert recording.tasks[0].completed_s == 25.0
 
 
+def test_the_record_begins_at_the_windows_start():
+    """An entry without a number stands for the time before a first event that comes later."""
+    recording = run([task()], [(60.0, ("a",), ())])
+    assert [(entry.number, entry.time_s) for entry in recording.timeline[:2]] == [(-1, 0.0), (0, 60.0)]
+
+
 def test_the_window_ends_the_replay_and_the_rest_is_booked():
     """At the window's end, 10 s, 400 work are booked and nothing is decided any more."""
     recording = run([task()], [FOUR, (10.0, (), ("a",))], end_s=10.0)
