@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import iso
+from bftrainer.model.node_rows import BLOCK, RowArrays, Rows, first_fault, ordered, seconds_after
 from bftrainer.model.task import NS_PER_S
 
 
@@ -81,69 +82,92 @@ class NodeLog:
     idle: NDArray[np.bool_]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    _rows: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_node_names(self.nodes)
-        self._check_types()
-        if self.start_ns > self.end_ns:
-            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
-        if not self.time_ns.shape == self.node.shape == self.idle.shape:
-            raise NodeLogError("Expected as many times as nodes and states.")
-        if self.time_ns.size:
-            self._check_transitions()
-        if self.unchanged_ns.size:
-            self._check_unchanged()
+        self._check_array("time_ns")
+        object.__setattr__(self, "_rows", Rows.of(self.time_ns))
+        self._check()
 
-    def _check_types(self) -> None:
+    @classmethod
+    def of_rows(cls, rows: Rows, *, checked: bool = False, **others: Any) -> NodeLog:
+        """Make a log of rows, whose times are kept once: the time of each transition is made when it is asked for.
+
+        Parameters
+        ----------
+        rows : Rows
+        checked : bool
+            Whether the parts are known to make a valid log.
+        **others
+            The other parameters of a log, each of them.
+
+        Raises
+        ------
+        NodeLogError
+            As for any log.
+        """
+        made = object.__new__(cls)
+        for name, value in others.items():
+            object.__setattr__(made, name, value)
+        object.__setattr__(made, "_rows", rows)
+        if not checked:
+            made._check()
+        return made
+
+    if not TYPE_CHECKING:  # else any name would be known
+
+        def __getattr__(self, name: str) -> Any:
+            """The times of transitions, of a log that was made of rows."""
+            if name != "time_ns":
+                raise AttributeError(name=name, obj=self)
+            object.__setattr__(self, name, self._rows.times_ns())
+            return self.time_ns
+
+    def _with(self, rows: Rows, **others: Any) -> NodeLog:
+        """A part of the log, which is as valid."""
+        names = [each.name for each in fields(self) if each.name not in ("time_ns", "_rows")]
+        return NodeLog.of_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | others)
+
+    def _check(self) -> None:
+        check_node_names(self.nodes)
         for name in ("start_ns", "end_ns"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise NodeLogError(f"Expected {name} to be whole nanoseconds, got {value!r}.")
-        for name, kind, what in (
-            ("time_ns", "i", "whole numbers"),
-            ("node", "i", "whole numbers"),
-            ("idle", "b", "booleans"),
-            ("unchanged_ns", "i", "whole numbers"),
-        ):
-            value = getattr(self, name)
-            if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
-                raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
+        for name in ("node", "idle", "unchanged_ns"):
+            self._check_array(name)
         if not isinstance(self.provenance, Mapping):
             raise NodeLogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
+        if self.start_ns > self.end_ns:
+            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
+        if not self._rows.start[-1] == self.node.size == self.idle.size:
+            raise NodeLogError("Expected as many times as nodes and states.")
+        if self.node.size:
+            self._check_transitions()
+        if self.unchanged_ns.size:
+            self._check_unchanged()
+
+    def _check_array(self, name: str) -> None:
+        value = getattr(self, name)
+        kind, what = ("b", "booleans") if name == "idle" else ("i", "whole numbers")
+        if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
+            raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
 
     def _check_transitions(self) -> None:
-        time, node, idle = self.time_ns, self.node, self.idle
-        if (time[1:] < time[:-1]).any():
-            row = int(np.argmax(time[1:] < time[:-1])) + 1
+        rows, node = self._rows, self.node
+        if rows.time_ns[-1] > self.end_ns:
             raise NodeLogError(
-                f"transition {row}: Expected times to ascend, got {iso(time[row])} after {iso(time[row - 1])}."
-            )
-        if time[-1] > self.end_ns:
-            raise NodeLogError(
-                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(time[-1])}."
+                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}."
             )
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
-        order = np.argsort(node, kind="stable")
-        by_node, by_time, states = node[order], time[order], idle[order]
-        same = by_node[1:] == by_node[:-1]
-        first = np.concatenate(([True], ~same))
-        for fault, what in (
-            (
-                np.concatenate(([False], same & (by_time[1:] == by_time[:-1]))),
-                "one transition per node and time, got another one",
-            ),
-            (
-                np.concatenate(([False], same & (states[1:] == states[:-1]))),
-                "every transition to change the state, got the state it had",
-            ),
-            (first & ~states, "a node's first transition to be to idle (nodes start busy), got busy"),
-        ):
-            if fault.any():
-                row = int(order[fault].min())
-                raise NodeLogError(
-                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {iso(time[row])})."
-                )
+        fault = first_fault(rows, node, self.idle, len(self.nodes))
+        if fault is not None:
+            place, what = fault
+            time_ns = rows.time_ns[np.searchsorted(rows.start, place, side="right") - 1]
+            raise NodeLogError(
+                f"transition {place}: Expected {what} (node {self.nodes[node[place]]} at {iso(time_ns)})."
+            )
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
@@ -176,11 +200,12 @@ class NodeLog:
         if (first, stop) == (0, total):
             return self
         keep = (self.node >= first) & (self.node < stop)
-        return replace(
-            self,
+        node = self.node[keep]
+        node -= first
+        return self._with(
+            self._rows.kept(keep),
             nodes=self.nodes[first:stop],
-            time_ns=self.time_ns[keep],
-            node=(self.node[keep] - first).astype(np.int32),
+            node=node.astype(np.int32, copy=False),
             idle=self.idle[keep],
         )
 
@@ -190,7 +215,11 @@ class NodeLog:
         Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
-        return np.unique(np.concatenate((ends, np.maximum(self.time_ns, self.start_ns), self.unchanged_ns)))
+        return np.unique(np.concatenate((ends, np.maximum(self._rows.time_ns, self.start_ns), self.unchanged_ns)))
+
+    def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""
+        return self._rows.time_ns, self._rows.counts(self.idle), self._rows.size
 
     def skipped(self, rows: int) -> NodeLog:
         """The log without its first `rows` rows: it starts at the next row's time, with the nodes that they left idle.
@@ -240,30 +269,45 @@ class NodeLog:
                 f"Expected an end within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
                 f"got {iso(end_ns)}."
             )
-        keep = self.time_ns <= end_ns
-        return replace(
-            self,
+        rows = self._rows
+        last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
+        stop = int(rows.start[last])
+        return self._with(
+            Rows(rows.time_ns[:last], rows.start[: last + 1]),
             end_ns=end_ns,
-            time_ns=self.time_ns[keep],
-            node=self.node[keep],
-            idle=self.idle[keep],
+            node=self.node[:stop],
+            idle=self.idle[:stop],
             unchanged_ns=self.unchanged_ns[self.unchanged_ns < end_ns],
         )
 
     def _opened_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""
-        split = int(np.searchsorted(self.time_ns, start_ns, side="right"))
+        rows = self._rows
+        first = int(np.searchsorted(rows.time_ns, start_ns, side="right"))
+        split = int(rows.start[first])
         state = np.zeros(len(self.nodes), dtype=np.bool_)
-        state[self.node[:split]] = self.idle[:split]  # the last assignment of a node wins: times ascend
+        for begin in range(0, split, BLOCK):
+            block = slice(begin, min(begin + BLOCK, split))
+            state[self.node[block]] = self.idle[block]  # the last assignment of a node wins: times ascend
         opening = np.flatnonzero(state).astype(np.int32)
-        return replace(
-            self,
+        some = slice(0, min(opening.size, 1))  # without idle nodes there is no such row
+        start = np.concatenate((np.array([0])[some], rows.start[first:] - split + opening.size))
+        return self._with(
+            Rows(np.concatenate((np.array([start_ns])[some], rows.time_ns[first:])), start),
             start_ns=start_ns,
-            time_ns=np.concatenate((np.full(opening.size, start_ns, dtype=np.int64), self.time_ns[split:])),
             node=np.concatenate((opening, self.node[split:])),
             idle=np.concatenate((np.ones(opening.size, dtype=np.bool_), self.idle[split:])),
             unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
+
+    def row_arrays(self) -> RowArrays:
+        """Rows of the log in its window, one per time at which a node changes, as arrays."""
+        log = self
+        if log.node.size and log._rows.time_ns[0] < log.start_ns:
+            log = log._opened_at(log.start_ns)
+        node, idle = ordered(log._rows, log.node, log.idle)
+        time_s = seconds_after(log.start_ns, log._rows.time_ns)
+        return RowArrays(time_s, log._rows.start, node.astype(np.int32, copy=False), idle)
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
         """Rows of the log in its window, one per time at which a node changes.
@@ -275,14 +319,10 @@ class NodeLog:
         joined, left : ndarray of int32
             Indices of nodes that became idle, and busy, ascending.
         """
-        log = self
-        if log.time_ns.size and log.time_ns[0] < log.start_ns:
-            log = log._opened_at(log.start_ns)
-        if not log.time_ns.size:
-            return
-        order = np.lexsort((log.node, log.time_ns))
-        time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
-        cuts = np.flatnonzero(time[1:] != time[:-1]) + 1
-        for begin, end in itertools.pairwise((0, *cuts.tolist(), time.size)):
-            nodes, joins = node[begin:end], idle[begin:end]
-            yield (int(time[begin]) - log.start_ns) / NS_PER_S, nodes[joins], nodes[~joins]
+        rows = self.row_arrays()
+        for first in range(0, rows.time_s.size, BLOCK):
+            times_s = rows.time_s[first : first + BLOCK].tolist()
+            places = itertools.pairwise(rows.start[first : first + BLOCK + 1].tolist())
+            for time_s, (begin, end) in zip(times_s, places, strict=True):
+                nodes, joins = rows.node[begin:end], rows.idle[begin:end]
+                yield time_s, nodes[joins], nodes[~joins]
