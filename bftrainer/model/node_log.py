@@ -67,6 +67,11 @@ class NodeLog:
         Times within the window, ascending, at which the log was written although no node had changed.
         They are not events, but count among the rows that `skipped` leaves out.
 
+    Attributes
+    ----------
+    row_index : Rows
+        Found when the log is made.
+
     Raises
     ------
     NodeLogError
@@ -82,11 +87,11 @@ class NodeLog:
     idle: NDArray[np.bool_]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    _rows: Rows = field(init=False, repr=False)
+    row_index: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check_array("time_ns")
-        object.__setattr__(self, "_rows", Rows.of(self.time_ns))
+        object.__setattr__(self, "row_index", Rows.of(self.time_ns))
         self._check()
 
     @classmethod
@@ -109,7 +114,7 @@ class NodeLog:
         made = object.__new__(cls)
         for name, value in others.items():
             object.__setattr__(made, name, value)
-        object.__setattr__(made, "_rows", rows)
+        object.__setattr__(made, "row_index", rows)
         if not checked:
             made._check()
         return made
@@ -120,12 +125,12 @@ class NodeLog:
             """The times of transitions, of a log that was made of rows."""
             if name != "time_ns":
                 raise AttributeError(name=name, obj=self)
-            object.__setattr__(self, name, self._rows.times_ns())
+            object.__setattr__(self, name, self.row_index.times_ns())
             return self.time_ns
 
     def _with(self, rows: Rows, **others: Any) -> NodeLog:
         """A part of the log, which is as valid."""
-        names = [each.name for each in fields(self) if each.name not in ("time_ns", "_rows")]
+        names = [each.name for each in fields(self) if each.name not in ("time_ns", "row_index")]
         return NodeLog.of_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | others)
 
     def _check(self) -> None:
@@ -140,7 +145,7 @@ class NodeLog:
             raise NodeLogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
         if self.start_ns > self.end_ns:
             raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
-        if not self._rows.start[-1] == self.node.size == self.idle.size:
+        if not self.row_index.start[-1] == self.node.size == self.idle.size:
             raise NodeLogError("Expected as many times as nodes and states.")
         if self.node.size:
             self._check_transitions()
@@ -154,7 +159,7 @@ class NodeLog:
             raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
 
     def _check_transitions(self) -> None:
-        rows, node = self._rows, self.node
+        rows, node = self.row_index, self.node
         if rows.time_ns[-1] > self.end_ns:
             raise NodeLogError(
                 f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}."
@@ -203,7 +208,7 @@ class NodeLog:
         node = self.node[keep]
         node -= first
         return self._with(
-            self._rows.kept(keep),
+            self.row_index.kept(keep),
             nodes=self.nodes[first:stop],
             node=node.astype(np.int32, copy=False),
             idle=self.idle[keep],
@@ -215,11 +220,11 @@ class NodeLog:
         Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
-        return np.unique(np.concatenate((ends, np.maximum(self._rows.time_ns, self.start_ns), self.unchanged_ns)))
+        return np.unique(np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns)))
 
     def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""
-        return self._rows.time_ns, self._rows.counts(self.idle), self._rows.size
+        return self.row_index.time_ns, self.row_index.counts(self.idle), self.row_index.size
 
     def skipped(self, rows: int) -> NodeLog:
         """The log without its first `rows` rows: it starts at the next row's time, with the nodes that they left idle.
@@ -269,7 +274,7 @@ class NodeLog:
                 f"Expected an end within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
                 f"got {iso(end_ns)}."
             )
-        rows = self._rows
+        rows = self.row_index
         last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
         stop = int(rows.start[last])
         return self._with(
@@ -282,7 +287,7 @@ class NodeLog:
 
     def _opened_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""
-        rows = self._rows
+        rows = self.row_index
         first = int(np.searchsorted(rows.time_ns, start_ns, side="right"))
         split = int(rows.start[first])
         state = np.zeros(len(self.nodes), dtype=np.bool_)
@@ -303,11 +308,11 @@ class NodeLog:
     def row_arrays(self) -> RowArrays:
         """Rows of the log in its window, one per time at which a node changes, as arrays."""
         log = self
-        if log.node.size and log._rows.time_ns[0] < log.start_ns:
+        if log.node.size and log.row_index.time_ns[0] < log.start_ns:
             log = log._opened_at(log.start_ns)
-        node, idle = ordered(log._rows, log.node, log.idle)
-        time_s = seconds_after(log.start_ns, log._rows.time_ns)
-        return RowArrays(time_s, log._rows.start, node.astype(np.int32, copy=False), idle)
+        node, idle = ordered(log.row_index, log.node, log.idle)
+        time_s = seconds_after(log.start_ns, log.row_index.time_ns)
+        return RowArrays(time_s, log.row_index.start, node.astype(np.int32, copy=False), idle)
 
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
         """Rows of the log in its window, one per time at which a node changes.

@@ -89,9 +89,15 @@ def _assumed(
 ) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
     if not time_ns.size:
         raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-    note = f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
-    warn(legible(note))
+    warn(without_metadata(name))
     return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
+
+
+def without_metadata(name: str) -> str:
+    """What is assumed of a log without metadata."""
+    return legible(
+        f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
+    )
 
 
 def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:

@@ -104,7 +104,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         if vain:
             raise UnusedOptionsError(vain)
     if isinstance(node_log, Path):
-        log = readers.node_log(node_log, config.skip_events, notes.append)
+        log = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
         sources["node_log"] = readers.source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
