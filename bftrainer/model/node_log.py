@@ -125,7 +125,7 @@ class NodeLog:
             """The times of transitions, of a log that was made of rows."""
             if name != "time_ns":
                 raise AttributeError(name=name, obj=self)
-            object.__setattr__(self, name, self.row_index.times_ns())
+            object.__setattr__(self, name, self.row_index.times_ns(0, self.node.size))
             return self.time_ns
 
     def _with(self, rows: Rows, **others: Any) -> NodeLog:

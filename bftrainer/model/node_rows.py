@@ -57,8 +57,8 @@ class Rows:
     start: NDArray[np.int64]
 
     @classmethod
-    def of(cls, time_ns: NDArray[Any]) -> Rows:
-        """Rows of transitions with these times.
+    def of(cls, time_ns: NDArray[Any], number: int = 0) -> Rows:
+        """Rows of transitions with these times; `number` is that of the first one in messages.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Rows:
             if late.any():
                 row = int(np.argmax(late)) + 1
                 got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
-                raise NodeLogError(f"transition {row}: Expected times to ascend, got {got}.")
+                raise NodeLogError(f"transition {number + row}: Expected times to ascend, got {got}.")
         first = np.flatnonzero(np.concatenate((np.ones(min(time_ns.size, 1), dtype=np.bool_), later)))
         return cls(time_ns[first].astype(np.int64, copy=False), np.append(first, time_ns.size))
 
@@ -86,9 +86,11 @@ class Rows:
         for begin, end in itertools.pairwise(np.unique(np.append(cuts, self.time_ns.size)).tolist()):
             yield slice(begin, end), slice(int(self.start[begin]), int(self.start[end]))
 
-    def times_ns(self, rows: slice = slice(None)) -> NDArray[np.int64]:
-        """Time of each transition, of all rows or some."""
-        return np.repeat(self.time_ns[rows], self.size[rows])
+    def times_ns(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Times of the transitions from `begin` to before `end`."""
+        first = int(np.searchsorted(self.start, begin, side="right")) - 1
+        last = int(np.searchsorted(self.start, end))
+        return np.repeat(self.time_ns[first:last], np.diff(self.start[first : last + 1].clip(begin, end)))
 
     def counts(self, marks: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Number of marked transitions in each row; `marks` has shape (T,)."""
@@ -98,6 +100,49 @@ class Rows:
         """The rows that marked transitions alone would have."""
         counts = self.counts(marks)
         return Rows(self.time_ns[counts > 0], np.concatenate(([0], counts[counts > 0].cumsum())))
+
+
+class RowParts:
+    """Transitions that come in parts, in the order of time.
+
+    Parameters
+    ----------
+    most : int
+        Number of transitions at most; memory is taken for those that come.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._node, self._idle = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.bool_)
+        self._rows = [Rows(np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64))]
+        self.size = 0
+
+    def add(self, time_ns: NDArray[Any], node: NDArray[Any], idle: NDArray[np.bool_]) -> None:
+        """Add a part; its first times may be the last one of the part before.
+
+        Raises
+        ------
+        NodeLogError
+            If times do not ascend; the message names the transition.
+        """
+        if not time_ns.size:
+            return
+        last = self._rows[-1].time_ns[-1:]
+        rows = Rows.of(np.concatenate((last, time_ns)), self.size - last.size)
+        end = self.size + time_ns.size
+        self._node[self.size : end], self._idle[self.size : end] = node, idle
+        starts = rows.start[last.size :] + self.size - last.size
+        if rows.time_ns.size > last.size:
+            self._rows[-1] = Rows(self._rows[-1].time_ns, self._rows[-1].start[:-1])
+            self._rows.append(Rows(rows.time_ns[last.size :], starts))
+        else:
+            self._rows[-1].start[-1] = end
+        self.size = end
+
+    def joined(self) -> tuple[Rows, NDArray[np.int32], NDArray[np.bool_]]:
+        """Rows, nodes and states of all parts."""
+        times, starts = ([getattr(rows, name) for rows in self._rows] for name in ("time_ns", "start"))
+        rows = Rows(np.concatenate(times), np.concatenate(starts))
+        return rows, self._node[: self.size], self._idle[: self.size]
 
 
 def seconds_after(start_ns: int, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
