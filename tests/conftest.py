@@ -49,6 +49,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             os.environ["COVERAGE_PROCESS_CONFIG"] = config
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep parsed logs out of the user's cache, also in processes that tests start."""
+    os.environ["BFTRAINER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def published() -> Path:
     """Folder of the data sets published with the BFTrainer log replayer."""

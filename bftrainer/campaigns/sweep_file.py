@@ -163,7 +163,8 @@ class SweepSpec:
                     contents[name] = readers.source(path)["sha256"]
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
-        text = json.dumps([{**options, **contents}, _referenced(options, readers)], sort_keys=True, default=_as_json)
+        replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
+        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=_as_json)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key)

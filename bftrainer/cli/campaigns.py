@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
-from bftrainer.cli.replay.options import USUAL, config_of, moment, setting_options
+from bftrainer.cli.replay.options import USUAL, cache_option, config_of, moment, setting_options
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -45,12 +46,13 @@ MOST_ROWS = 50
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 @large_option
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
-    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, as_json: bool,
+    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, cache: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay a grid or list of settings, and put the figures of all into one table.
 
@@ -64,6 +66,7 @@ def sweep(
 
     refuse_unused({"force": resume and "--resume keeps finished points"})
     spec = read_sweep(file)
+    spec = spec if cache else replace(spec, base={**spec.base, "cache": False})
     _check_sizes(spec)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)

@@ -78,6 +78,15 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
 
 
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written to; None if there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def one_line(text: object) -> str:
     """Text from a file, made fit for a message: control characters escaped, cut if long."""
     return escaped(str(text)[:200])

@@ -50,8 +50,10 @@ class ChangeTrace:
     @classmethod
     def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
         """Number of nodes that join, or leave, at each instant of a log after its window's start."""
-        times, number = np.unique(log.time_ns[(log.idle == joins) & (log.time_ns > log.start_ns)], return_counts=True)
-        return cls(times, number.astype(np.int64))
+        times_ns, joined, size = log.changes()
+        number = joined if joins else size - joined
+        some = (number > 0) & (times_ns > log.start_ns)
+        return cls(times_ns[some], number[some])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,8 +85,9 @@ class CountTrace:
     def of(cls, log: NodeLog) -> CountTrace:
         """Count live nodes at each row of a node log, including the ends of its window."""
         times = log.row_times_ns()
-        row = np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))
-        net = np.bincount(row, np.where(log.idle, 1, -1), minlength=times.size)
+        changes_ns, joined, size = log.changes()
+        row = np.searchsorted(times, np.maximum(changes_ns, log.start_ns))
+        net = np.bincount(row, 2 * joined - size, minlength=times.size)
         return cls(times, np.cumsum(net).astype(np.int64))
 
     def additions(self) -> ChangeTrace:

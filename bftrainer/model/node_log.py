@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import iso
+from bftrainer.model.node_rows import BLOCK, RowArrays, Rows, first_fault, ordered, seconds_after
 from bftrainer.model.task import NS_PER_S
 
 
@@ -42,35 +42,6 @@ def check_node_names(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowTable:
-    """Rows of a node log: all transitions of one time.
-
-    Parameters
-    ----------
-    time_s : ndarray of float64, shape (R,)
-        Seconds since the window's start, ascending.
-    first : ndarray of int64, shape (R + 1,)
-        Index of each row's first transition, and at last the number of transitions.
-    node : ndarray of int32, shape (T,)
-        Node numbers, ascending in each row.
-    idle : ndarray of bool, shape (T,)
-        Whether the node becomes idle.
-    """
-
-    time_s: NDArray[np.float64]
-    first: NDArray[np.int64]
-    node: NDArray[np.int32]
-    idle: NDArray[np.bool_]
-
-    def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Each row's time in seconds, and the nodes that became idle, and busy, ascending."""
-        edges = itertools.pairwise(self.first.tolist())
-        for time_s, (begin, end) in zip(self.time_s.tolist(), edges, strict=True):
-            nodes, joins = self.node[begin:end], self.idle[begin:end]
-            yield time_s, nodes[joins], nodes[~joins]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class NodeLog:
     """Idle/busy transitions of a machine's nodes.
 
@@ -95,6 +66,11 @@ class NodeLog:
         Times within the window, ascending, at which the log was written although no node had changed.
         They are not events, but count among the rows that `skipped` leaves out.
 
+    Attributes
+    ----------
+    row_index : Rows
+        Found when the log is made.
+
     Raises
     ------
     NodeLogError
@@ -110,69 +86,92 @@ class NodeLog:
     idle: NDArray[np.bool_]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     unchanged_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    row_index: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_node_names(self.nodes)
-        self._check_types()
-        if self.start_ns > self.end_ns:
-            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
-        if not self.time_ns.shape == self.node.shape == self.idle.shape:
-            raise NodeLogError("Expected as many times as nodes and states.")
-        if self.time_ns.size:
-            self._check_transitions()
-        if self.unchanged_ns.size:
-            self._check_unchanged()
+        self._check_array("time_ns")
+        object.__setattr__(self, "row_index", Rows.of(self.time_ns))
+        self._check()
 
-    def _check_types(self) -> None:
+    @classmethod
+    def of_rows(cls, rows: Rows, *, checked: bool = False, **others: Any) -> NodeLog:
+        """Make a log of rows, whose times are kept once: the time of each transition is made when it is asked for.
+
+        Parameters
+        ----------
+        rows : Rows
+        checked : bool
+            Whether the parts are known to make a valid log.
+        **others
+            The other parameters of a log, each of them.
+
+        Raises
+        ------
+        NodeLogError
+            As for any log.
+        """
+        made = object.__new__(cls)
+        for name, value in others.items():
+            object.__setattr__(made, name, value)
+        object.__setattr__(made, "row_index", rows)
+        if not checked:
+            made._check()
+        return made
+
+    if not TYPE_CHECKING:  # else any name would be known
+
+        def __getattr__(self, name: str) -> Any:
+            """The times of transitions, of a log that was made of rows."""
+            if name != "time_ns":
+                raise AttributeError(name=name, obj=self)
+            object.__setattr__(self, name, self.row_index.times_ns(0, self.node.size))
+            return self.time_ns
+
+    def _with(self, rows: Rows, **others: Any) -> NodeLog:
+        """A part of the log, which is as valid."""
+        names = [each.name for each in fields(self) if each.name not in ("time_ns", "row_index")]
+        return NodeLog.of_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | others)
+
+    def _check(self) -> None:
+        check_node_names(self.nodes)
         for name in ("start_ns", "end_ns"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise NodeLogError(f"Expected {name} to be whole nanoseconds, got {value!r}.")
-        for name, kind, what in (
-            ("time_ns", "i", "whole numbers"),
-            ("node", "i", "whole numbers"),
-            ("idle", "b", "booleans"),
-            ("unchanged_ns", "i", "whole numbers"),
-        ):
-            value = getattr(self, name)
-            if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
-                raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
+        for name in ("node", "idle", "unchanged_ns"):
+            self._check_array(name)
         if not isinstance(self.provenance, Mapping):
             raise NodeLogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
+        if self.start_ns > self.end_ns:
+            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
+        if not self.row_index.start[-1] == self.node.size == self.idle.size:
+            raise NodeLogError("Expected as many times as nodes and states.")
+        if self.node.size:
+            self._check_transitions()
+        if self.unchanged_ns.size:
+            self._check_unchanged()
+
+    def _check_array(self, name: str) -> None:
+        value = getattr(self, name)
+        kind, what = ("b", "booleans") if name == "idle" else ("i", "whole numbers")
+        if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
+            raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
 
     def _check_transitions(self) -> None:
-        time, node, idle = self.time_ns, self.node, self.idle
-        if (time[1:] < time[:-1]).any():
-            row = int(np.argmax(time[1:] < time[:-1])) + 1
+        rows, node = self.row_index, self.node
+        if rows.time_ns[-1] > self.end_ns:
             raise NodeLogError(
-                f"transition {row}: Expected times to ascend, got {iso(time[row])} after {iso(time[row - 1])}."
-            )
-        if time[-1] > self.end_ns:
-            raise NodeLogError(
-                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(time[-1])}."
+                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}."
             )
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
-        order = np.argsort(node, kind="stable")
-        by_node, by_time, states = node[order], time[order], idle[order]
-        same = by_node[1:] == by_node[:-1]
-        first = np.concatenate(([True], ~same))
-        for fault, what in (
-            (
-                np.concatenate(([False], same & (by_time[1:] == by_time[:-1]))),
-                "one transition per node and time, got another one",
-            ),
-            (
-                np.concatenate(([False], same & (states[1:] == states[:-1]))),
-                "every transition to change the state, got the state it had",
-            ),
-            (first & ~states, "a node's first transition to be to idle (nodes start busy), got busy"),
-        ):
-            if fault.any():
-                row = int(order[fault].min())
-                raise NodeLogError(
-                    f"transition {row}: Expected {what} (node {self.nodes[node[row]]} at {iso(time[row])})."
-                )
+        fault = first_fault(rows, node, self.idle, len(self.nodes))
+        if fault is not None:
+            place, what = fault
+            time_ns = rows.time_ns[np.searchsorted(rows.start, place, side="right") - 1]
+            raise NodeLogError(
+                f"transition {place}: Expected {what} (node {self.nodes[node[place]]} at {iso(time_ns)})."
+            )
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
@@ -205,11 +204,12 @@ class NodeLog:
         if (first, stop) == (0, total):
             return self
         keep = (self.node >= first) & (self.node < stop)
-        return replace(
-            self,
+        node = self.node[keep]
+        node -= first
+        return self._with(
+            self.row_index.kept(keep),
             nodes=self.nodes[first:stop],
-            time_ns=self.time_ns[keep],
-            node=(self.node[keep] - first).astype(np.int32),
+            node=node.astype(np.int32, copy=False),
             idle=self.idle[keep],
         )
 
@@ -219,7 +219,11 @@ class NodeLog:
         Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
-        return np.unique(np.concatenate((ends, np.maximum(self.time_ns, self.start_ns), self.unchanged_ns)))
+        return np.unique(np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns)))
+
+    def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""
+        return self.row_index.time_ns, self.row_index.counts(self.idle), self.row_index.size
 
     def skipped(self, rows: int) -> NodeLog:
         """The log without its first `rows` rows: it starts at the next row's time, with the nodes that they left idle.
@@ -269,52 +273,49 @@ class NodeLog:
                 f"Expected an end within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
                 f"got {iso(end_ns)}."
             )
-        keep = self.time_ns <= end_ns
-        return replace(
-            self,
+        rows = self.row_index
+        last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
+        stop = int(rows.start[last])
+        return self._with(
+            Rows(rows.time_ns[:last], rows.start[: last + 1]),
             end_ns=end_ns,
-            time_ns=self.time_ns[keep],
-            node=self.node[keep],
-            idle=self.idle[keep],
+            node=self.node[:stop],
+            idle=self.idle[:stop],
             unchanged_ns=self.unchanged_ns[self.unchanged_ns < end_ns],
         )
 
     def _opened_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""
-        split = int(np.searchsorted(self.time_ns, start_ns, side="right"))
+        rows = self.row_index
+        first = int(np.searchsorted(rows.time_ns, start_ns, side="right"))
+        split = int(rows.start[first])
         state = np.zeros(len(self.nodes), dtype=np.bool_)
-        state[self.node[:split]] = self.idle[:split]  # the last assignment of a node wins: times ascend
+        for begin in range(0, split, BLOCK):
+            block = slice(begin, min(begin + BLOCK, split))
+            state[self.node[block]] = self.idle[block]  # the last assignment of a node wins: times ascend
         opening = np.flatnonzero(state).astype(np.int32)
-        return replace(
-            self,
+        some = slice(0, min(opening.size, 1))  # without idle nodes there is no such row
+        start = np.concatenate((np.array([0])[some], rows.start[first:] - split + opening.size))
+        return self._with(
+            Rows(np.concatenate((np.array([start_ns])[some], rows.time_ns[first:])), start),
             start_ns=start_ns,
-            time_ns=np.concatenate((np.full(opening.size, start_ns, dtype=np.int64), self.time_ns[split:])),
             node=np.concatenate((opening, self.node[split:])),
             idle=np.concatenate((np.ones(opening.size, dtype=np.bool_), self.idle[split:])),
             unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
 
+    def row_arrays(self) -> RowArrays:
+        """Rows of the log in its window, one per time at which a node changes, as arrays."""
+        log = self
+        if log.node.size and log.row_index.time_ns[0] < log.start_ns:
+            log = log._opened_at(log.start_ns)
+        node, idle = ordered(log.row_index, log.node, log.idle)
+        time_s = seconds_after(log.start_ns, log.row_index.time_ns)
+        return RowArrays(time_s, log.row_index.start, node.astype(np.int32, copy=False), idle)
+
     def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Rows of the log in its window, one per time at which a node changes: see `RowTable.rows`.
+        """Rows of the log in its window, one per time at which a node changes: see `RowArrays.rows`.
 
         Earlier changes are part of the row at 0 s.
         """
-        return self.row_table().rows()
-
-    def row_table(self) -> RowTable:
-        """All rows at once, as `rows` yields them one by one."""
-        log = self
-        if log.time_ns.size and log.time_ns[0] < log.start_ns:
-            log = log._opened_at(log.start_ns)
-        time, node, idle = log.time_ns, log.node, log.idle
-        changes = time[1:] != time[:-1]
-        if not (changes | (node[1:] > node[:-1])).all():
-            order = np.lexsort((node, time))
-            time, node, idle = time[order], node[order], idle[order]
-        first = np.concatenate(([0], np.flatnonzero(changes) + 1, [time.size])) if time.size else np.zeros(1, np.int64)
-        begins = time[first[:-1]]
-        time_s = (begins - log.start_ns) / NS_PER_S
-        # Only whole numbers up to 2**53 are divided without rounding twice.
-        late = int(begins.searchsorted(log.start_ns + 2**53))
-        time_s[late:] = [(instant - log.start_ns) / NS_PER_S for instant in begins[late:].tolist()]
-        return RowTable(time_s, first, node.astype(np.int32, copy=False), idle)
+        return self.row_arrays().rows()

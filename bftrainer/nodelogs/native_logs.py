@@ -1,11 +1,11 @@
-"""Read and write native node logs: a table of transitions as Parquet or CSV, and its metadata."""
+"""Native node logs: a table of transitions and its metadata; read and write them as CSV."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, at_place, legible
-from bftrainer.files.arrow import TEXT, parquet_file
-from bftrainer.files.documents import json_file, parsed_json, write_csv
+from bftrainer.files.documents import json_file, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
 from bftrainer.files.writing import replacing
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
+from bftrainer.model.node_rows import BLOCK, RowParts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +28,12 @@ SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
 
 Warn = Callable[[str], None]
-_Locate = Callable[[int], str]
+Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
 _KEYS = {"schema", "nodes", "window", "provenance"}
 _UNCHANGED = "unchanged_rows"
-_METADATA = "metadata in JSON"
+METADATA = "metadata in JSON"
 
 
 def metadata(log: NodeLog) -> dict[str, Any]:
@@ -47,51 +47,71 @@ def metadata(log: NodeLog) -> dict[str, Any]:
     } | ({_UNCHANGED: unchanged} if unchanged else {})
 
 
-def _assembled(
-    name: str,
-    locate: _Locate,
-    time_ns: NDArray[np.int64],
-    labels: tuple[str, ...],
-    node: NDArray[np.int32],
-    idle: NDArray[np.bool_],
-    meta: Mapping[str, Any] | None,
-    warn: Warn,
-) -> NodeLog:
-    """Make a log of a table's columns (`node` is an index into `labels`) and its metadata, if any."""
-    late = time_ns[1:] < time_ns[:-1]
-    if late.any():
-        row = int(np.argmax(late)) + 1
-        raise NodeLogError(
-            f"{locate(row)}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
-        )
-    unchanged = np.empty(0, dtype=np.int64)
-    if meta is None:
-        nodes, window, provenance = _assumed(name, time_ns, labels, warn)
-    else:
-        nodes, window, provenance = declared(name, meta)
-        unchanged = _instants(name, _UNCHANGED, meta.get(_UNCHANGED, []))
-    where = {label: index for index, label in enumerate(nodes)}
-    places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
-    index = places[node] if len(labels) else node
-    if (index < 0).any():
-        row = int(np.argmax(index < 0))
-        raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(nodes)} nodes, got {labels[node[row]]!r}.")
+@contextmanager
+def at_transition(name: str, locate: Locate) -> Iterator[None]:
+    """Say where in the file a transition is."""
     try:
-        return NodeLog(nodes, *window, time_ns, index, idle, provenance, unchanged)
+        yield
     except NodeLogError as fault:
         at = re.match(r"transition (\d+): ", str(fault))
         place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
         raise NodeLogError(f"{place}: {message}") from None
 
 
+def assembled(
+    name: str,
+    locate: Locate,
+    parts: RowParts,
+    labels: Sequence[str],
+    meta: Mapping[str, Any] | None,
+    warn: Warn,
+) -> NodeLog:
+    """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any."""
+    rows, node, idle = parts.joined()
+    unchanged = np.empty(0, dtype=np.int64)
+    if meta is None:
+        nodes, window, provenance = _assumed(name, rows.time_ns, labels, warn)
+    else:
+        nodes, window, provenance = declared(name, meta)
+        unchanged = _instants(name, _UNCHANGED, meta.get(_UNCHANGED, []))
+    if nodes != tuple(labels):
+        where = {label: index for index, label in enumerate(nodes)}
+        places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
+        for begin in range(0, node.size, BLOCK):
+            block = slice(begin, begin + BLOCK)
+            index = places[node[block]]
+            if (index < 0).any():
+                row = begin + int(np.argmax(index < 0))
+                got = labels[node[row]]
+                raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(nodes)} nodes, got {got!r}.")
+            node[block] = index
+    with at_transition(name, locate):
+        return NodeLog.of_rows(
+            rows,
+            nodes=nodes,
+            start_ns=window[0],
+            end_ns=window[1],
+            node=node,
+            idle=idle,
+            provenance=provenance,
+            unchanged_ns=unchanged,
+        )
+
+
 def _assumed(
-    name: str, time_ns: NDArray[np.int64], labels: tuple[str, ...], warn: Warn
+    name: str, time_ns: NDArray[np.int64], labels: Sequence[str], warn: Warn
 ) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
     if not time_ns.size:
         raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-    note = f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
-    warn(legible(note))
+    warn(without_metadata(name))
     return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
+
+
+def without_metadata(name: str) -> str:
+    """What is assumed of a log without metadata."""
+    return legible(
+        f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
+    )
 
 
 def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
@@ -122,7 +142,14 @@ def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], di
     return tuple(nodes), (start_ns, end_ns), provenance
 
 
-def _check_names(where: str, columns: list[str]) -> None:
+def check_columns(where: str, columns: list[str]) -> None:
+    """Refuse a table with other columns.
+
+    Raises
+    ------
+    NodeLogError
+        If there are too few, too many, or others.
+    """
     if sorted(columns) != sorted(COLUMNS):
         raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
 
@@ -140,7 +167,7 @@ def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
     return np.array(times, dtype=np.int64)
 
 
-def _time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
+def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
     """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
     import pyarrow as pa
 
@@ -175,13 +202,21 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     states = _states(path, table["idle"])
     nodes = table["node"].combine_chunks().dictionary_encode()
     beside = metadata_path(path)
-    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    meta = json_file(beside, NodeLogError, METADATA) if beside.is_file() else None
     labels = tuple(nodes.dictionary.to_pylist())
     index = nodes.indices.to_numpy().astype(np.int32)
     if "" in labels:
         line = int(np.argmax(index == labels.index(""))) + 2
         raise NodeLogError(f"{path}:{line}: Expected the name of a node, got nothing.")
-    return _assembled(str(path), lambda row: f"{path}:{row + 2}", times, labels, index, states, meta, warn)
+    parts = RowParts(times.size)
+
+    def locate(row: int) -> str:
+        """File and line of a transition."""
+        return f"{path}:{row + 2}"
+
+    with at_transition(str(path), locate):
+        parts.add(times, index, states)
+    return assembled(str(path), locate, parts, labels, meta, warn)
 
 
 def _table(path: Path) -> pa.Table:
@@ -222,7 +257,7 @@ def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
                 column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
             ),
         )
-    _check_names(f"{path}:1", table.column_names)
+    check_columns(f"{path}:1", table.column_names)
     return table
 
 
@@ -268,7 +303,7 @@ def _csv_times(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np
     zoned = pc.match_substring_regex(column, r"(Z|[+-]\d{2}:?\d{2})$")
     texts = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
     try:
-        return _time_column(texts.cast(pa.timestamp("ns", "UTC")))
+        return time_column(texts.cast(pa.timestamp("ns", "UTC")))
     except pa.ArrowInvalid:
         for line, text in enumerate(texts, start=2):
             try:
@@ -277,83 +312,3 @@ def _csv_times(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np
                 got = column[line - 2].as_py()
                 raise NodeLogError(f"{path}:{line}: Expected time to be an ISO date and time, got {got!r}.") from None
         raise
-
-
-_PREFIX = "bftrainer."
-
-
-def write_parquet_node_log(path: Path, log: NodeLog) -> None:
-    """Write the log; equal logs give equal bytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    nodes = pa.DictionaryArray.from_arrays(pa.array(log.node), pa.array(log.nodes, type=pa.string()))
-    times = pa.array(log.time_ns.view("M8[ns]")).cast(pa.timestamp("ns", "UTC"))
-    meta = {f"{_PREFIX}{key}": json.dumps(value, sort_keys=True) for key, value in metadata(log).items()}
-    table = pa.table([times, nodes, pa.array(log.idle)], names=list(COLUMNS)).replace_schema_metadata(meta)
-    with replacing(path) as stream:
-        pq.write_table(table, stream, compression="zstd")
-
-
-def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions; errors name file and row."""
-    import pyarrow as pa
-
-    with parquet_file(path, NodeLogError, ["node"]) as file:
-        _check_columns(path, file.schema_arrow)
-        table = file.read()
-        table.validate(full=True)  # for example text that is not UTF-8
-    _check_gaps(path, table)
-    nodes = table["node"].combine_chunks() if table.num_rows else pa.array([], pa.string()).dictionary_encode()
-    if isinstance(nodes, pa.ChunkedArray):
-        nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
-    meta = {
-        key.decode(errors="backslashreplace").removeprefix(_PREFIX): value
-        for key, value in (table.schema.metadata or {}).items()
-        if key.startswith(_PREFIX.encode())
-    }
-    return _assembled(
-        str(path),
-        lambda row: f"{path}, row {row + 1}",
-        _parquet_times(path, table["time"]),
-        tuple(nodes.dictionary.to_pylist()),
-        nodes.indices.to_numpy().astype(np.int32),
-        table["idle"].to_numpy().astype(np.bool_),
-        {key: parsed_json(str(path), value, NodeLogError, _METADATA) for key, value in meta.items()} if meta else None,
-        warn,
-    )
-
-
-def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
-    import pyarrow as pa
-
-    try:
-        return _time_column(times)
-    except pa.ArrowInvalid:
-        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
-
-
-_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
-
-
-def _check_columns(path: Path, schema: pa.Schema) -> None:
-    from pyarrow import types
-
-    _check_names(str(path), schema.names)
-
-    def is_text(kind: pa.DataType) -> bool:
-        """Whether a type is text, plain or in categories."""
-        return str(kind.value_type if types.is_dictionary(kind) else kind) in TEXT
-
-    for column, fits in (("time", types.is_timestamp), ("node", is_text), ("idle", types.is_boolean)):
-        kind = schema.field(column).type
-        if not fits(kind):
-            raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {one_line(kind)}.")
-
-
-def _check_gaps(path: Path, table: pa.Table) -> None:
-    for column, expected in _EXPECTED.items():
-        values = table[column]
-        if values.null_count:
-            row = values.is_null().index(True).as_py() + 1
-            raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.legacy.frame import Frame, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import NodeLog, iso
+from bftrainer.nodelogs.log_cache import read_once
 from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
-    read_parquet_node_log,
     write_csv_node_log,
-    write_parquet_node_log,
 )
+from bftrainer.nodelogs.parquet_logs import read_parquet_node_log, write_parquet_node_log
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 
 
-def _read_pickled(path: Path) -> NodeLog:
+def _read_pickled(path: Path, _: Warn) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
     with open_pickle(path, NodeLogError) as stream:
         frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
@@ -143,6 +144,12 @@ def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
     return np.array(known, dtype=np.float64).reshape(cells.shape)
 
 
+_NODE_LOG_READERS = {
+    Form.PARQUET: read_parquet_node_log,
+    Form.CSV: read_csv_node_log,
+    Form.PICKLE: _read_pickled,
+    Form.TAR: _read_pickled,
+}
 _NODE_LOG_WRITERS = {
     Form.PARQUET: write_parquet_node_log,
     Form.CSV: write_csv_node_log,
@@ -154,7 +161,9 @@ def _ignore(_: str) -> None:
     """Ignore a warning."""
 
 
-def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) -> NodeLog:
+def read_node_log(
+    path: str | Path, skip_events: int = 0, warn: Warn = _ignore, digest: Callable[[], str] | None = None
+) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     Parameters
@@ -164,26 +173,32 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
         Number of rows to drop from the start, see `NodeLog.skipped`; the log starts with the nodes they leave idle.
     warn : callable
         Called with one line for each assumption made.
+    digest : callable, optional
+        Gives the SHA-256 of the file. With it the parsed log is kept in the user's cache, and taken from there.
 
     Raises
     ------
     NodeLogError
-        If the file is missing or not a node log; the message names file and row.
+        If the file is missing or not a node log, or changes while it is read; the message names file and row.
     UnsafePickleError
         If a pickle needs more than pandas and numpy data.
     SettingsError
         If no row is left.
     """
     path = Path(path)
+    stamps = [file_stamp(place) for place in (path, metadata_path(path))]
     form = form_of(path, NodeLogError)
-    if form in (Form.PICKLE, Form.TAR):
-        log = _read_pickled(path)
-    elif form is Form.PARQUET:
-        log = read_parquet_node_log(path, warn)
-    elif form is Form.CSV:
-        log = read_csv_node_log(path, warn)
-    else:
+    if form not in _NODE_LOG_READERS:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+
+    def read(warn: Warn) -> NodeLog:
+        """Parse the file, if it stays what its checksum says."""
+        log = _NODE_LOG_READERS[form](path, warn)
+        if stamps != [file_stamp(place) for place in (path, metadata_path(path))]:
+            raise NodeLogError(f"{path}: Expected a log that stays as it is, got one that changed while it was read.")
+        return log
+
+    log = read(warn) if digest is None else read_once(path, form, digest, read, warn)
     with at_place(path, SettingsError):
         return log.skipped(skip_events)
 

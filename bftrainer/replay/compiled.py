@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer._core import core
 from bftrainer.errors import BftrainerError
-from bftrainer.model import RowTable, TaskState, is_static
+from bftrainer.model import RowArrays, TaskState, is_static
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import (
     AllocationChange,
@@ -49,7 +49,7 @@ LARGEST_SUM = 1e300
 
 
 def recorded(
-    rows: RowTable,
+    rows: RowArrays,
     end_s: float,
     allocator: Allocator,
     *,
@@ -115,13 +115,13 @@ def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
     return found if largest < LARGEST_SUM else None
 
 
-def _core_replay(core: ModuleType, rows: RowTable, allocator: Allocator, credit: list[Floats], **others: Any) -> Any:
+def _core_replay(core: ModuleType, rows: RowArrays, allocator: Allocator, credit: list[Floats], **others: Any) -> Any:
     """Make the core's replay of an allocator's tasks; `others` are the ends, and whether rows alone are events."""
     settings, specs, submit_s = allocator.settings, allocator.state.specs, allocator.state.submit_s
     limits = settings.limits
     return core.Replay(
         row_s=rows.time_s,
-        row_from=rows.first,
+        row_from=rows.start,
         node=rows.node,
         idle=rows.idle,
         nodes=len(allocator.node_names),

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 import solvers
-from bftrainer.model import RowTable, TaskSpec, Tuner
+from bftrainer.model import RowArrays, TaskSpec, Tuner
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Settings
@@ -166,9 +166,9 @@ def _static_run(
     """Replay an allocator's tasks on `size` dedicated nodes; None for 0 nodes, where nothing happens."""
     if size == 0:
         return None
-    rows = RowTable(
+    rows = RowArrays(
         time_s=np.array([begin_s]),
-        first=np.array([0, size]),
+        start=np.array([0, size]),
         node=np.arange(size, dtype=np.int32),
         idle=np.ones(size, dtype=np.bool_),
     )

@@ -59,6 +59,8 @@ class Option:
         Description of such a number in messages.
     limit : str
         Name in `solvers.registry.heeded` of a limit that a solver may ignore.
+    changes_result : bool
+        False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
     """
 
     section: str
@@ -73,6 +75,7 @@ class Option:
     units: Mapping[str, float] = field(default_factory=dict)
     expected: str = ""
     limit: str = ""
+    changes_result: bool = True
 
     @property
     def flag(self) -> str:
@@ -82,7 +85,7 @@ class Option:
     @property
     def is_setting(self) -> bool:
         """Whether summaries keep it among the settings; inputs and times are kept in other forms."""
-        return self.kind not in (Path, datetime)
+        return self.changes_result and self.kind not in (Path, datetime)
 
     @property
     def is_file(self) -> bool:
@@ -160,6 +163,9 @@ class ReplayConfig:
     )
     until: datetime | float | None = _option(
         None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
+    )
+    cache: bool = _option(
+        True, bool, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
     )
     max_events: int | None = _option(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = _option(

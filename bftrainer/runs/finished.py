@@ -362,7 +362,7 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         what = "has changed since the run" if there else "no longer exists"
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
-        log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None)
+        log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None, lambda: str(source["sha256"]))
         log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
     except (BftrainerError, OSError) as error:
         return LogFigures(None, f"the node log can no longer be read: {error}")

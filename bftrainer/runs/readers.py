@@ -7,9 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import file_source
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.native_logs import metadata_path
 from bftrainer.tasksets import TaskSet, read_task_set
 
 T = TypeVar("T")
@@ -29,15 +31,16 @@ class Readers:
         self._keep = keep
         self._kept: dict[tuple[Any, ...], tuple[Any, _Stamps]] = {}
 
-    def node_log(self, path: Path, skip_events: int, warn: Callable[[str], None]) -> NodeLog:
-        """See `read_node_log`; includes its notes."""
+    def node_log(self, path: Path, skip_events: int, warn: Callable[[str], None], *, cache: bool) -> NodeLog:
+        """See `read_node_log`; includes its notes. With `cache` it is also kept for other processes."""
 
         def read() -> tuple[tuple[NodeLog, list[str]], list[Path]]:
             """Log and warnings."""
             notes: list[str] = []
-            return (read_node_log(path, skip_events, notes.append), notes), [path]
+            digest = (lambda: self.source(path)["sha256"]) if cache else None
+            return (read_node_log(path, skip_events, notes.append, digest), notes), [path, metadata_path(path)]
 
-        log, notes = self._read(("node log", path, skip_events), read)
+        log, notes = self._read(("node log", path, skip_events, cache), read)
         for note in notes:
             warn(note)
         return log
@@ -53,10 +56,10 @@ class Readers:
         return self._read(("tasks", path, scalability, scaling), read)
 
     def source(self, path: Path) -> dict[str, str]:
-        """See `file_source`."""
-        return self._read(("source", path), lambda: (file_source(path), [path]))
+        """See `file_source`; the checksum is computed once."""
+        return self._read(("source", path), lambda: (file_source(path), [path]), keep=True)
 
-    def _read(self, key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]]) -> T:
+    def _read(self, key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]], *, keep: bool = False) -> T:
         """Result of `read`, from the cache if its files are unchanged."""
         if key in self._kept:
             value: T
@@ -64,22 +67,13 @@ class Readers:
             if stamps == _stamps(stamps):
                 return value
         value, files = read()
-        if self._keep:
+        if keep or self._keep:
             self._kept[key] = value, _stamps(files)
         return value
 
 
 def _stamps(files: Iterable[Path]) -> _Stamps:
-    """Stamps that change when a file is replaced; None for a missing file."""
-    found: _Stamps = {}
-    for path in files:
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            found[path] = None
-        else:
-            found[path] = status.st_ino, status.st_size, status.st_mtime_ns
-    return found
+    return {path: file_stamp(path) for path in files}
 
 
 @cache

@@ -105,7 +105,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         if vain:
             raise UnusedOptionsError(vain)
     if isinstance(node_log, Path):
-        log = readers.node_log(node_log, config.skip_events, notes.append)
+        log = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
         sources["node_log"] = readers.source(node_log)
     else:
         log = node_log.skipped(config.skip_events)
@@ -291,7 +291,7 @@ def _recorded(
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     recording, _ = recorded(
-        log.row_table(),
+        log.row_arrays(),
         log.window_s,
         Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
         decide_on=config.decide_on,

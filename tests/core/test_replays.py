@@ -51,7 +51,7 @@ def assert_alike(found: Recording, wanted: Recording) -> None:
 
 def both(make: Callable[[], Allocator], log: NodeLog, **options: object) -> tuple[Recording, Recording]:
     """The record of the core, and that of the general loop."""
-    rows = log.row_table()
+    rows = log.row_arrays()
     found, engine = recorded(rows, log.window_s, make(), **options)
     assert engine == "compiled"
     wanted, other = recorded(rows, log.window_s, make(), observers=[Observer()], **options)
@@ -147,10 +147,10 @@ def test_only_what_pruning_leaves_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
     asked = []
     answer = Allocator.solve
     monkeypatch.setattr(Allocator, "solve", lambda self, problem: asked.append(problem) or answer(self, problem))
-    found, engine = recorded(log.row_table(), log.window_s, Allocator(specs, chosen, log.nodes))
+    found, engine = recorded(log.row_arrays(), log.window_s, Allocator(specs, chosen, log.nodes))
     in_core = len(asked)
     assert engine == "compiled"
-    wanted, _ = recorded(log.row_table(), log.window_s, Allocator(specs, chosen, log.nodes), observers=[Observer()])
+    wanted, _ = recorded(log.row_arrays(), log.window_s, Allocator(specs, chosen, log.nodes), observers=[Observer()])
     assert_alike(found, wanted)
     assert 0 < in_core < len(found.decisions) == len(asked) - in_core
 
@@ -160,7 +160,7 @@ def test_interruption() -> None:
     log, specs = large_world(7, 30, 10, 60)
     calls = [iter(range(100)), iter(range(100))]
     chosen = Settings(as_given, "dp")
-    rows = log.row_table()
+    rows = log.row_arrays()
     made = [
         recorded(
             rows,
@@ -181,7 +181,7 @@ def test_what_the_core_cannot_do_takes_the_general_loop(monkeypatch: pytest.Monk
     """Objectives that are not static or fail, constraints, random allocations, caps, and no core at all."""
     failing = static(lambda task, counts, now_s: as_given(task, counts / 0.0, now_s))
     log, specs = large_world(8, 5, 2, 5)
-    rows, base = log.row_table(), Settings(as_given, "dp")
+    rows, base = log.row_arrays(), Settings(as_given, "dp")
     changed = [
         replace(base, objective=lambda task, counts, now_s: as_given(task, counts, now_s)),
         replace(base, initial="random"),

@@ -73,7 +73,7 @@ def test_a_submission_before_the_window_is_due_at_its_start():
 
 def test_the_record_begins_at_the_windows_start():
     """An entry without a number stands for the time before a first event that comes later."""
-    recording = run([task()], [(60.0, ("a",), ())])
+    recording = run([task(submit_s=60.0)], [(60.0, ("a",), ())])
     assert [(entry.number, entry.time_s) for entry in recording.timeline[:2]] == [(-1, 0.0), (0, 60.0)]
 
 

@@ -103,7 +103,8 @@ CALLS = {
                 | {name: value}
             )
         )
-        for name in NodeLog.__dataclass_fields__
+        for name, field in NodeLog.__dataclass_fields__.items()
+        if field.init
     },
 }
 

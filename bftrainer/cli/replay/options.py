@@ -170,6 +170,8 @@ _OUTPUT: tuple[_Decorator, ...] = (
 )
 
 
+cache_option = _declared("cache", OPTIONS["cache"])
+"""Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""
 replay_options = with_options(large_option, *_SETTINGS, *_OUTPUT)

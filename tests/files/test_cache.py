@@ -1,0 +1,143 @@
+"""The cache of arrays: what was kept is found as it was, or not at all."""
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bftrainer.errors import SettingsError
+from bftrainer.files import cache as module
+from bftrainer.files.cache import Cache, user_cache
+
+ARRAYS = {
+    "times": np.array([-1, 2**40], dtype=np.int64),
+    "flags": np.array([True, False, True]),
+    "none": np.empty(0, dtype=np.int32),
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Cache:
+    """A cache with one entry."""
+    cache = Cache(tmp_path / "cache", 10_000)
+    cache.keep("one", {"name": "Jülich", "sizes": [1, 2.5]}, ARRAYS)
+    return cache
+
+
+def file_of(cache: Cache, key: str = "one") -> Path:
+    """File of an entry."""
+    return cache.directory / f"{key}.arrays"
+
+
+def test_what_was_kept_is_found(kept: Cache) -> None:
+    """An entry has the same text, numbers and types; its memory cannot be written."""
+    found = kept.find("one")
+    assert found is not None
+    assert found.about == {"name": "Jülich", "sizes": [1, 2.5]}
+    assert {name: array.dtype for name, array in found.arrays.items()} == {n: a.dtype for n, a in ARRAYS.items()}
+    assert all((found.arrays[name] == array).all() for name, array in ARRAYS.items())
+    with pytest.raises(ValueError, match="read-only"):
+        found.arrays["times"][0] = 1
+    assert kept.find("other") is None
+
+
+def test_a_changed_entry_is_not_found(kept: Cache) -> None:
+    """Whichever of its octets is changed, and wherever it is cut off, an entry is ignored; it can be written again."""
+    whole = file_of(kept).read_bytes()
+    for place in range(len(whole)):
+        file_of(kept).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        found = kept.find("one")
+        # Only what fills the gap between header and arrays may change.
+        assert found is None or (whole[place] == 0 and all((found.arrays[n] == a).all() for n, a in ARRAYS.items()))
+        file_of(kept).write_bytes(whole[:place])
+        assert kept.find("one") is None
+    kept.keep("one", {}, ARRAYS)
+    assert kept.find("one") is not None
+
+
+def test_an_open_entry_outlives_its_file(kept: Cache) -> None:
+    """What one process replaces or deletes stays as it was for another one."""
+    found = kept.find("one")
+    kept.keep("one", {}, {"times": np.array([7], dtype=np.int64)})
+    file_of(kept).unlink()
+    assert found is not None
+    assert found.arrays["times"].tolist() == [-1, 2**40]
+
+
+def test_the_oldest_entries_go(tmp_path: Path) -> None:
+    """The entry that was not used for longest makes room; one that is too large is not kept."""
+    cache = Cache(tmp_path, 3_000)
+    for age, key in enumerate("abc"):
+        cache.keep(key, {}, {"x": np.zeros(100, dtype=np.int64)})
+        os.utime(file_of(cache, key), (1000 + age, 1000))
+    assert cache.find("a") is not None  # used now, so that "b" is the oldest
+    cache.keep("d", {}, {"x": np.zeros(100, dtype=np.int64)})
+    assert [cache.find(key) is not None for key in "abcd"] == [True, False, True, True]
+    cache.keep("e", {}, {"x": np.zeros(1_000, dtype=np.int64)})
+    assert cache.find("e") is None
+    assert cache.find("d") is not None
+
+
+def test_what_killed_processes_left_goes(kept: Cache) -> None:
+    """A temporary file of yesterday is deleted, one of now may still be written."""
+    old, new = (kept.directory / f".one.arrays.{name}" for name in ("abcdefgh", "abcdefgi"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    kept.keep("two", {}, ARRAYS)
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_full_disk_is_reported_once(
+    kept: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be written is one line on a process's stderr, and leaves nothing behind."""
+
+    def full(*_: object, **__: object) -> tuple[int, str]:
+        """Fail as a file system without room does."""
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "_reported", set())
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            kept.keep("two", {}, ARRAYS)
+    (line,) = caplog.messages
+    assert "not kept in the cache" in line
+    assert os.strerror(errno.ENOSPC) in line
+    assert [path.name for path in kept.directory.iterdir()] == ["one.arrays"]
+
+
+def test_a_cache_that_is_no_directory_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file in the place of the directory is no failure."""
+    (tmp_path / "cache").touch()
+    cache = Cache(tmp_path / "cache", 10_000)
+    with caplog.at_level(logging.WARNING):
+        cache.keep("one", {}, ARRAYS)
+    assert str(tmp_path / "cache") in caplog.text
+    assert cache.find("one") is None
+
+
+def test_the_environment_says_where_and_how_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is the one asked for, else that of XDG, else below the home directory."""
+    monkeypatch.setenv("BFTRAINER_CACHE_GIB", "0.5")
+    assert user_cache() == Cache(Path(os.environ["BFTRAINER_CACHE"]), 2**29)
+    monkeypatch.delenv("BFTRAINER_CACHE_GIB")
+    monkeypatch.delenv("BFTRAINER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert user_cache() == Cache(Path("/somewhere/bftrainer"), 8 * 2**30)
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert user_cache() == Cache(Path("/home/me/.cache/bftrainer"), 8 * 2**30)
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "nan", "inf"])
+def test_a_size_is_a_number(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything else is refused by name."""
+    monkeypatch.setenv("BFTRAINER_CACHE_GIB", size)
+    with pytest.raises(SettingsError, match=rf"BFTRAINER_CACHE_GIB of 0 or more, got '{size}'"):
+        user_cache()

@@ -1,0 +1,68 @@
+"""Runs whose node log comes from the cache: the same as those that parse it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrainer.campaigns.sweep_file import read_sweep
+from bftrainer.report.glossary import GLOSSARY
+from tests.tiny import spawn, write_inputs
+
+WALL_S = ("backend_s", "load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share")
+WALL = {"decisions.parquet", "summary.json"}  # these hold wall-clock times
+REPLAY = ("bftrainer-replay", "-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with inputs, and an empty cache beside."""
+    (tmp_path / "here").mkdir()
+    write_inputs(tmp_path / "here")
+    monkeypatch.setenv("BFTRAINER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "here"
+
+
+def results(run: Path) -> dict[str, Any]:
+    """What a run wrote, without wall-clock times and the command."""
+    found: dict[str, Any] = {path.name: path.read_bytes() for path in run.iterdir() if path.name not in WALL}
+    summary = json.loads((run / "summary.json").read_text())
+    timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
+    return found | {key: value for key, value in summary.items() if key not in timed | {"command", "solvers", *WALL_S}}
+
+
+def test_results_do_not_depend_on_the_cache(here: Path, tmp_path: Path) -> None:
+    """Parsed, kept and found: three runs write the same, and --no-cache neither keeps nor finds anything."""
+    for name, options in (("parsed", ["--no-cache"]), ("kept", []), ("found", [])):
+        done = spawn(*REPLAY, *options, "--output-dir", name, cwd=here)
+        assert (done.status, done.err) == (0, "")
+        assert len(list(tmp_path.glob("cache/*"))) == (name != "parsed")
+    parsed = results(here / "parsed")
+    assert results(here / "kept") == parsed
+    assert results(here / "found") == parsed
+    assert "cache" not in parsed["settings"]
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(here: Path, tmp_path: Path) -> None:
+    """The run is not affected, and says why the log is not kept."""
+    (tmp_path / "cache").touch()
+    done = spawn(*REPLAY, "--output-dir", "run", cwd=here)
+    assert done.status == 0
+    (line,) = done.err.splitlines()
+    assert "not kept in the cache" in line
+    assert (here / "run" / "summary.json").is_file()
+
+
+def test_sweeps_with_and_without_cache_share_runs(here: Path) -> None:
+    """A point's key is that of its replay, however its log is read."""
+    keys = []
+    for cache in ("true", "false"):
+        file = here / "sweep.toml"
+        file.write_text(f'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\ncache = {cache}\n')
+        (point,) = read_sweep(file).resolved({})
+        assert point.config().cache == (cache == "true")
+        keys.append(point.key)
+    assert keys[0] == keys[1]
