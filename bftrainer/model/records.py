@@ -154,11 +154,29 @@ class DecisionRecord:
     @classmethod
     def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:
         """Record of a decision at an event, and its result; the tasks by number."""
-        sources = (result, decision)
-        held = {
-            name: next(getattr(each, name) for each in sources if hasattr(each, name)) for name in cls.__slots__[4:]
-        }
-        return cls(event, decision.time_s, decision.nodes, tasks, **held)
+        return cls(
+            event=event,
+            time_s=decision.time_s,
+            nodes=decision.nodes,
+            tasks=tasks,
+            before=decision.before,
+            after=decision.after,
+            objective=result.objective,
+            bound=result.bound,
+            gap=result.gap,
+            stop_reason=result.stop_reason,
+            held=result.held,
+            solver=result.solver,
+            solve_s=result.solve_s,
+            decided_by=result.decided_by,
+            model_rows=result.model_rows,
+            model_columns=result.model_columns,
+            backend_s=result.backend_s,
+            batch_sizes=decision.batch_sizes,
+            power_limits_w=decision.power_limits_w,
+            drawn_w=decision.drawn_w,
+            cap_w=decision.cap_w,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

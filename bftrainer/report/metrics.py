@@ -31,7 +31,7 @@ class Intervals:
     Parameters
     ----------
     start_s, end_s, length_s : ndarray of float64, shape (E,)
-    idle, used : ndarray of int64, shape (E,)
+    idle, used : ndarray of int, shape (E,)
         Idle nodes, and nodes that tasks hold.
     rate : ndarray of float64, shape (E,)
         Work/s promised.
