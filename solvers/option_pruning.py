@@ -23,7 +23,7 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax, rel
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# With capacities, a pass of the search gives up after this many candidates: some tenth of a second.
+# A pass of the search gives up after this many candidates, with capacities all passes do: some tenth of a second.
 EFFORT = 2**21
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
@@ -122,7 +122,7 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
     table = option_table(problem)
     relaxed = relax_all(table)
-    found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
+    found = search(table, improved(table, relaxed, deadline), deadline, in_all=EFFORT)
     incumbent, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
