@@ -12,14 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
+from solvers.class_model import ClassModel, formulate_classes
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.option_pruning import Pruned, prune, searched_on, unpruned
+from solvers.option_pruning import KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
+from solvers.relaxation import Relaxation
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
+# A model over classes first has this many options per task, those of least loss, then so many times more each time. All
+# but the last are there to find good allocations, which takes no more nodes of the tree than this.
+NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
 UNBOUNDED = 1e30
@@ -66,36 +71,87 @@ class CountModelSolver:
     extra_rows = True
     capacities = True
     floor = True
-    heeds = frozenset({"time", "gap", "threads", "prune"})
+    heeds = frozenset({"time", "gap", "threads", "prune", "effort"})
     # What the compiled core does of a solve: it prunes, and where that decides, the backend is not asked.
     core_step = "pruning"
 
 
 def solve_count_model(
-    name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, *, order_equals: bool = False
+    name: str,
+    run: BackendRun,
+    problem: AllocationProblem,
+    limits: Limits,
+    *,
+    order_equals: bool = False,
+    by_class: bool = False,
 ) -> SolveResult:
     """Solve `problem` by the backend `run`; pruning and formulating count towards the time limit.
 
     Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
     model would be large, this package's own search follows, and the backend runs again if that proves nothing either.
-    `order_equals` helps a backend that would try all permutations of equal tasks.
+    `order_equals` helps a backend that would try all permutations of equal tasks. With `by_class`, problems with
+    capacities, unless they have rows or a floor, get a model over classes of tasks (see `solvers.class_model`).
 
     Raises
     ------
     SolverError
         If there is no allocation, or the backend returns one that breaks the problem's limits.
     """
-    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals)
+    by_class = by_class and bool(problem.capacities) and not problem.rows and problem.floor is None
+    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals, by_class)
     if not problem.tasks:
         return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
     options = prune(problem, backend.deadline) if limits.prune else unpruned(problem)
+    if options.relaxed is not None and by_class:
+        return _in_classes(backend, options, options.relaxed)
     if options.searchable and not options.decided:
         if options.size <= LARGE:
-            reason, bound = backend.ask(options.choices, FIRST_BRANCHES)
+            reason, bound = backend.ask(options.choices, min(FIRST_BRANCHES, backend.branches or FIRST_BRANCHES))
             if reason is StopReason.OPTIMAL:
                 return backend.result(options, reason, bound)
         options = searched_on(problem, options, backend.deadline)
-    return backend.result(options, *backend.ask(options.choices, None))
+    return backend.result(options, *backend.ask(options.choices, backend.branches))
+
+
+def solve_in_classes(
+    name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, options: Pruned
+) -> SolveResult:
+    """Solve a problem with capacities, whose options were pruned already, by models over classes of tasks.
+
+    Raises
+    ------
+    SolverError
+        As `solve_count_model`.
+    """
+    assert options.relaxed is not None
+    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals=False, by_class=True)
+    return _in_classes(backend, options, options.relaxed)
+
+
+def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:
+    """Ask for the best of the options of least loss, then of more, until no better allocation can have others.
+
+    Allocations that use an option of a larger loss than a budget are worth less than the Lagrangian bound less the
+    budget (see `solvers.relaxation`). So once that is no more than what is known, there are options enough.
+    """
+    ordered = np.sort(np.concatenate([row[left] for row, left in zip(relaxed.losses, options.choices, strict=True)]))
+    rounding = KEPT_SHARE * abs(relaxed.bound)
+    size = NEAR * len(options.choices)
+    known = -math.inf if options.incumbent is None else backend.value(options.incumbent)
+    while True:
+        budget = shortfall = relaxed.bound - known
+        if size < ordered.size:
+            budget = min(ordered.item(size), shortfall)
+        enough = budget >= shortfall
+        part = options.within(relaxed.losses, budget + rounding)
+        reason, bound = backend.ask(part, backend.branches if enough else NEAR_BRANCHES, whole=enough)
+        known = max([known, *map(backend.value, backend.found)])
+        bound = max(bound, relaxed.bound - budget)
+        if bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known):
+            return backend.result(options, StopReason.OPTIMAL, bound)
+        if enough or perf_counter() > backend.deadline:
+            return backend.result(options, reason, bound)
+        size *= MORE
 
 
 @dataclass(slots=True, eq=False)
@@ -108,13 +164,22 @@ class _Backend:
     limits: Limits
     deadline: float
     order_equals: bool
+    by_class: bool
     found: list[tuple[int, ...]] = field(default_factory=list)
     rows: int | None = None
     columns: int | None = None
     spent_s: float | None = None
 
-    def ask(self, choices: Part, branches: int | None) -> tuple[StopReason, float]:
-        """Find the best of these options; return why the backend stopped, and a bound on their value."""
+    @property
+    def branches(self) -> int | None:
+        """Nodes of a tree that the effort allows; None for any number."""
+        return None if math.isinf(self.limits.effort) else int(self.limits.effort)
+
+    def ask(self, choices: Part, branches: int | None, *, whole: bool = True) -> tuple[StopReason, float]:
+        """Find the best of these options; return why the backend stopped, and a bound on their value.
+
+        Unless this is the `whole` of what may be best, there need not be any, and one that hardly fits is dropped.
+        """
         reason, bound = StopReason.OPTIMAL, -math.inf
         parts = [choices]
         while parts:
@@ -125,22 +190,30 @@ class _Backend:
             else:
                 found, why, worth = self._answer(part, branches)
             if found is not None and _hardly_fits(self.problem, found):
-                parts += _without(part, found)
-                continue
+                if whole:
+                    parts += _without(part, found)
+                    continue
+                found = None
             self.found += [] if found is None else [found]
             reason = reason if why is StopReason.OPTIMAL else why
             bound = max(bound, worth)
-        if bound == -math.inf:
+        if whole and bound == -math.inf:
             raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
         return reason, bound
 
     def _answer(self, part: Part, branches: int | None) -> tuple[tuple[int, ...] | None, StopReason, float]:
+        written: CountModel | ClassModel
         try:
-            model = formulate(part, self.problem, order_equals=self.order_equals, deadline=self.deadline)
+            if self.by_class:
+                written = formulate_classes(part, self.problem, deadline=self.deadline)
+                model = written.model
+            else:
+                written = formulate(part, self.problem, order_equals=self.order_equals, deadline=self.deadline)
+                model = written
             outcome = self._run(model, branches)
         except OutOfTime:
             return None, StopReason.TIME_LIMIT, math.inf
-        return _decoded(self.name, model, outcome), outcome.stop_reason, _worth(model, outcome)
+        return _decoded(self.name, written, outcome), outcome.stop_reason, _worth(model, outcome)
 
     def _run(self, model: CountModel, branches: int | None) -> ModelOutcome:
         began = perf_counter()
@@ -163,17 +236,19 @@ class _Backend:
         if options.decided:
             # Whatever was found before is worth no more.
             found, by = found[-1:], options.decided_by
-        best = max(found, key=self._value, default=None)
+        best = max(found, key=self.value, default=None)
         known = options.incumbent
-        if known is not None and (best is None or (reason is not StopReason.OPTIMAL and self._is_better(known, best))):
+        # A backend's optimum is worth as much, but for rounding, if all that may be best were its options.
+        partly = reason is not StopReason.OPTIMAL or self.by_class
+        if known is not None and (best is None or (partly and self.value(known) > self.value(best))):
             best, by = known, DecidedBy.SEARCH
+        if reason is StopReason.TIME_LIMIT and self.branches is not None and perf_counter() < self.deadline:
+            reason = StopReason.EFFORT_LIMIT
         held = judge(self.name, self.problem, best, reason, min(bound, options.bound))
         return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
 
-    def _is_better(self, choices: tuple[int, ...], than: tuple[int, ...]) -> bool:
-        return self._value(choices) > self._value(than)
-
-    def _value(self, choices: tuple[int, ...]) -> float:
+    def value(self, choices: tuple[int, ...]) -> float:
+        """What an allocation is worth."""
         return objective(self.problem, choices=choices)
 
 
@@ -231,7 +306,7 @@ def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
     return divided
 
 
-def _decoded(name: str, model: CountModel, outcome: ModelOutcome) -> tuple[int, ...] | None:
+def _decoded(name: str, model: CountModel | ClassModel, outcome: ModelOutcome) -> tuple[int, ...] | None:
     try:
         return None if outcome.x is None else model.decode(outcome.x)
     except ValueError as error:

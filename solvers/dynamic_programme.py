@@ -6,7 +6,8 @@ strided view of the row below it plus a column of values, so a task costs one ad
 A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
 
 With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
-the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over.
+the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over. What labels do
+not prove soon is left to HiGHS, as a model over classes of tasks (see `solvers.class_model`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from bftrainer._core import core
 from solvers.evaluation import counts_of, objective, overdrawn, proves
-from solvers.label_setting import search
-from solvers.option_pruning import improved, unpruned
+from solvers.label_setting import Found, search
+from solvers.option_pruning import EFFORT, improved, pruned_by, unpruned
 from solvers.problem import (
     STEPS,
     AllocationProblem,
@@ -33,7 +34,7 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, option_table, relax, relax_all, value_table
+from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
@@ -42,6 +43,8 @@ CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
 # Windows first include counts that lose up to this share of a node's price against the bound: mostly enough.
 FIRST_BUDGET, GROWTH = 0.15, 4.0
+# Candidates of the search by labels that count as one unit of effort.
+CANDIDATES = 1_000
 # States are worked on in blocks, so that a block's candidates stay in the cache.
 BLOCK = 256
 
@@ -51,8 +54,8 @@ class DynamicProgramme:
 
     Remaining ties go to the lexicographically largest count vector. Sums of floats blur ties, so they are
     broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
-    Where capacities bind, only the first rule holds. If the proof then exceeds what fits into memory, the answer is the
-    best allocation found, with a bound.
+    Where capacities bind, only the first rule holds, and only where labels prove the optimum: HiGHS, to which the
+    others are left, breaks ties as it likes. Without a proof in time, the answer is the best found, with a bound.
 
     With a gap above 1e-9, the answer is the first allocation that the Lagrangian bound shows to be within it, without
     tie-breaking. Without pruning there is no bound before the optimum is known.
@@ -63,7 +66,7 @@ class DynamicProgramme:
     extra_rows = False
     capacities = True
     requires: tuple[str, ...] = ()
-    heeds = frozenset({"time", "gap", "prune"})
+    heeds = frozenset({"time", "gap", "prune", "effort"})
     core_step = "programme"
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -109,33 +112,42 @@ def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: f
     gap = max(CERTIFIED_GAP, limits.gap)
     table = option_table(problem)
     bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
-    choices, value, bound, proven = _favouring(bonus, problem, table, limits, deadline)
+    choices, value, bound, proven, ended = _favouring(bonus, problem, table, limits, deadline)
     if proven and bound - value > gap * abs(value):
         # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-        choices, value, bound, proven = _favouring(0.0, problem, table, limits, deadline)
+        choices, value, bound, proven, ended = _favouring(0.0, problem, table, limits, deadline)
     counts = counts_of(problem, choices)
     if proven:
         held = Held.OPTIMAL if proves(problem, bound, value) or limits.gap <= CERTIFIED_GAP else Held.INCUMBENT
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, name, choices=choices)
-    late = perf_counter() > deadline
-    reason = StopReason.TIME_LIMIT if late else StopReason.HEURISTIC
+    left_s = deadline - perf_counter()
+    if limits.prune and left_s > 0.0:
+        from solvers.highs_backend import HighsSolver
+
+        left = replace(limits, time_s=left_s)
+        return HighsSolver().solve_pruned(name, problem, left, pruned_by(problem, *ended))
+    reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
+    reason = StopReason.TIME_LIMIT if left_s <= 0.0 else reason
     return SolveResult(counts, value, bound, reason, Held.INCUMBENT, name, choices=choices)
 
 
 def _favouring(
     bonus: float, problem: AllocationProblem, table: OptionTable, limits: Limits, deadline: float
-) -> tuple[tuple[int, ...], float, float, bool]:
-    """Return choices, their value, a bound, and whether they are best (within the gap) when the bonus counts."""
+) -> tuple[tuple[int, ...], float, float, bool, tuple[Relaxation, Found]]:
+    """Return choices, their value, a bound, whether they are best (within the gap) with the bonus, and how it ended."""
     values = table.values.copy()
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
     favoured = replace(table, values=values)
     relaxed = relax_all(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
-    found = search(favoured, improved(favoured, relaxed, deadline), deadline, narrow=limits.prune, gap=gap)
+    most = min(EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
+    start = improved(favoured, relaxed, deadline)
+    found = search(favoured, start, deadline, in_all=most, narrow=limits.prune, gap=gap)
     choices = tuple(found.choices.tolist())
     value = objective(problem, choices=choices)
-    return choices, value, max(value, relaxed.bound - found.least), found.within(gap, relaxed.bound)
+    bound = max(value, relaxed.bound - found.least)
+    return choices, value, bound, found.within(gap, relaxed.bound), (relaxed, found)
 
 
 def _best_counts(

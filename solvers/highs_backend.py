@@ -5,11 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
+from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model, solve_in_classes
+from solvers.option_pruning import Pruned
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
 
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
+# For models with totals: presolving would take these out, what HiGHS does to find a first solution takes longer than
+# the rest, and within the usual tolerance allocations could gain value by exceeding a capacity.
+WITH_TOTALS = {
+    "presolve": "off",
+    "mip_detect_symmetry": False,
+    "mip_heuristic_effort": 0.0,
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+    "mip_pscost_minreliable": 2,
+    "mip_feasibility_tolerance": 1e-9,
+    "primal_feasibility_tolerance": 1e-9,
+}
 # With fewer columns HiGHS exceeds its time limit by some 0.1 s at most; with 30,000 it took 3 s instead of 2.
 SMALL = 1_000
 # Threads that HiGHS's scheduler (one per process) was last started with.
@@ -38,7 +52,11 @@ class HighsSolver(CountModelSolver):
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        return solve_count_model(self.name, apart(self.name, self._run, _is_small), problem, limits)
+        return solve_count_model(self.name, apart(self.name, self._run, _is_small), problem, limits, by_class=True)
+
+    def solve_pruned(self, name: str, problem: AllocationProblem, limits: Limits, options: Pruned) -> SolveResult:
+        """Answer a `problem` with capacities, whose options were pruned already, for the solver `name`."""
+        return solve_in_classes(name, apart(name, self._run, _is_small), problem, limits, options)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import highspy
@@ -51,6 +69,7 @@ class HighsSolver(CountModelSolver):
             "mip_abs_gap": 0.0,
             "time_limit": limits.time_s,
             "threads": limits.threads,
+            **(WITH_TOTALS if model.totals else {}),
         }
         if branches is not None:
             options["mip_max_nodes"] = branches

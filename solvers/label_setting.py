@@ -5,6 +5,9 @@ Lagrangian bound by more than a budget, if it cannot be completed within the lim
 less, uses the same of all limits but the last, and no more of the last. The budget grows until the best allocation
 found falls short of the bound by no more than the budget: then it is optimal.
 
+Limits without a price are left out at first: labels that use different amounts of them then dominate one another. What
+is proven to be best without a limit, and keeps it, is best.
+
 References
 ----------
 Dudzinski, Walukiewicz, "Exact methods for the knapsack problem and its generalizations", European Journal of
@@ -76,6 +79,7 @@ def search(
     deadline: float,
     *,
     effort: float = math.inf,
+    in_all: float = math.inf,
     narrow: bool = True,
     gap: float = 0.0,
 ) -> Found:
@@ -90,6 +94,8 @@ def search(
         As `time.perf_counter` tells time; may be infinite.
     effort : float
         Maximum number of candidates that a pass may look at.
+    in_all : float
+        Maximum number of candidates that all passes together may look at: a pass of few labels may complete.
     narrow : bool
         Whether budgets are used. Without them limits and dominance alone drop labels.
     gap : float
@@ -102,14 +108,26 @@ def search(
     found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
     exists = np.isfinite(relaxed.losses)
     size = float(np.abs(np.where(exists, table.values, 0.0)).max(axis=1).sum())
-    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap)
+    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap, _Count(in_all))
     if not narrow:
         return labels.try_pass(math.inf, found, few=False)[0]
     losses = np.sort(relaxed.losses[exists])
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
-    # A pass of few labels mostly finds the best; a full one then proves it.
-    found = labels.run_passes(near, found, few=True)
-    return labels.run_passes(near, found, few=False)
+    for each in (labels.without_unpriced(), labels):
+        if each is not None and not found.within(gap, relaxed.bound):
+            # A pass of few labels mostly finds the best; a full one then proves it.
+            better = each.run_passes(near, each.run_passes(near, found, few=True), few=False)
+            fits = each is labels or labels.fits(better.choices)
+            # What is proven without a limit bounds what can be had with it.
+            found = better if fits else replace(found, least=max(found.least, min(better.least, found.shortfall)))
+    return found
+
+
+@dataclass(slots=True)
+class _Count:
+    """Candidates that may still be looked at."""
+
+    left: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +153,27 @@ class _Labels:
     deadline: float
     effort: float
     gap: float
+    count: _Count
+
+    def without_unpriced(self) -> _Labels | None:
+        """Leave limits without a price out; None if there is nothing to gain from that."""
+        prices, amounts, limits = self.relaxed.multipliers, self.table.amounts, self.table.limits
+        priced = [place for place, price in enumerate(prices) if price]
+        exists = np.isfinite(self.relaxed.losses)
+        most = [float(np.where(exists, amount, 0.0).max(axis=1).sum()) for amount in amounts]
+        scarce = sum(use > limit for use, limit in zip(most, limits, strict=True))
+        if not priced or scarce <= len(priced):
+            return None
+        few = replace(
+            self.table, amounts=tuple(amounts[at] for at in priced), limits=tuple(limits[at] for at in priced)
+        )
+        return replace(self, table=few, relaxed=replace(self.relaxed, multipliers=tuple(prices[at] for at in priced)))
+
+    def fits(self, choices: NDArray[np.int64]) -> bool:
+        """Whether choices keep all limits."""
+        rows = np.arange(choices.size)
+        limits = zip(self.table.amounts, self.table.limits, strict=True)
+        return all(float(amount[rows, choices].sum()) <= limit for amount, limit in limits)
 
     def run_passes(self, budget: float, found: Found, *, few: bool) -> Found:
         """Run passes with growing budgets until one proves the best found, or with `few` labels could have."""
@@ -159,6 +198,8 @@ class _Labels:
 
         With `few` labels some may be missed; then nothing is proven.
         """
+        if self.count.left <= 0.0:
+            raise _LimitReached
         most = min(budget + self.margin, sys.float_info.max)
         options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
         order = self._order(options)
@@ -167,8 +208,10 @@ class _Labels:
         trail: Trail = []
         whole, candidates = True, 0
         for step, number in enumerate(order):
-            candidates += lost.size * options[number].size
-            if not few and candidates > self.effort:
+            more = lost.size * options[number].size
+            candidates += more
+            self.count.left -= more
+            if not few and (candidates > self.effort or self.count.left < 0.0):
                 raise _LimitReached
             label, option, lost = self._extend(lost, self.relaxed.losses[number, options[number]], most)
             used = [use[label] + gauge.amounts[step][option] for gauge, use in zip(gauges, used, strict=True)]

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from bftrainer._core import core
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
-from solvers.label_setting import search
+from solvers.label_setting import Found, search
 from solvers.problem import STEPS, AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# With capacities, a pass of the search gives up after this many candidates: some tenth of a second.
+# A pass of the search gives up after this many candidates, with capacities all passes do: some tenth of a second.
 EFFORT = 2**21
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
@@ -51,6 +51,8 @@ class Pruned:
         The step that left one option per task, if one did.
     searchable : bool
         Whether `searched_on` may leave fewer.
+    relaxed : Relaxation or None
+        What pruning under capacities went by.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -58,6 +60,7 @@ class Pruned:
     bound: float = math.inf
     decided_by: DecidedBy = DecidedBy.TRIVIAL
     searchable: bool = False
+    relaxed: Relaxation | None = None
 
     @property
     def decided(self) -> bool:
@@ -68,6 +71,14 @@ class Pruned:
     def size(self) -> int:
         """Number of options of all tasks."""
         return sum([left.size for left in self.choices])
+
+    def within(self, losses: NDArray[np.float64], budget: float) -> list[NDArray[np.int64]]:
+        """Options that lose no more than a budget; of each task the least of all, if none does."""
+        near = []
+        for row, left in zip(losses, self.choices, strict=True):
+            lost = row[left]
+            near.append(left[lost <= max(budget, lost.min())])
+        return near
 
 
 def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
@@ -139,13 +150,19 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
     table = option_table(problem)
     relaxed = relax_all(table)
-    found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
-    incumbent, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
+    found = search(table, improved(table, relaxed, deadline), deadline, in_all=EFFORT)
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
-        return Pruned(tuple(found.choices[:, None]), incumbent, bound, by)
+        bound = relaxed.bound - found.least
+        return Pruned(tuple(found.choices[:, None]), tuple(found.choices.tolist()), bound, by)
+    return pruned_by(problem, relaxed, found)
+
+
+def pruned_by(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> Pruned:
+    """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
     kept = _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)
-    return _undominated(problem, Pruned(tuple(kept), incumbent, bound))
+    bound = relaxed.bound - found.least
+    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
 
 
 def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:

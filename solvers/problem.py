@@ -28,6 +28,7 @@ class StopReason(StrEnum):
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time_limit"
+    EFFORT_LIMIT = "effort_limit"
     HEURISTIC = "heuristic"
 
 
@@ -250,12 +251,16 @@ class Limits:
         Number of threads, for solvers that use several.
     prune : bool
         Whether to drop options that provably belong to no optimum before a model is built.
+    effort : float
+        Nodes of each branch-and-bound tree, and thousands of labels of `dp` under capacities: what is counted, unlike
+        what is timed, is the same on any machine, whatever else that does.
     """
 
     time_s: float = 10.0
     gap: float = 1e-9
     threads: int = 1
     prune: bool = True
+    effort: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +337,7 @@ class Solver(Protocol):
     floor : bool, optional
         Whether `AllocationProblem.floor` is supported; False if missing.
     heeds : frozenset of str, optional
-        Which of `time`, `gap`, `threads` and `prune` of the `Limits` have an effect; all if missing.
+        Which of `time`, `gap`, `threads`, `prune` and `effort` of the `Limits` have an effect; all if missing.
     """
 
     name: str

@@ -113,7 +113,7 @@ def get_solver(name: str) -> Solver:
 
 
 def heeded(name: str) -> frozenset[str]:
-    """Which of `time`, `gap`, `threads` and `prune` of the `Limits` affect the solver; all, if it does not say.
+    """Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect the solver; all, if it does not say.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def heeded(name: str) -> frozenset[str]:
     """
     registered = solver_class(name)
     with _loading(name):
-        return frozenset(getattr(registered, "heeds", ("time", "gap", "threads", "prune")))
+        return frozenset(getattr(registered, "heeds", ("time", "gap", "threads", "prune", "effort")))
 
 
 def licence(name: str) -> str:

@@ -59,6 +59,8 @@ class CountModel:
         How many places each unit of a column moves its task along its `order`.
     order : tuple of ndarray of int64, length J
         Indices of each task's options, in the order in which the model counts them from x = 0 on.
+    totals : bool
+        Whether some columns are sums of others, for backends to branch on (see `solvers.class_model`).
     """
 
     objective: NDArray[np.float64]
@@ -76,6 +78,7 @@ class CountModel:
     weights: NDArray[np.int64]
     places: NDArray[np.int64]
     order: tuple[NDArray[np.int64], ...]
+    totals: bool = False
 
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
         """Choices of a solution, whose entries are integer up to the backend's tolerance.
@@ -102,7 +105,7 @@ class CountModel:
 
 
 @dataclass(slots=True)
-class _Builder:
+class Builder:
     """Columns and rows under construction; a column's gains are its value, then whatever else is summed over tasks."""
 
     deadline: float = math.inf
@@ -222,27 +225,27 @@ def formulate(
     OutOfTime
         If the model is not written by the `deadline`, a time of `time.perf_counter`.
     """
-    builder = _Builder(deadline)
+    builder = Builder(deadline)
     base, idle, order = [], [], []
     for number, left in enumerate(kept):
-        places, pieces = _pieces(problem, number, left)
+        places, pieces = pieces_of(problem, number, left)
         start, gains = builder.task(number, pieces)
         base.append(start)
         idle.append(gains)
         order.append(places)
     for row in (LinearRow(np.ones(len(base)), upper=problem.nodes), *problem.rows):
-        _add_linear(builder, row, base)
+        add_linear(builder, row, base)
     if order_equals and not problem.rows and problem.floor is None:
         for row in _ordered(kept, problem):
-            _add_linear(builder, row, base)
+            add_linear(builder, row, base)
     for resource, capacity in enumerate(problem.capacities, 1):
-        _add_capacity(builder, resource, capacity, idle)
+        add_capacity(builder, resource, capacity, idle)
     if problem.floor is not None:
         _add_floor(builder, problem.floor, idle)
     return builder.model(math.fsum([gains[0] for gains in idle]), base, order)
 
 
-def _pieces(
+def pieces_of(
     problem: AllocationProblem, number: int, left: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], list[ConcaveRun]]:
     """A task's remaining options in the model's order, and the runs they form."""
@@ -272,7 +275,7 @@ def _ordered(kept: Sequence[NDArray[np.int64]], problem: AllocationProblem) -> I
         last[kind] = number
 
 
-def _add_linear(builder: _Builder, row: LinearRow, base: list[int]) -> None:
+def add_linear(builder: Builder, row: LinearRow, base: list[int]) -> None:
     """Write ``lower <= coefficients @ n <= upper`` on the columns of n."""
     factors = row.coefficients.tolist()
     fixed = math.fsum(factor * start for factor, start in zip(factors, base, strict=True))
@@ -281,7 +284,7 @@ def _add_linear(builder: _Builder, row: LinearRow, base: list[int]) -> None:
     builder.row(columns, [weighted[column] for column in columns], row.lower - fixed, row.upper - fixed)
 
 
-def _add_capacity(builder: _Builder, resource: int, capacity: float, idle: list[tuple[float, ...]]) -> None:
+def add_capacity(builder: Builder, resource: int, capacity: float, idle: list[tuple[float, ...]]) -> None:
     """Write the row that limits the use of a resource, less the use at x = 0, to its capacity.
 
     A backend may accept an allocation that exceeds it within its tolerance; the caller excludes that and solves again.
@@ -295,7 +298,7 @@ def _add_capacity(builder: _Builder, resource: int, capacity: float, idle: list[
     builder.row(list(coefficients), scaled, -math.inf, upper)
 
 
-def _add_floor(builder: _Builder, floor: Floor, idle: list[tuple[float, ...]]) -> None:
+def _add_floor(builder: Builder, floor: Floor, idle: list[tuple[float, ...]]) -> None:
     """Write the column t, scaled by a power of two, and for each group the row that its credits are at least t."""
     least = [float(credit.min()) for credit in floor.credits]
     most = [float(credit.max()) for credit in floor.credits]

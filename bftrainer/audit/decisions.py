@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 EDGE = "a deadline is so near that rounding decides"
 _STOPS = {
     "optimal": ("optimal",),
-    "incumbent": ("optimal", "time_limit", "heuristic"),
-    "kept": ("time_limit",),
+    "incumbent": ("optimal", "time_limit", "effort_limit", "heuristic"),
+    "kept": ("time_limit", "effort_limit"),
 }
 # What may have decided an allocation.
 _SETTLERS = ("trivial", "dominance", "search", "backend", "kept")

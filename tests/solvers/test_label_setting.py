@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -92,3 +93,35 @@ def test_all_limits_slack() -> None:
     """Where nothing is scarce every task takes its best option, and the bound is met at once."""
     found, bound = searched(problem(TWO_LIMITS, TWO_LIMITS, nodes=9, capacities=(math.inf,)))
     assert (found.choices.tolist(), found.shortfall, bound) == ([4, 4], 0.0, 40.0)
+
+
+def test_a_limit_without_a_price_is_left_out_until_it_binds() -> None:
+    """Watts alone have a price here; some of the allocations that are best by watts have too many nodes."""
+    left_out = broken = 0
+    for seed in range(40):
+        asked = power_instance(np.random.default_rng([4, seed]), 4, 60, max_nodes=20, limits=3)
+        table = option_table(asked)
+        relaxed = relax_all(table)
+        if relaxed.multipliers[0] or not relaxed.multipliers[1]:
+            continue
+        best, _ = searched(asked, narrow=False)
+        # As few nodes as the best allocation has, or one less.
+        nodes = int(table.amounts[0][np.arange(4), best.choices].sum())
+        for fewer in (0, 1):
+            tight = replace(asked, nodes=nodes - fewer)
+            found, bound = searched(tight)
+            whole, its_bound = searched(tight, narrow=False)
+            assert found.proven
+            assert bound - found.shortfall == pytest.approx(its_bound - whole.shortfall, rel=1e-12), seed
+            left_out += not relax_all(option_table(tight)).multipliers[0]
+            broken += its_bound - whole.shortfall < relaxed.bound - best.shortfall
+    assert left_out > 10
+    assert broken > 3
+
+
+def test_the_effort_of_all_passes_is_limited() -> None:
+    """A search that may look at nothing keeps what it began with; with more it is no worse, and in the end proven."""
+    asked = power_instance(np.random.default_rng(1), 10, 130, equal=True)
+    short = [searched(asked, in_all=2.0**exponent)[0] for exponent in (-1, 12, 16, 24)]
+    assert [one.proven for one in short[::3]] == [False, True]
+    assert [one.shortfall for one in short] == sorted([one.shortfall for one in short], reverse=True)
