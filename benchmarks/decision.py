@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from unittest.mock import patch
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from benchmarks.instances import SIZES, instance, power_instance
 from benchmarks.reference import reference_optimum
 from benchmarks.workload import Case, Plan, Sample, Unmeasured
 from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
-from solvers import AllocationProblem, Held, Limits, Solver
+from solvers import AllocationProblem, Held, Limits, Solver, dynamic_programme
 from solvers.registry import get_solver, names, solve, solver_class
 
 __all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases", "watts_cases"]
 
-REFERENCE, NODE_LEVEL, PRUNED = "reference DP", "node-level", "pruned"
+REFERENCE, NODE_LEVEL, PRUNED, IN_NUMPY = "reference DP", "node-level", "pruned", "dp, NumPy"
 LIMITS = Limits(time_s=10.0)
 NODE_LEVEL_RUNS = 20
 # Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
@@ -38,6 +39,7 @@ def decision_cases(plan: Plan) -> Iterator[Case]:
         group = f"{tasks} x {nodes}"
         draw = partial(_draw, plan.seed, tasks, nodes, 64)
         yield Case(group, REFERENCE, _reference, draw)
+        yield Case(group, IN_NUMPY, _solve_in_numpy, draw, partial(_prepare, "dp"))
         for name in names():
             yield _solver_case(group, name, draw, tasks * nodes)
 
@@ -131,6 +133,12 @@ def _solve(name: str, problem: AllocationProblem, limits: Limits = LIMITS) -> Sa
         raise Unmeasured("too large") from error
     proven = result.held is Held.OPTIMAL
     return Sample(result.solve_s, result.objective if proven else None, finished=proven or not solver.exact)
+
+
+def _solve_in_numpy(problem: AllocationProblem) -> Sample:
+    """As `_solve` by `dp`, without the compiled core."""
+    with patch.object(dynamic_programme, "core", None):
+        return _solve("dp", problem)
 
 
 def _solve_apart(name: str, problem: AllocationProblem) -> Sample:

@@ -28,7 +28,8 @@ find_python() {
 
 # What an installation depends on; when it changes, so must the installation.
 installation_key() {
-    printf '%s\n' "$root" "$(<"$root/setup.cfg")" "$(<"$root/pyproject.toml")"
+    printf '%s\n' "$root" "$(<"$root/setup.cfg")" "$(<"$root/pyproject.toml")" \
+        "$(cat "$root"/setup.py "$root"/bftrainer/_core/*.[ch])"
 }
 
 stamped() {

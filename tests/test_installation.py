@@ -52,10 +52,10 @@ def clean_copy(folder: Path) -> Path:
     """Copy the sources to a path with a space: no build leftovers, no environment."""
     copy = folder / "a checkout"
     copy.mkdir()
-    for name in ("README.md", "LICENSE", "setup.cfg", "pyproject.toml"):
+    for name in ("README.md", "LICENSE", "setup.cfg", "setup.py", "pyproject.toml"):
         shutil.copy2(ROOT / name, copy)
     for name in ("bftrainer", "solvers", "datasets", "scripts"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     return copy
 
 

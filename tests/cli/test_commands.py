@@ -13,6 +13,7 @@ import click
 import numpy as np
 import pytest
 
+from bftrainer._core import core, why_not
 from bftrainer.cli._shared.group import cli
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
@@ -187,10 +188,11 @@ def test_a_law_that_holds_for_nothing(call, here, rows, said):
 
 
 def test_solvers_as_text(call):
-    """Each registered solver is one line, with what it can."""
+    """Each registered solver is one line, with what it can; the last line says which core is in use."""
     lines = call("solvers").out.splitlines()
     assert " ".join(lines[0].split()) == "solver installed licence exact extra rows capacities floor version"
-    assert [line.split()[0] for line in lines[1:]] == list(solver_names())
+    assert [line.split()[0] for line in lines[1:-1]] == list(solver_names())
+    assert lines[-1] == ("core: compiled" if core else f"core: NumPy ({why_not})")
 
 
 def test_solvers_as_json(call):

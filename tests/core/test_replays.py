@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.published import published
 from bftrainer._core import core, why_not
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec, static
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given, get_objective, throughput
 from bftrainer.replay import Allocator, Observer, Settings, compiled
 from bftrainer.replay.compiled import recorded
+from bftrainer.runs import ReplayConfig
+from bftrainer.runs.run import load_inputs
 from solvers import Limits
 from tests.worlds import World, worlds
 
@@ -306,3 +309,20 @@ def test_answers_are_checked() -> None:
     assert [np.asarray(values).size for values in replay.columns().values()] == [0] * len(columns)
     assert np.frombuffer(replay.books()["node_s"]).tolist() == [15.0]
     assert (replay.reason, replay.time_s) == ("window_end", 10.0)
+
+
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+@pytest.mark.parametrize("which", ["sample", "summit"])
+def test_logs_as_they_are(which: str, decide_on: str) -> None:
+    """Hundreds of events of the sample, and of the published Summit log where somebody has put it, are equal."""
+    found = published()
+    if which == "summit" and found is None:
+        pytest.skip("the published files are not there")
+    paths = {"node_log": found.node_log, "tasks": found.bounds, "scalability": found.scalability} if found else {}
+    chosen = {"decide_on": decide_on, "solver": "dp"} | (paths if which == "summit" else {})
+    inputs = load_inputs(ReplayConfig(**chosen))
+    options = {"decide_on": decide_on, "max_events": 600}
+    given = inputs.tasks, inputs.settings, inputs.log.nodes, inputs.log.start_ns
+    records = both(lambda: Allocator(*given), inputs.log, **options)
+    assert_alike(*records)
+    assert len(records[0].events) == 600

@@ -317,7 +317,8 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def solvers(as_json: bool) -> None:
-    """List the solvers: installed, licensed, exact, version."""
+    """List the solvers: installed, licensed, exact, version; and whether the compiled core is in use."""
+    from bftrainer._core import core, why_not
     from solvers.registry import catalogue
 
     rows = list(catalogue())
@@ -332,6 +333,7 @@ def solvers(as_json: bool) -> None:
         takes = [_yes_or_no(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
         lines.append((row.name, _yes_or_no(row.installed), row.licensed or "-", *takes, row.version or "-"))
     print_table(headings, lines, left=None)
+    click.echo(f"core: {'compiled' if core else f'NumPy ({why_not})'}")
 
 
 def _yes_or_no(answer: bool) -> str:
