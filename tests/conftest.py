@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure no coverage of the processes that slow tests start either."""
-    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None) if item.get_closest_marker("slow") else None
+    """Where no coverage is measured, measure none of the processes that the test starts either."""
+    config = os.environ.pop("COVERAGE_PROCESS_CONFIG", None) if item.get_closest_marker("no_cover") else None
     try:
         return (yield)
     finally:

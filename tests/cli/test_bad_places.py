@@ -44,6 +44,7 @@ def test_read_only_directory(refused, here):
     assert "Permission denied" in refused("--output-dir", "locked/results")
 
 
+@pytest.mark.no_cover
 def test_disk_full(here):
     """When the disk fills while results are written, an earlier result stays intact and no litter remains."""
     words = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")

@@ -9,6 +9,7 @@ from tests.recurring import cells
 from tests.tiny import contents
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("words", [[], ["--help"], ["simulate", "--help"], ["groups", "--help"], ["compare", "-h"]])
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: no numbers, no tables, no validation are loaded for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 import select
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def test_a_process_that_only_just_starts_is_left_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "how"), [(os._exit, (3,), "ended with status 3"), (os.abort, (), "ended by SIGABRT")]
+    ("call", "given", "how"), [(posix._exit, (3,), "ended with status 3"), (os.abort, (), "ended by SIGABRT")]
 )
 def test_a_crash_is_an_error_that_names_the_solver(call: object, given: tuple[int, ...], how: str) -> None:
     """A process that ends by itself is an error that says how, and the next call gets another one."""
