@@ -121,6 +121,7 @@ class Settings:
             threads=whole_number("threads of limits", self.limits.threads, SettingsError),
             time_s=real_number("time_s of limits", self.limits.time_s, SettingsError),
             gap=real_number("gap of limits", self.limits.gap, SettingsError),
+            effort=real_number("effort of limits", self.limits.effort, SettingsError),
         )
         object.__setattr__(self, "limits", limits)
         if not isinstance(limits.prune, bool):

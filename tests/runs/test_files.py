@@ -17,7 +17,7 @@ import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.runs import files, load_inputs, write_run
+from bftrainer.runs import load_inputs, run_tables, write_run
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
 

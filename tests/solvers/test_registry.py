@@ -343,4 +343,4 @@ def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
 def test_who_does_not_say_heeds_all(monkeypatch):
     """Of a third party's solver without `heeds` nothing is known, so that no limit is in vain."""
     monkeypatch.setattr(registry, "solver_class", lambda _: object)
-    assert registry.heeded("theirs") == {"time", "gap", "threads", "prune"}
+    assert registry.heeded("theirs") == {"time", "gap", "threads", "prune", "effort"}
