@@ -144,8 +144,8 @@ def test_summary_without_a_baseline(run):
 def test_row_groups_are_bounded(run, tmp_path, monkeypatch):
     """However few values a row group may hold, the files say the same: of tables with lists and with exploded moves."""
     result, directory, _ = run
-    monkeypatch.setattr(files, "GROUP_VALUES", 64)
-    monkeypatch.setattr(files, "_CSV_VALUES", 64)
+    monkeypatch.setattr(run_tables, "GROUP_VALUES", 64)
+    monkeypatch.setattr(run_tables, "_CSV_VALUES", 64)
     again = write(result, tmp_path / "again")
     assert (again / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
     for name in ("decisions", "tasks", "allocation"):
