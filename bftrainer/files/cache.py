@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import OutputError, SettingsError, legible
+from bftrainer.errors import InputError, OutputError, SettingsError, legible
+from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import leftovers, replacing
 
 logger = logging.getLogger(__name__)
@@ -144,6 +146,28 @@ def user_cache() -> Cache | None:
     return Cache(Path(given) if given else usual / "bftrainer", int(size_gib * 2**30))
 
 
+_stamps: WeakKeyDictionary[mmap.mmap, tuple[Path, tuple[int, int, int] | None]] = WeakKeyDictionary()
+"""Files of mapped entries, and their stamps when they were checked."""
+
+
+def refuse_changed(array: NDArray[Any]) -> None:
+    """Refuse an array that has changed since it was found: another program has written to its entry.
+
+    Raises
+    ------
+    InputError
+        Naming the entry.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    path, known = _stamps.get(base, (Path(), None)) if isinstance(base, mmap.mmap) else (Path(), None)
+    now = file_stamp(path)
+    # An entry that was deleted or replaced lives on where it is mapped.
+    if known and now and now[0] == known[0] and now != known:
+        raise InputError(f"{path}: Expected an entry of the cache that stays as it is, got one that changed in use.")
+
+
 _reported: set[str] = set()
 
 
@@ -198,6 +222,7 @@ def _entry(file: BinaryIO) -> KeptArrays:
     if checksum != found["checksum"]:
         raise ValueError("damaged arrays")
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _stamps[mapped] = Path(file.name), file_stamp(Path(file.name))
     arrays = {
         name: np.frombuffer(mapped, dtype=kind, count=count, offset=start + place)
         for name, kind, count, place in found["arrays"]

@@ -155,7 +155,7 @@ class AvailabilityTrace:
         form = log.provenance.get(FORM)
         kind: TraceKind = "spot" if form == "spot" else "counts" if form == "counts" else "nodes"
         counts = CountTrace.of(log)
-        events = int(log.time_ns.size) if kind == "spot" else int(counts.time_ns.size)
+        events = int(log.node.size) if kind == "spot" else int(counts.time_ns.size)
         return cls(kind, events, ChangeTrace.of(log, joins=False), log, counts)
 
     @classmethod

@@ -219,7 +219,9 @@ class NodeLog:
         Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
-        return np.unique(np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns)))
+        times = np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns))
+        times.sort(kind="stable")  # two sequences in order
+        return times[np.concatenate(([True], times[1:] != times[:-1]))]
 
     def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""

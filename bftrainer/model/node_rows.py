@@ -103,7 +103,10 @@ class Rows:
 
     def counts(self, marks: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Number of marked transitions in each row; `marks` has shape (T,)."""
-        return np.add.reduceat(marks, self.start[:-1], dtype=np.int64) if marks.size else np.empty(0, dtype=np.int64)
+        counts = np.empty(self.time_ns.size, dtype=np.int64)
+        for which, block in self.blocks():
+            counts[which] = np.add.reduceat(marks[block].astype(np.int64), self.start[which] - block.start)
+        return counts
 
     def kept(self, marks: NDArray[np.bool_]) -> Rows:
         """The rows that marked transitions alone would have."""
@@ -122,7 +125,9 @@ class RowParts:
 
     def __init__(self, most: int) -> None:
         self._node, self._idle = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.bool_)
-        self._rows = [Rows(np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64))]
+        self._times: list[NDArray[np.int64]] = []
+        self._starts: list[NDArray[np.int64]] = []
+        self._last = np.empty(0, dtype=np.int64)
         self.size = 0
 
     def add(self, time_ns: NDArray[Any], node: NDArray[Any], idle: NDArray[np.bool_]) -> None:
@@ -135,22 +140,18 @@ class RowParts:
         """
         if not time_ns.size:
             return
-        last = self._rows[-1].time_ns[-1:]
-        rows = Rows.of(np.concatenate((last, time_ns)), self.size - last.size)
-        end = self.size + time_ns.size
-        self._node[self.size : end], self._idle[self.size : end] = node, idle
-        starts = rows.start[last.size :] + self.size - last.size
-        if rows.time_ns.size > last.size:
-            self._rows[-1] = Rows(self._rows[-1].time_ns, self._rows[-1].start[:-1])
-            self._rows.append(Rows(rows.time_ns[last.size :], starts))
-        else:
-            self._rows[-1].start[-1] = end
-        self.size = end
+        known = self._last.size
+        rows = Rows.of(np.concatenate((self._last, time_ns)), self.size - known)
+        self._times.append(rows.time_ns[known:])
+        self._starts.append(rows.start[known:-1] + (self.size - known))
+        self._last = rows.time_ns[-1:]
+        begin, self.size = self.size, self.size + time_ns.size
+        self._node[begin : self.size], self._idle[begin : self.size] = node, idle
 
     def joined(self) -> tuple[Rows, NDArray[np.int32], NDArray[np.bool_]]:
         """Rows, nodes and states of all parts."""
-        times, starts = ([getattr(rows, name) for rows in self._rows] for name in ("time_ns", "start"))
-        rows = Rows(np.concatenate(times), np.concatenate(starts))
+        end = np.array([self.size])
+        rows = Rows(np.concatenate((self._last[:0], *self._times)), np.concatenate((*self._starts, end)))
         return rows, self._node[: self.size], self._idle[: self.size]
 
 
@@ -200,18 +201,24 @@ _FAULTS = (
 )
 
 
+def sorted_by_node(node: NDArray[Any], nodes: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
+    """Order of transitions by node, one at least, then as they are; their nodes; and which is the first of its node."""
+    # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
+    order = np.argsort(node.astype(np.uint16) if nodes <= 1 << 16 else node, kind="stable")
+    by_node = node[order]
+    opens = np.ones(order.size, dtype=np.bool_)
+    np.not_equal(by_node[1:], by_node[:-1], out=opens[1:])
+    return order, by_node, opens
+
+
 def first_fault(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], nodes: int) -> tuple[int, str] | None:
     """Find the first transition that is no change of its node's state, and what was expected; None without one."""
     found: list[list[int]] = [[] for _ in _FAULTS]
     state, seen = np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_)
     for which, block in rows.blocks():
         part = node[block]
-        # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
-        order = np.argsort(part.astype(np.uint16) if nodes <= 1 << 16 else part, kind="stable")
-        by_node, entered = part[order], idle[block][order]
-        opens = np.empty(order.size, dtype=np.bool_)
-        opens[0] = True
-        np.not_equal(by_node[1:], by_node[:-1], out=opens[1:])
+        order, by_node, opens = sorted_by_node(part, nodes)
+        entered = idle[block][order]
         before = np.empty_like(entered)
         before[1:] = entered[:-1]
         before[opens] = state[by_node[opens]]

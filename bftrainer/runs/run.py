@@ -12,6 +12,7 @@ import numpy as np
 
 import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
+from bftrainer.files.cache import refuse_changed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
@@ -238,6 +239,11 @@ def run_replay(
     -------
     RunResult
 
+    Raises
+    ------
+    InputError
+        If another program changes the log's entry in the cache meanwhile.
+
     Examples
     --------
     >>> import bftrainer
@@ -248,6 +254,7 @@ def run_replay(
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+    refuse_changed(given.log.node)
     return RunResult(
         config=given.config,
         command=command,

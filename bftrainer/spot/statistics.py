@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from bftrainer.model.availability_trace import (
     Survival,
     TraceStatistics,
 )
+from bftrainer.model.node_rows import sorted_by_node
 
 Floats = NDArray[np.float64]
 
@@ -143,6 +144,27 @@ class DailyCycle:
         return float(2.0 * abs(wave) / weight.mean()), float(np.angle(wave)) / (2.0 * math.pi) * HOURS % HOURS
 
 
+def completed_lengths(log: NodeLog) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Different lengths of the fragments that begin and end within the window, in ns and ascending, and their numbers.
+
+    They are those of `fragments`, found in little memory.
+    """
+    found = [np.unique(np.empty(0, dtype=np.int64), return_counts=True)]
+    since = np.full(len(log.nodes), log.start_ns, dtype=np.int64)
+    for _, block in log.row_index.blocks():
+        order, node, opens = sorted_by_node(log.node[block], len(log.nodes))
+        time, idle = log.row_index.times_ns(block.start, block.stop)[order], log.idle[block][order]
+        began = np.empty_like(time)
+        began[1:] = time[:-1]
+        began[opens] = since[node[opens]]
+        since[node] = time  # of several the last one
+        done = ~idle & (began > log.start_ns)
+        found.append(np.unique(time[done] - began[done], return_counts=True))
+    lengths, numbers = map(np.concatenate, zip(*found, strict=True))
+    different, place = np.unique(lengths, return_inverse=True)
+    return different, np.bincount(place, numbers, different.size).astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Holes:
     """Instants of a log, after its window opens, at which nodes become idle.
@@ -164,14 +186,19 @@ class Holes:
     @classmethod
     def of(cls, log: NodeLog) -> Holes:
         """The holes of a log."""
-        opened = ChangeTrace.of(log, joins=True)
         whole = fragments(log)
         done = ~whole.cut_at_end & ~whole.cut_at_start
         start, end = whole.start_ns[done], whole.end_ns[done]
         order = np.lexsort((end, start))
         groups = int(done.any()) + int(((np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)).sum())
         mean = float(done.sum()) / groups if groups else None
-        return cls(opened.time_ns, opened.number, mean, (log.start_ns, log.end_ns))
+        return replace(cls.ungrouped(log), group_mean=mean)
+
+    @classmethod
+    def ungrouped(cls, log: NodeLog) -> Holes:
+        """The holes of a log, whatever nodes of them are taken back together."""
+        opened = ChangeTrace.of(log, joins=True)
+        return cls(opened.time_ns, opened.number, None, (log.start_ns, log.end_ns))
 
     @property
     def per_hour(self) -> float | None:
@@ -232,7 +259,7 @@ def _pool(log: NodeLog | None) -> dict[str, Any]:
     mean = ratio(node_s, log.window_s)
     values = (
         len(log.nodes),
-        int(log.time_ns.size),
+        int(log.node.size),
         node_s / 3600.0,
         None if mean is None else ratio(mean, len(log.nodes)),
         mean,

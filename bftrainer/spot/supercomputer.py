@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability_trace import MOST_NODES
-from bftrainer.spot.arrivals import Arrivals, EvenArrivals, Hole
+from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.spot.arrivals import Arrivals, EvenArrivals
 from bftrainer.spot.distributions import Distribution, Quantiles
 from bftrainer.spot.statistics import DailyCycle, Holes, fragments
 
@@ -56,6 +58,7 @@ SUMMIT_SPLIT_MEAN = 43.0
 """Makes groups of 17.5 nodes on average, as measured."""
 SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
 LONGEST_S = 1e9
+_AHEAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,37 +137,49 @@ class SupercomputerModel:
         wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
         if wanted < 1:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
-        holes = self.arrivals(rng, wanted, self.nodes, window_ns)
-        time, node, idle = _transitions(rng, holes, self._groups(rng, holes), self.nodes)
-        inside = time < window_s
-        order = np.lexsort((node[inside], time[inside]))
-        return NodeLog(
+        starts, sizes = np.array(self.arrivals(rng, wanted, self.nodes, window_ns), dtype=np.int64).T
+        groups, lengths = self._groups(rng, sizes)
+        parts = RowParts(2 * int(sizes.sum()))
+        for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
+            inside = slice(0, int(np.searchsorted(time, window_s)))
+            parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
+        rows, nodes, states = parts.joined()
+        return NodeLog.of_rows(
+            rows,
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
             start_ns=window_ns[0],
             end_ns=window_ns[1],
-            time_ns=window_ns[0] + time[inside][order] * NS_PER_S,
-            node=node[inside][order].astype(np.int32),
-            idle=idle[inside][order],
+            node=nodes,
+            idle=states,
             provenance=provenance or {},
+            unchanged_ns=np.empty(0, dtype=np.int64),
         )
 
-    def _groups(self, rng: np.random.Generator, holes: list[Hole]) -> list[list[tuple[int, int]]]:
-        """Split every hole into groups (nodes, length in s) that are taken back together.
+    def _groups(self, rng: np.random.Generator, holes: NDArray[np.int64]) -> tuple[memoryview, memoryview]:
+        """Split holes of these sizes into groups that are taken back together: numbers of nodes, lengths in seconds.
 
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
-        sizes: list[list[int]] = []
-        for _, left in holes:
-            sizes.append([])
-            while left:
-                sizes[-1].append(min(left, int(rng.geometric(1 / self.split_mean))))
-                left -= sizes[-1][-1]
-        flat = np.array([size for group in sizes for size in group])
+        before = rng.bit_generator.state
+        draws = self._splits(rng)
+        sizes = array("q")
+        for left in holes.data:
+            while left > 0:
+                sizes.append(min(left, next(draws)))
+                left -= sizes[-1]
+        # What was drawn ahead is given back.
+        rng.bit_generator.state = before
+        rng.geometric(1 / self.split_mean, len(sizes))
+        flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
         share[order] = (np.cumsum(flat[order]) - flat[order] / 2) / flat.sum()
-        lengths = iter(np.rint(self.fragment_s.at(share)).astype(int).clip(min=1).tolist())
-        return [[(size, next(lengths)) for size in group] for group in sizes]
+        return flat.data, np.rint(self.fragment_s.at(share)).astype(np.int64).clip(min=1).data
+
+    def _splits(self, rng: np.random.Generator) -> Iterator[int]:
+        """Numbers of nodes until the next split, drawn ahead."""
+        while True:
+            yield from rng.geometric(1 / self.split_mean, _AHEAD).tolist()
 
 
 def _split_mean(holes: Holes) -> float:
@@ -180,33 +195,70 @@ def _split_mean(holes: Holes) -> float:
 
 
 def _transitions(
-    rng: np.random.Generator, holes: list[Hole], groups: list[list[tuple[int, int]]], nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times in s, nodes and states entered; a node that is taken back stays busy for at least a second."""
+    rng: np.random.Generator,
+    holes: tuple[NDArray[np.int64], NDArray[np.int64]],
+    groups: tuple[memoryview, memoryview],
+    nodes: int,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
+    """Times in s, nodes and states entered, by time and node, as they are drawn.
+
+    A node that is taken back stays busy for at least a second. A group's nodes leave together, as all that end at a
+    time do: if too few nodes are busy, the hole waits until after that time.
+    """
     is_busy = np.ones(nodes, dtype=np.bool_)
-    busy = nodes
-    ends: list[tuple[int, int]] = []
-    joined: list[tuple[int, int]] = []
-    left: list[tuple[int, int]] = []
-    now = 0
-    for (start, size), parts in zip(holes, groups, strict=True):
+    busy, filled, now = nodes, 0, 0
+    ends: list[tuple[int, int, NDArray[np.int64]]] = []
+    joined: list[tuple[int, NDArray[np.int64]]] = []
+    left: list[tuple[int, NDArray[np.int64]]] = []
+    of_groups = enumerate(zip(*groups, strict=True))
+    for start, size in zip(holes[0].data, holes[1].data, strict=True):
         now = max(now, start)
         while ends and (ends[0][0] < now or busy < size):
-            end, node = heapq.heappop(ends)
-            now = max(now, end + 1)  # if too few nodes are busy, the hole waits until enough are
-            is_busy[node] = True
-            busy += 1
-            left.append((end, node))
-        free = np.flatnonzero(is_busy)
-        first = int(rng.integers(free.size))
-        chosen = free.take(range(first, first + size), mode="wrap")  # neighbouring nodes, as jobs use them
+            end, _, members = heapq.heappop(ends)
+            now = max(now, end + 1)
+            is_busy[members] = True
+            busy += members.size
+            left.append((end, members))
+        if filled > BLOCK // 2 and joined[-1][0] < now:  # nothing that comes is earlier than this
+            yield _sorted(joined, left, nodes)
+            joined, left, filled = [], [], 0
+        first = int(rng.integers(busy))
+        chosen = _neighbours(is_busy, first, size)
         is_busy[chosen] = False
         busy -= size
-        members = iter(chosen.tolist())
-        for count, length in parts:
-            for _ in range(count):
-                node = next(members)
-                joined.append((now, node))
-                heapq.heappush(ends, (now + length, node))
-    time, node_of = np.array(joined + left + ends, dtype=np.int64).T
-    return time, node_of, np.arange(time.size) < len(joined)
+        joined.append((now, chosen))
+        filled += size
+        begin = 0
+        while begin < size:
+            number, (count, length) = next(of_groups)
+            heapq.heappush(ends, (now + length, number, chosen[begin : begin + count]))
+            begin += count
+    yield _sorted(joined, left + [(end, members) for end, _, members in ends], nodes)
+
+
+def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np.int64]:
+    """The `first`-th busy node and those that follow it, `size` in all: neighbouring nodes, as jobs use them."""
+    # Before it are as many busy nodes, and some idle ones: few nodes beyond `first` have to be looked at.
+    skip = first - int(np.count_nonzero(is_busy[:first]))
+    near = is_busy[first : first + 2 * (skip + size)].nonzero()[0]
+    chosen = near[skip : skip + size] + first
+    if chosen.size < size:
+        free = is_busy.nonzero()[0]
+        chosen = np.concatenate((free[first : first + size], free[: max(0, first + size - free.size)]))
+    return chosen
+
+
+def _sorted(
+    joined: list[tuple[int, NDArray[np.int64]]], left: list[tuple[int, NDArray[np.int64]]], nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Times, nodes and states of nodes that become idle, and busy, by time and node."""
+    bits = (nodes - 1).bit_length()
+    parts = []
+    for state, changes in ((1, joined), (0, left)):
+        times, members = zip(*changes, strict=True) if changes else ((), (np.empty(0, dtype=np.int64),))
+        sizes = np.fromiter(map(len, members), dtype=np.int64, count=len(times))
+        # Each transition as a number: time, node, and state in the last bit.
+        parts.append((np.repeat(np.array(times, dtype=np.int64) << bits, sizes) + np.concatenate(members)) << 1 | state)
+    codes = np.concatenate(parts)
+    codes.sort(kind="stable")  # two sequences that are nearly in order
+    return codes >> (bits + 1), codes >> 1 & ((1 << bits) - 1), (codes & 1).astype(np.bool_)

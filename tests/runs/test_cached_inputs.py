@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
+from bftrainer.errors import InputError
 from bftrainer.report.glossary import GLOSSARY
+from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 from tests.tiny import spawn, write_inputs
 
 WALL_S = ("backend_s", "load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share")
@@ -54,6 +56,23 @@ def test_a_cache_that_cannot_be_written_is_one_line(here: Path, tmp_path: Path) 
     (line,) = done.err.splitlines()
     assert "not kept in the cache" in line
     assert (here / "run" / "summary.json").is_file()
+
+
+def test_an_entry_that_changes_in_use_is_refused(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose log was written to while it was mapped has no result; one whose entry was replaced has."""
+    monkeypatch.chdir(here)
+    config = ReplayConfig(node_log="evt.pkl", tasks="tasks.toml", solver="dp", baseline=False)
+    expected = run_replay(config=config).summary()["work_done"]
+    inputs = load_inputs(config)
+    (entry,) = tmp_path.glob("cache/*")
+    content = entry.read_bytes()
+    entry.write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{entry}: Expected an entry of the cache that stays as it is"):
+        run_replay(inputs=inputs)
+    inputs = load_inputs(config)
+    entry.unlink()
+    entry.write_bytes(content)
+    assert run_replay(inputs=inputs).summary()["work_done"] == expected
 
 
 def test_sweeps_with_and_without_cache_share_runs(here: Path) -> None:

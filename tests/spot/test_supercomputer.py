@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 
 import numpy as np
@@ -10,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import NodeLog
+from bftrainer.model import NodeLog, node_rows
 from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.nodelogs import read_node_log
-from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
+from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals
 from bftrainer.spot.distributions import LogNormal, Quantiles, even_shares
 from bftrainer.spot.statistics import DailyCycle, Holes, observed_s_by_hour
@@ -208,3 +209,34 @@ def test_bad_settings(make, said):
     """Numbers out of range, and logs without a fragment, are refused."""
     with pytest.raises(SettingsError, match=said):
         make()
+
+
+@pytest.mark.parametrize("block", [100, 1 << 20])
+def test_realised_figures_are_those_of_the_statistics(block, monkeypatch):
+    """What is printed of a generated log is what its statistics say, however few transitions are looked at at once."""
+    for module in (node_rows, supercomputer):
+        monkeypatch.setattr(module, "BLOCK", block)
+    for seed in range(3):
+        made = generate_holes(SupercomputerModel(nodes=40), np.random.default_rng(seed), (0, 3 * DAY_NS))
+        found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+        for figure in made.figures:
+            assert figure.realised == pytest.approx(found[figure.name], rel=1e-12), figure.name
+
+
+def test_parts_do_not_show(monkeypatch):
+    """A log that is drawn in small parts is the one that is drawn at once, and leaves the generator the same."""
+    drawn = []
+    for block in (supercomputer.BLOCK, 50):
+        monkeypatch.setattr(supercomputer, "BLOCK", block)
+        rng = np.random.default_rng(3)
+        log = SupercomputerModel(nodes=200, idle_share=0.4).generate(rng, (0, 2 * DAY_NS))
+        drawn.append((log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), rng.random()))
+    assert drawn[0] == drawn[1]
+
+
+def test_a_seed_gives_the_log_that_it_always_gave():
+    """The bytes of a log, and what the generator draws next, are those of earlier versions."""
+    rng = np.random.default_rng(7)
+    log = SupercomputerModel(nodes=300, split_mean=2.9).generate(rng, (DAY_NS, 4 * DAY_NS))
+    octets = b"".join(array.tobytes() for array in (log.time_ns, log.node, log.idle))
+    assert (hashlib.sha256(octets).hexdigest()[:16], rng.integers(10**9)) == ("a31591bcf61298e5", 311_331_838)

@@ -235,7 +235,7 @@ def generate(
     config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
     made = generate_trace(config, lambda note: tell(f"Note: {note}"))
     write_node_log(output, made.log)
-    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.time_ns.size:,} transitions")
+    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions")
     if spot:
         write_spot_trace(sibling(output, "spot"), made.log)
         click.echo(f"{sibling(output, 'spot')}: spot event trace")

@@ -70,4 +70,4 @@ class SpotImporter(Importer):
         without = log.provenance[NO_TIME]
         reading.tally.drop("node added and removed in the same millisecond", 2 * without["stays"])
         reading.tally.drop("node removed and added in the same millisecond", 2 * without["absences"])
-        reading.take_presence(log, log.nodes, records=log.time_ns.size + 2 * sum(without.values()))
+        reading.take_presence(log, log.nodes, records=log.node.size + 2 * sum(without.values()))
