@@ -255,6 +255,19 @@ def run_replay(
     (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     refuse_changed(given.log.node)
+    timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
+    return _result(given, command, recording, metered, compared, timings)
+
+
+def _result(
+    given: Inputs,
+    command: str,
+    recording: Recording,
+    metered: Metered | None,
+    compared: Efficiency | None,
+    timings: Timings,
+) -> RunResult:
+    """Put a result together."""
     return RunResult(
         config=given.config,
         command=command,
@@ -266,7 +279,7 @@ def run_replay(
         start_ns=given.log.start_ns,
         recording=recording,
         efficiency=compared,
-        timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
+        timings=timings,
         is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
         metered=metered,
     )
