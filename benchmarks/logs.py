@@ -1,4 +1,4 @@
-"""Workloads *import* and *intervals*: scheduler logs to node logs, as processes, and how that grows."""
+"""Workloads *import*, *intervals* and *logs*: scheduler logs to node logs, and long node logs, as processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 from benchmarks.children import command_sample
 from benchmarks.workload import Case, Plan, Sample
 
-__all__ = ["PLAIN_READ", "PLAIN_SORT", "import_cases", "interval_cases"]
+__all__ = ["PLAIN_READ", "PLAIN_SORT", "PLAIN_TABLE", "import_cases", "interval_cases", "log_cases"]
 
 PLAIN_READ = "pandas.read_csv"
 PLAIN_SORT = "numpy.lexsort"
+PLAIN_TABLE = "pyarrow.parquet.read_table"
 
 NODES = 5_000
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +42,15 @@ log_of_idle([f"n{{number:05}}" for number in range({NODES})], window, swept.idle
 """
 _PLAIN_SORT = f"{_DRAW}\nnp.lexsort((start, node)), np.lexsort((end, node))\n"
 
+_READ_TABLE = "import sys, pyarrow.parquet; pyarrow.parquet.read_table(sys.argv[1], read_dictionary=['node'])"
+_READ = """
+import os, sys
+from pathlib import Path
+os.environ["BFTRAINER_CACHE"] = sys.argv[1] + ".cache"
+from bftrainer.runs.readers import Readers
+log = Readers().node_log(Path(sys.argv[1]), 0, print, cache=sys.argv[2] == "cached")
+"""
+
 
 def import_cases(plan: Plan) -> Iterator[Case]:
     """`bftrainer import slurm` on rows with hostlists and local times, reading and writing included."""
@@ -63,6 +73,31 @@ def interval_cases(plan: Plan) -> Iterator[Case]:
         for name, code in (("bftrainer", _SWEEP), (PLAIN_SORT, _PLAIN_SORT)):
             argv = [sys.executable, "-c", code, str(plan.seed), str(count)]
             yield Case(f"{count:,} intervals", name, partial(_timed, argv, plan.scratch), budget_s=120.0)
+
+
+def log_cases(plan: Plan) -> Iterator[Case]:
+    """A log of a large machine as Parquet: generated, parsed, found in the cache, and its rows as arrays."""
+    nodes, days = (100, 2) if plan.quick else (9_400, 365)
+    path = plan.scratch / f"machine-{nodes}-{days}.parquet"
+    group = f"{days} d of {nodes:,} nodes"
+    made = [*_BFTRAINER, "trace", "generate", "--nodes", nodes, "--days", days, "--seed", plan.seed, "-o", path]
+    yield Case(group, "bftrainer trace generate", partial(_timed, [*made, "--force"], plan.scratch), budget_s=600.0)
+
+    def prepare() -> None:
+        """Write the log, and have it cached."""
+        if not path.exists():
+            _timed(made, plan.scratch, 0)
+        _timed([sys.executable, "-c", _READ, path, "cached"], plan.scratch, 0)
+
+    for name, code, how in (
+        (PLAIN_TABLE, _READ_TABLE, ""),
+        ("parsed", _READ, "parsed"),
+        ("parsed, rows as arrays", f"{_READ}log.row_arrays()", "parsed"),
+        ("cached", _READ, "cached"),
+        ("cached, rows as arrays", f"{_READ}log.row_arrays()", "cached"),
+    ):
+        once = partial(_timed, [sys.executable, "-c", code, path, how], plan.scratch)
+        yield Case(group, name, once, prepare=prepare, budget_s=120.0)
 
 
 def _timed(argv: list[object], folder: Path, _: int) -> Sample:

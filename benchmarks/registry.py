@@ -12,7 +12,7 @@ from benchmarks.decision import (
     pruning_cases,
     watts_cases,
 )
-from benchmarks.logs import PLAIN_READ, PLAIN_SORT, import_cases, interval_cases
+from benchmarks.logs import PLAIN_READ, PLAIN_SORT, PLAIN_TABLE, import_cases, interval_cases, log_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.server import HEALTH, server_cases
 from benchmarks.spot import AT_ONCE, generate_cases, spot_cases
@@ -61,6 +61,7 @@ WORKLOADS = {
         Workload(
             "intervals", "Busy intervals of 5,000 nodes to a node log, as a process.", interval_cases, 3, (PLAIN_SORT,)
         ),
+        Workload("logs", "A log of a large machine, as a process.", log_cases, 3, (PLAIN_TABLE,)),
         Workload(
             "spot", "Checkpointed training simulated on a trace, a fresh one each run.", spot_cases, 20, (AT_ONCE,)
         ),
