@@ -215,7 +215,7 @@ class _Field:
         parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
         kind = next(part for part in parts if part is not NoneType)
         optional = NoneType in parts
-        if get_origin(kind) is np.ndarray:
+        if get_origin(kind) in (np.ndarray, NDArray):  # NumPy's alias is a type of its own on some Pythons
             return cls(np.ndarray, optional, cls(np.int32, False))
         if get_origin(kind) is not tuple:
             return cls(kind, optional)
