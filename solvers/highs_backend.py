@@ -31,8 +31,9 @@ _scheduled: list[int] = []
 
 
 def _is_small(model: CountModel, limits: Limits, branches: int | None) -> bool:
+    """Whether HiGHS keeps its time limit: with models of classes of tasks, whose whole numbers exceed 1, it may not."""
     del limits, branches
-    return model.objective.size < SMALL
+    return model.objective.size < SMALL and not bool((model.upper[model.integral] > 1.0).any())
 
 
 class HighsSolver(CountModelSolver):
