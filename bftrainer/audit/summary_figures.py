@@ -26,7 +26,7 @@ _READ = frozenset(("settings", "inputs"))
 # Keys that nothing in the record determines, and why.
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
-    **dict.fromkeys(("command", "versions"), "only says how the run was made"),
+    **dict.fromkeys(("command", "versions", "engine"), "only says how the run was made"),
     "failures": "reasons in words; tasks_failed counts them",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),

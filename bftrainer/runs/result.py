@@ -16,6 +16,7 @@ from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
+from bftrainer.replay.compiled import Engine
 from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
@@ -52,6 +53,8 @@ class RunResult:
     notes : tuple of str
         Notes to the user about the inputs.
     versions : dict
+    engine : {"compiled", "general"}
+        What replayed it: the compiled core, or the general loop. They record the same.
     nodes : tuple of str
         Node names.
     start_ns : int
@@ -71,6 +74,7 @@ class RunResult:
     assumed_scaling: AssumedScaling | None
     notes: tuple[str, ...]
     versions: Mapping[str, str]
+    engine: Engine
     nodes: tuple[str, ...]
     start_ns: int
     recording: Recording
@@ -97,6 +101,7 @@ class RunResult:
             "end_reason": recording.reason,
             "command": self.command,
             "versions": dict(self.versions),
+            "engine": self.engine,
             "inputs": dict(self.sources),
             "settings": self._settings(),
             "seed": config.seed,

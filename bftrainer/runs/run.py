@@ -19,7 +19,7 @@ from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
-from bftrainer.replay.compiled import recorded
+from bftrainer.replay.compiled import Engine, recorded
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
@@ -252,17 +252,18 @@ def run_replay(
     50
     """
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
-    (recording, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
+    (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
     compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
     refuse_changed(given.log.node)
     timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
-    return _result(given, command, recording, metered, compared, timings)
+    return _result(given, command, recording, engine, metered, compared, timings)
 
 
 def _result(
     given: Inputs,
     command: str,
     recording: Recording,
+    engine: Engine,
     metered: Metered | None,
     compared: Efficiency | None,
     timings: Timings,
@@ -275,6 +276,7 @@ def _result(
         assumed_scaling=given.assumed_scaling,
         notes=given.notes,
         versions=versions(),
+        engine=engine,
         nodes=given.log.nodes,
         start_ns=given.log.start_ns,
         recording=recording,
@@ -304,13 +306,13 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
 
 def _recorded(
     inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]
-) -> tuple[Recording, Metered | None]:
+) -> tuple[Recording, Engine, Metered | None]:
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
-    recording, _ = recorded(
+    recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
         Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner),
@@ -322,11 +324,11 @@ def _recorded(
         interrupted=interrupted,
     )
     if not metering:
-        return recording, None
+        return recording, engine, None
     record = meter.record()
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
-    return recording, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
+    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
 
 
 def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:

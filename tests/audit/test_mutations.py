@@ -49,7 +49,7 @@ STEPS = (
 )
 # What the audit says it cannot check, and what names files or is a nested table of its own.
 NOT_CHECKED = {
-    *("command", "versions", "load_s", "replay_s", "baseline_s", "failures"),
+    *("command", "versions", "engine", "load_s", "replay_s", "baseline_s", "failures"),
     *("settings.time_limit_s", "settings.threads", "settings.prune"),
 }
 # Settings that say nothing about these runs: solvers not asked.
