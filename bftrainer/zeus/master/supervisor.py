@@ -2,7 +2,8 @@
 
 Run as a program, without the rest of the package: ``supervisor.py LIFELINE STATUS GRACE COMMAND...``. It starts
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
-end, all descendants are ended: asked first, and killed after GRACE seconds. The other end of LIFELINE is closed however
+end, all descendants are ended: asked first, and killed after GRACE seconds. What one of them starts after it was asked,
+to tidy up, is left alone until then, unless it stays behind. The other end of LIFELINE is closed however
 its holder ends, by ``kill -9`` too. As the descendants' "subreaper" it also finds those that left the process
 group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
 itself, and at last ``exited N`` (negative: by signal -N).
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import FrameType
 
 # <linux/prctl.h>
@@ -88,7 +89,7 @@ class Supervisor:
         deadline = time.monotonic() + self.grace_s
         while (left := self._reap()) is not None:
             overdue = time.monotonic() >= deadline
-            for process in descendants(os.getpid()):
+            for process in descendants(os.getpid(), () if overdue else asked):
                 if overdue or process not in asked:
                     asked.add(process)
                     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -112,8 +113,8 @@ class Supervisor:
                 self.returncode = self._child.returncode = os.waitstatus_to_exitcode(status)
 
 
-def descendants(ancestor: int) -> list[int]:
-    """List the living processes that `ancestor` started, directly or through other processes."""
+def descendants(ancestor: int, without: Collection[int] = ()) -> list[int]:
+    """List the living processes that `ancestor` started, directly or through other processes but those `without`."""
     children: dict[int, list[tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -124,7 +125,8 @@ def descendants(ancestor: int) -> list[int]:
     found, ahead = [], [ancestor]
     while ahead:
         for process, state in children.get(ahead.pop(), ()):
-            ahead.append(process)
+            if process not in without:
+                ahead.append(process)
             if state not in "ZX":
                 found.append(process)
     return found

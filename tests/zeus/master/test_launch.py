@@ -112,8 +112,9 @@ def test_a_talkative_script_is_ended_in_time(tmp_path):
 
 
 def test_a_script_may_tidy_up(tmp_path):
-    """Who ends when asked to is not killed, and its last words are logged, but not shown."""
-    code = "trap 'touch tidy; echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done"
+    """Who ends when asked to is not killed, nor what it starts for that; its last words are logged, but not shown."""
+    tidying = "sh -c 'sleep 0.2; touch tidy'; echo bye; exit 0"
+    code = f'trap "{tidying}" TERM; echo hello; while :; do sleep 0.01; done'
     _, shown = run(tmp_path, "sh", "-c", code, timeout_s=2.0, grace_s=200)
     # Shells may say of their children that they were terminated.
     first, *_, last = (tmp_path / "log").read_text().splitlines()
