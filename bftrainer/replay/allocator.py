@@ -267,19 +267,12 @@ class Allocator:
 
     def _problem(self, state: ReplayState) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
         """Build the problem: pool and options of each active task; also the power limit that each option stands for."""
-        limits: dict[int, NDArray[np.int64]] = {}
-        tasks = []
         capped = math.isfinite(self.power_cap_w)
-        for slot in range(state.active.size):
-            options, modes = self._tables.offer(state, slot, metered=capped)
-            tasks.append(options)
-            if modes.size:
-                limits[slot] = modes
-        if capped:
-            spare_w = max(0.0, self._spare_w(state))
-            problem = solvers.AllocationProblem(tuple(tasks), state.pool, capacities=(spare_w,))
-        else:
-            problem = solvers.AllocationProblem(tuple(tasks), state.pool)
+        offers = self._tables.offers(state, metered=capped)
+        limits = {slot: modes for slot, (_, modes) in enumerate(offers) if modes.size}
+        capacities = (max(0.0, self._spare_w(state)),) if capped else ()
+        tasks = tuple([options for options, _ in offers])
+        problem = solvers.AllocationProblem(tasks, state.pool, capacities=capacities)
         constraints = getattr(self.settings.objective, "constraints", None)
         if constraints is not None:
             behind = tuple(self._tables.state_of(state, slot) for slot in range(state.active.size))
@@ -365,10 +358,9 @@ class Allocator:
         idle_w, specs, active = settings.idle_node_w, state.specs, state.active.tolist()
         drawn = state.pool * idle_w
         for number, count, progress in zip(active, state.counts.tolist(), state.progress.tolist(), strict=True):
-            if count:
-                above_w = drawn_at_most_w(specs[number], progress, count) - count * idle_w
-                if above_w > 0.0:
-                    drawn += above_w
+            above_w = drawn_at_most_w(specs[number], progress, count) - count * idle_w if count else 0.0
+            if above_w > 0.0:
+                drawn += above_w
         sizes, limits = self._settings_held(specs, active)
         return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}
 

@@ -22,7 +22,7 @@ from solvers import AllocationProblem, Floor, LinearRow
 Modes = NDArray[np.int64]
 # Options, and the task's mode that each stands for.
 Offer = tuple[solvers.TaskOptions, Modes]
-# Key of the options under a static objective: the count held, the running mode, and the modes yet to be profiled.
+# Key of the options under a static objective: the count held, the mode it runs in, or would, and those yet to be profiled.
 Situation = tuple[int, int, tuple[bool, ...]]
 NO_MODES = np.zeros(0, dtype=np.int64)
 
@@ -69,44 +69,52 @@ class OptionTables:
         number = int(state.active[slot])
         return self._modes.get(number) or (state.specs[number],)
 
-    def offer(self, state: ReplayState, slot: int, *, metered: bool) -> Offer:
-        """Options of an active task; cached if the objective is static.
+    def offers(self, state: ReplayState, *, metered: bool) -> list[Offer]:
+        """Options of all active tasks; cached if the objective is static.
 
         Parameters
         ----------
         state : ReplayState
-        slot : int
         metered : bool
             Whether power matters: if so, options are 0 nodes, then each limit at each count, with the power above idle
             in watts; if not, each count at its most valuable limit (the earlier of equals).
 
         Returns
         -------
-        options : TaskOptions
-        modes : ndarray of int64, shape (K,)
-            The task's mode that each option stands for; empty if it has one power limit or none and is not metered.
+        list of (TaskOptions, ndarray of int64, shape (K,)), length A
+            Each task's options, and its mode that each of them stands for; empty if it has one power limit or none
+            and is not metered.
         """
-        held, modes = int(state.counts[slot]), self._modes_of(state, slot)
-        if metered:
-            progress = float(state.progress[slot])
-            profiled = tuple([spec.run is not None and progress < spec.run.profiling_work for spec in modes])
-            make, situation = self._metered, (held, self._running(state, slot), profiled)
-        elif len(modes) > 1:
-            make, situation = self._best_limits, (held, self._running(state, slot), ())
-        else:
-            make, situation = self._plain, (held, 0, ())
-        if not self._is_static:
-            return make(state, slot)
-        known = self._known.setdefault(int(state.active[slot]), {})
-        offer = known.get(situation)
-        if offer is None:
-            offer = known[situation] = make(state, slot)
-        return offer
+        modes, found = self._modes, []
+        several = metered or any(len(limits) > 1 for limits in modes.values())
+        # Nearly all are known, and this loop is then the cost of making a problem.
+        for slot, (number, held) in enumerate(zip(state.active.tolist(), state.counts.tolist(), strict=True)):
+            situation = self._situation(state, slot, metered=metered) if several else (held, 0, ())
+            known = self._known.get(number)
+            if known is None:
+                known = self._known[number] = {}
+            offer = known.get(situation)
+            if offer is None:
+                offer = self._made(state, slot, metered=metered)
+                if self._is_static:
+                    known[situation] = offer
+            found.append(offer)
+        return found
 
-    def _running(self, state: ReplayState, slot: int) -> int:
-        """Index of the mode that the task runs in, or would run in."""
-        current = state.specs[int(state.active[slot])]
-        return next((place for place, spec in enumerate(self._modes_of(state, slot)) if spec is current), -1)
+    def _situation(self, state: ReplayState, slot: int, *, metered: bool) -> Situation:
+        """What the options of a task depend on under a static objective."""
+        held, modes = int(state.counts[slot]), self._modes_of(state, slot)
+        if len(modes) < 2 and not metered:
+            return held, 0, ()
+        current, progress = state.specs[int(state.active[slot])], float(state.progress[slot])
+        running = next((place for place, spec in enumerate(modes) if spec is current), -1)
+        runs = (spec.run for spec in modes) if metered else ()
+        return held, running, tuple([run is not None and progress < run.profiling_work for run in runs])
+
+    def _made(self, state: ReplayState, slot: int, *, metered: bool) -> Offer:
+        if metered:
+            return self._metered(state, slot)
+        return self._best_limits(state, slot) if len(self._modes_of(state, slot)) > 1 else self._plain(state, slot)
 
     def _plain(self, state: ReplayState, slot: int) -> Offer:
         spec = state.specs[int(state.active[slot])]

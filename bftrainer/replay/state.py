@@ -130,11 +130,13 @@ class ReplayState:
         if joined.size:
             owner = owner if owner is not self.owner else owner.copy()
             owner[joined] = FREE
-        survivors = slice(None) if done is None else ~done
-        active = self.active[survivors]
+        active, work = self.active, self.work
         counts, begun = self.counts - lost, progress
         if again is not None:
             counts, begun = np.where(again, 0, counts), np.where(again, 0.0, progress)
+        if done is not None:
+            active, work, counts, begun = (each[~done] for each in (active, work, counts, begun))
+        nothing = np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
         state, admitted = ReplayState(
             settings=self.settings,
@@ -145,11 +147,11 @@ class ReplayState:
             time_s=time_s,
             pool=self.pool + joined.size - left.size,
             active=active,
-            counts=counts[survivors],
-            work=self.work[survivors],
-            progress=begun[survivors],
-            rate=np.zeros(active.size),
-            pending=np.zeros(active.size),
+            counts=counts,
+            work=work,
+            progress=begun,
+            rate=nothing,
+            pending=nothing,
         )._admit()
         return state, Effects(
             time_s=time_s,
@@ -213,14 +215,16 @@ class ReplayState:
         """Nodes lost per active task and the work that costs: once per event, however many nodes."""
         lost = np.zeros(self.active.size, dtype=np.int64)
         cost = np.zeros(self.active.size)
+        if not left.size:
+            return lost, cost
         holders = self.owner[left]
         holders = holders[holders >= 0]
         if holders.size:
             lost = np.bincount(holders, minlength=len(self.specs))[self.active]
             if done is not None:
                 lost[done] = 0
-            for slot in np.flatnonzero(lost):
-                cost[slot] = self.specs[self.active[slot]].shrink_cost_s * self.rate[slot]
+            for slot in lost.nonzero()[0].tolist():
+                cost[slot] = self.specs[self.active.item(slot)].shrink_cost_s * self.rate.item(slot)
         return lost, cost
 
     def _release_nodes(
@@ -238,8 +242,9 @@ class ReplayState:
                 released.append((task, nodes))
         if left.size:
             holders = owner[left]
-            for task in np.unique(holders[holders >= 0]).tolist():
-                released.append((task, left[holders == task]))
+            for task in sorted(set(holders.tolist())):
+                if task >= 0:
+                    released.append((task, left[holders == task]))
             owner[left] = BUSY
         return owner, tuple(released)
 
@@ -255,7 +260,7 @@ class ReplayState:
         room = self.settings.max_tasks - self.active.size
         if room <= 0:
             return self, ()
-        due = np.flatnonzero((self.status == Status.WAITING) & (self.submit_s <= self.time_s))[:room]
+        due = ((self.status == Status.WAITING) & (self.submit_s <= self.time_s)).nonzero()[0][:room]
         if not due.size:
             return self, ()
         status = self.status.copy()
@@ -299,33 +304,35 @@ class ReplayState:
 
         Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
         """
-        after = np.asarray(counts, dtype=np.int64)
-        owner, added, removed = self._move_nodes(after)
-        pending = self._rescale_costs(after)
+        after = np.array(counts, dtype=np.int64)
+        change = after - self.counts
+        changed = change.nonzero()[0].tolist()
+        owner, added, removed = self._move_nodes(change, changed)
+        pending = self._rescale_costs(after, changed)
         return self._with_allocation(owner, after, pending), Moves(added, removed, pending)
 
     def _move_nodes(
-        self, after: NDArray[np.int64]
+        self, change: NDArray[np.int64], changed: Sequence[int]
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
-        """Owners when tasks have `after` nodes, and the nodes that tasks gain and give up."""
-        change = after - self.counts
-        if not change.any():
+        """Owners when the counts in the slots `changed` change, and the nodes that tasks gain and give up."""
+        if not changed:
             return self.owner, (), ()
         owner = self.owner.copy()
         added, removed = [], []
-        for slot in np.flatnonzero(change < 0).tolist():
-            task = int(self.active[slot])
-            nodes = np.flatnonzero(owner == task)[: -change[slot]].astype(np.int32)
-            owner[nodes] = FREE
-            removed.append((task, nodes))
-        free = np.flatnonzero(owner == FREE).astype(np.int32)
+        sizes = [(self.active.item(slot), change.item(slot)) for slot in changed]
+        for task, size in sizes:
+            if size < 0:
+                nodes = (owner == task).nonzero()[0][:-size].astype(np.int32)
+                owner[nodes] = FREE
+                removed.append((task, nodes))
+        free = (owner == FREE).nonzero()[0].astype(np.int32)
         taken = 0
-        for slot in np.flatnonzero(change > 0).tolist():
-            task, size = int(self.active[slot]), int(change[slot])
-            nodes = free[taken : taken + size]
-            owner[nodes] = task
-            added.append((task, nodes))
-            taken += size
+        for task, size in sizes:
+            if size > 0:
+                nodes = free[taken : taken + size]
+                owner[nodes] = task
+                added.append((task, nodes))
+                taken += size
         return owner, tuple(added), tuple(removed)
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
@@ -375,17 +382,17 @@ class ReplayState:
         specs = self.specs
         return np.array(
             [
-                specs[task].rates[count] if count >= specs[task].min_nodes else 0.0
+                specs[task].rates.item(count) if count >= specs[task].min_nodes else 0.0
                 for task, count in zip(self.active.tolist(), counts.tolist(), strict=True)
             ]
         )
 
-    def _rescale_costs(self, after: NDArray[np.int64]) -> Floats:
-        """Cost in work, for each active task, of going from the present counts to `after`."""
+    def _rescale_costs(self, after: NDArray[np.int64], changed: Sequence[int]) -> Floats:
+        """Cost in work, for each active task, of going from the present counts to `after`, in the slots `changed`."""
         costs = np.zeros(self.active.size)
-        for slot in np.flatnonzero(after != self.counts).tolist():
-            spec = self.specs[self.active[slot]]
-            old, new = int(self.counts[slot]), int(after[slot])
+        for slot in changed:
+            spec = self.specs[self.active.item(slot)]
+            old, new = self.counts.item(slot), after.item(slot)
             if old >= spec.min_nodes:
                 costs[slot] = spec.rates[old] * (spec.grow_cost_s if new > old else spec.shrink_cost_s)
             elif self.settings.startup_cost == "full" and new > old:

@@ -105,7 +105,7 @@ class TunedTasks:
         """
         self._book(before, effects)
         ended = {*effects.completed, *effects.retrying}
-        for task in effects.tasks.tolist():
+        for task in effects.tasks.tolist() if ended else ():
             if task in ended and before.specs[task].run is not None:
                 self._changes(before.specs[task])
                 self.tuner.ended(before.specs[task], self._work_at.pop(task, {}))
