@@ -15,7 +15,7 @@ from benchmarks.registry import WORKLOADS
 from benchmarks.table import as_json, as_table, machine
 from benchmarks.workload import Plan, measure
 
-WIDTH = 110
+WIDTH = 130
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

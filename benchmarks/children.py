@@ -18,13 +18,14 @@ _LAUNCHER = """
 import resource, subprocess, sys, time
 began = time.perf_counter()
 status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
-print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(time.perf_counter() - began, used.ru_maxrss, used.ru_utime + used.ru_stime)
 sys.exit(status)
 """
 
 
 def command_sample(argv: Sequence[str | Path], directory: Path) -> Sample:
-    """Run a command in `directory` with nothing on its stdout; its wall-clock time and its peak memory.
+    """Run a command in `directory` with nothing on its stdout; its wall-clock time, processor time and peak memory.
 
     Raises
     ------
@@ -35,8 +36,8 @@ def command_sample(argv: Sequence[str | Path], directory: Path) -> Sample:
     done = subprocess.run([sys.executable, "-c", _LAUNCHER, *words], cwd=directory, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)}: exit status {done.returncode}: {done.stderr.strip()}")
-    seconds, peak_kib = done.stdout.split()
-    return Sample(float(seconds), peak_bytes=int(peak_kib) * 1024)
+    seconds, peak_kib, cpu_s = done.stdout.split()
+    return Sample(float(seconds), peak_bytes=int(peak_kib) * 1024, cpu_s=float(cpu_s))
 
 
 def within(seconds: float, action: Callable[[], Any]) -> None:

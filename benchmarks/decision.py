@@ -12,15 +12,25 @@ import numpy as np
 
 from benchmarks.children import within
 from benchmarks.instances import SIZES, instance, power_instance
-from benchmarks.reference import reference_optimum
+from benchmarks.reference import compiled_optimum, compiled_reference, reference_optimum
 from benchmarks.workload import Case, Plan, Sample, Unmeasured
 from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
 from solvers import AllocationProblem, Held, Limits, Solver, dynamic_programme
 from solvers.registry import get_solver, names, solve, solver_class
 
-__all__ = ["NODE_LEVEL", "PRUNED", "REFERENCE", "decision_cases", "growth_cases", "pruning_cases", "watts_cases"]
+__all__ = [
+    "NODE_LEVEL",
+    "PRUNED",
+    "REFERENCE",
+    "TEXTBOOK",
+    "decision_cases",
+    "growth_cases",
+    "pruning_cases",
+    "watts_cases",
+]
 
-REFERENCE, NODE_LEVEL, PRUNED, IN_NUMPY = "reference DP", "node-level", "pruned", "dp, NumPy"
+REFERENCE, TEXTBOOK, NODE_LEVEL = "reference DP", "textbook DP in C", "node-level"
+PRUNED, IN_NUMPY = "pruned", "dp, NumPy"
 LIMITS = Limits(time_s=10.0)
 NODE_LEVEL_RUNS = 20
 # Beyond this many binaries, one per task and node, writing the published model alone exceeds the time limit.
@@ -39,6 +49,7 @@ def decision_cases(plan: Plan) -> Iterator[Case]:
         group = f"{tasks} x {nodes}"
         draw = partial(_draw, plan.seed, tasks, nodes, 64)
         yield Case(group, REFERENCE, _reference, draw)
+        yield Case(group, TEXTBOOK, _textbook, draw, _compile)
         yield Case(group, IN_NUMPY, _solve_in_numpy, draw, partial(_prepare, "dp"))
         for name in names():
             yield _solver_case(group, name, draw, tasks * nodes)
@@ -80,6 +91,7 @@ def growth_cases(plan: Plan) -> Iterator[Case]:
             value = {"tasks": tasks, "nodes": nodes, "Jmax": most}[axis]
             draw = partial(_draw, plan.seed, tasks, nodes, most)
             yield Case(f"{axis} {value}", REFERENCE, _reference, draw)
+            yield Case(f"{axis} {value}", TEXTBOOK, _textbook, draw, _compile)
             for name in ("dp", "cbc"):
                 yield _solver_case(f"{axis} {value}", name, draw, tasks * nodes)
 
@@ -99,6 +111,16 @@ def _reference(problem: AllocationProblem) -> Sample:
     began = perf_counter()
     value, _ = reference_optimum(problem)
     return Sample(perf_counter() - began, value)
+
+
+def _textbook(problem: AllocationProblem) -> Sample:
+    began = perf_counter()
+    value, _ = compiled_optimum(problem)
+    return Sample(perf_counter() - began, value)
+
+
+def _compile() -> None:
+    compiled_reference()
 
 
 def _solver_case(group: str, name: str, draw: Draw, binaries: int) -> Case:

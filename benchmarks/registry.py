@@ -7,11 +7,13 @@ from benchmarks.decision import (
     NODE_LEVEL,
     PRUNED,
     REFERENCE,
+    TEXTBOOK,
     decision_cases,
     growth_cases,
     pruning_cases,
     watts_cases,
 )
+from benchmarks.events import GENERAL, event_cases
 from benchmarks.logs import PLAIN_READ, PLAIN_SORT, PLAIN_TABLE, import_cases, interval_cases, log_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.server import HEALTH, server_cases
@@ -30,7 +32,7 @@ WORKLOADS = {
             "One decision, tasks x nodes, by every solver; a fresh instance each run.",
             decision_cases,
             runs=200,
-            baselines=(REFERENCE, NODE_LEVEL),
+            baselines=(TEXTBOOK, REFERENCE, NODE_LEVEL),
         ),
         Workload(
             "watts",
@@ -44,7 +46,7 @@ WORKLOADS = {
             "How a decision grows with tasks, nodes and Jmax (else 30 tasks, 391 nodes, Jmax 64).",
             growth_cases,
             runs=50,
-            baselines=(REFERENCE,),
+            baselines=(TEXTBOOK, REFERENCE),
         ),
         Workload(
             "pruning",
@@ -53,6 +55,7 @@ WORKLOADS = {
             runs=50,
             baselines=(PRUNED,),
         ),
+        Workload("events", "An event of a replay, the mean over it, on 9,400 nodes.", event_cases, 3, (GENERAL,)),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
         Workload(

@@ -48,8 +48,8 @@ def as_table(workload: Workload, measured: Sequence[Measurement]) -> Table:
     table = Table(title=f"{workload.name}: {workload.measures}", title_justify="left", box=SIMPLE, pad_edge=False)
     table.add_column("")
     table.add_column("")
-    has_memory = any(one.peak_bytes is not None for one in measured)
-    headings = ["runs", "median", "p95", *(["peak memory"] if has_memory else [])]
+    has_cpu, has_memory = (any(getattr(one, name) is not None for one in measured) for name in ("cpu_s", "peak_bytes"))
+    headings = ["runs", "median", "p95", *(["CPU"] if has_cpu else []), *(["peak memory"] if has_memory else [])]
     for heading in (*headings, *(f"/ {baseline}" for baseline in workload.baselines)):
         table.add_column(heading, justify="right")
     table.add_column("")
@@ -57,7 +57,9 @@ def as_table(workload: Workload, measured: Sequence[Measurement]) -> Table:
         rows = list(members)
         by_name = {one.case.name: one for one in rows}
         for number, one in enumerate(rows):
-            figures = [str(len(one.samples)), _duration(one.median_s), _duration(one.p95_s)]
+            figures = [str(len(one.samples)), duration(one.median_s), duration(one.p95_s)]
+            if has_cpu:
+                figures.append(duration(one.cpu_s))
             if has_memory:
                 figures.append("" if one.peak_bytes is None else f"{one.peak_bytes / 2**20:,.0f} MiB")
             ratios = [_ratio(one, by_name.get(baseline)) for baseline in workload.baselines]
@@ -66,7 +68,8 @@ def as_table(workload: Workload, measured: Sequence[Measurement]) -> Table:
     return table
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
+    """A duration as people write it; empty for None."""
     if seconds is None:
         return ""
     if seconds < 0.9995:
@@ -94,6 +97,7 @@ def as_json(workload: Workload, measured: Sequence[Measurement]) -> list[dict[st
                     "case": one.case.name,
                     "median_s": one.median_s,
                     "p95_s": one.p95_s,
+                    "cpu_s": one.cpu_s,
                     "peak_bytes": one.peak_bytes,
                     "ratios": ratios,
                     "note": one.note,

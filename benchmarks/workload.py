@@ -55,12 +55,15 @@ class Sample:
         Most memory that was resident at once.
     finished : bool
         Whether it came to its end, or to a time limit.
+    cpu_s : float, optional
+        Processor time of all its processes, which other work on the machine lengthens less than `seconds`.
     """
 
     seconds: float
     value: float | None = None
     peak_bytes: int | None = None
     finished: bool = True
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,12 @@ class Measurement:
         """Smallest duration that 95 % of the runs do not exceed; None without runs."""
         ordered = sorted(self.seconds)
         return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else None
+
+    @property
+    def cpu_s(self) -> float | None:
+        """Median processor time; None where it was not taken."""
+        taken = [sample.cpu_s for sample in self.samples.values() if sample.cpu_s is not None]
+        return statistics.median(taken) if taken else None
 
     @property
     def peak_bytes(self) -> int | None:

@@ -22,7 +22,7 @@ from solvers import AllocationProblem, Floor, LinearRow
 Modes = NDArray[np.int64]
 # Options, and the task's mode that each stands for.
 Offer = tuple[solvers.TaskOptions, Modes]
-# Key of the options under a static objective: the count held, the mode it runs in, or would, and those yet to be profiled.
+# Key of the options under a static objective: the count held, the running mode, and the modes yet to be profiled.
 Situation = tuple[int, int, tuple[bool, ...]]
 NO_MODES = np.zeros(0, dtype=np.int64)
 

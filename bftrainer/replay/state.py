@@ -122,7 +122,6 @@ class ReplayState:
         completed : sequence of int
             Active tasks that the event reports as complete.
         """
-        elapsed = time_s - self.time_s
         progress, lost, preemption, ended = self._book_progress(time_s, left, completed)
         gross = progress - self.progress + self.pending + preemption
         owner, released = self._release_nodes(left, ended)
@@ -130,12 +129,12 @@ class ReplayState:
         if joined.size:
             owner = owner if owner is not self.owner else owner.copy()
             owner[joined] = FREE
-        active, work = self.active, self.work
-        counts, begun = self.counts - lost, progress
+        active, work, counts, begun = self.active, self.work, self.counts - lost, progress
         if again is not None:
             counts, begun = np.where(again, 0, counts), np.where(again, 0.0, progress)
         if done is not None:
-            active, work, counts, begun = (each[~done] for each in (active, work, counts, begun))
+            going = ~done
+            active, work, counts, begun = active[going], work[going], counts[going], begun[going]
         nothing = np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
         state, admitted = ReplayState(
@@ -155,7 +154,7 @@ class ReplayState:
         )._admit()
         return state, Effects(
             time_s=time_s,
-            elapsed_s=elapsed,
+            elapsed_s=time_s - self.time_s,
             tasks=self.active,
             gross=gross,
             rescale_cost=self.pending,
@@ -305,21 +304,20 @@ class ReplayState:
         Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
         """
         after = np.array(counts, dtype=np.int64)
-        change = after - self.counts
-        changed = change.nonzero()[0].tolist()
-        owner, added, removed = self._move_nodes(change, changed)
+        changed = (after != self.counts).nonzero()[0].tolist()
+        owner, added, removed = self._move_nodes(after, changed)
         pending = self._rescale_costs(after, changed)
         return self._with_allocation(owner, after, pending), Moves(added, removed, pending)
 
     def _move_nodes(
-        self, change: NDArray[np.int64], changed: Sequence[int]
+        self, after: NDArray[np.int64], changed: Sequence[int]
     ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
-        """Owners when the counts in the slots `changed` change, and the nodes that tasks gain and give up."""
+        """Owners when the slots `changed` have `after` nodes, and the nodes that tasks gain and give up."""
         if not changed:
             return self.owner, (), ()
         owner = self.owner.copy()
         added, removed = [], []
-        sizes = [(self.active.item(slot), change.item(slot)) for slot in changed]
+        sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
         for task, size in sizes:
             if size < 0:
                 nodes = (owner == task).nonzero()[0][:-size].astype(np.int32)

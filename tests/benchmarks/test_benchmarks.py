@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import history
 from benchmarks.__main__ import main
+from benchmarks.history import HISTORY, KEPT, as_markdown
 from benchmarks.instances import instance
 from benchmarks.published import ROOT
-from benchmarks.reference import reference_optimum
+from benchmarks.reference import compiled_optimum, reference_optimum
 from benchmarks.registry import WORKLOADS
 from benchmarks.workload import Case, Measurement, Plan, Sample, Unmeasured, Workload, measure
 from solvers import Limits, objective
@@ -54,10 +56,14 @@ def test_bad_arguments_are_refused(arguments, said):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_reference_is_right(seed):
-    """The plain dynamic programme finds the optimum of the exact solver, and counts that are worth it."""
+@pytest.mark.parametrize("reference", [reference_optimum, compiled_optimum])
+def test_the_references_are_right(reference, seed):
+    """The plain dynamic programmes find the optimum of the exact solver, and counts that are worth it."""
     problem = instance(np.random.default_rng(seed), 4, 50)
-    value, counts = reference_optimum(problem)
+    try:
+        value, counts = reference(problem)
+    except Unmeasured as reason:
+        pytest.skip(str(reason))
     assert value == pytest.approx(solve(get_solver("dp"), problem, Limits()).objective, rel=1e-12)
     assert objective(problem, counts) == pytest.approx(value, rel=1e-12)
     assert sum(counts) <= problem.nodes
@@ -126,3 +132,24 @@ def test_simulations_are_never_repeated(tmp_path):
     seeds = [[seed for run in range(50) for seed in case.draw(run)] for case in cases]
     assert len(seeds[0]) == len(set(seeds[0])) == 200
     assert seeds[0] == seeds[1]
+
+
+def test_the_documentation_has_the_history():
+    """Its table is what `python -m benchmarks.history show` prints, and all that is kept can be measured."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert as_markdown(json.loads(HISTORY.read_text())) in page
+    assert {workload for workload, _, _ in KEPT} <= set(WORKLOADS)
+
+
+def test_a_release_is_kept(tmp_path, monkeypatch):
+    """Figures of several files join the history, a second time in place of the first; what is not kept is left out."""
+    monkeypatch.setattr(history, "HISTORY", tmp_path / "history.json")
+    rows = [("decision", "10 x 130", "dp", 0.5), ("decision", "10 x 130", "toy", 1.0)]
+    for seconds in (1.0, 2.0):
+        named = [dict(zip(("workload", "group", "case", "median_s"), row, strict=True)) for row in rows]
+        named[0]["median_s"] *= seconds
+        (tmp_path / "figures.json").write_text(json.dumps({"machine": {}, "figures": named}))
+        done = CliRunner().invoke(history.main, ["add", "9.0", str(tmp_path / "figures.json")])
+        assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(history.main, ["show"]).output
+    assert shown.splitlines() == ["| workload | case | 9.0 |", "|---|---|---|", "| decision | 10 x 130: dp | 1 s |"]
