@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import chain, pairwise
+from operator import attrgetter
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
@@ -123,8 +124,7 @@ class Table(Sequence[R], Generic[R]):
         """Make a table of records."""
         given = list(rows)
         return cls(
-            record,
-            {name: field.column([getattr(row, name) for row in given]) for name, field in _fields(record).items()},
+            record, {name: field.column(list(map(attrgetter(name), given))) for name, field in _fields(record).items()}
         )
 
     @classmethod
