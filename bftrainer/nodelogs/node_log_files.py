@@ -186,10 +186,10 @@ def read_node_log(
         If no row is left.
     """
     path = Path(path)
-    stamps = [file_stamp(place) for place in (path, metadata_path(path))]
     form = form_of(path, NodeLogError)
     if form not in _NODE_LOG_READERS:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+    stamps = [file_stamp(place) for place in (path, metadata_path(path))]
 
     def read(warn: Warn) -> NodeLog:
         """Parse the file, if it stays what its checksum says."""

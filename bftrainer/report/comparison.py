@@ -12,8 +12,8 @@ from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 Summary = Mapping[str, Any]
 
-# Numbers of a summary that are no outcomes.
-_NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial"}
+# What is a number or null in a summary, and no outcome.
+_NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "assumed_scaling"}
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:

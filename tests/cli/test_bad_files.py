@@ -19,9 +19,10 @@ def test_missing_file(refused):
 
 
 def test_directory_for_a_file(refused, here):
-    """So is a directory in its place."""
+    """So is a directory in its place, also one that is called by no name of its own."""
     (here / "folder").mkdir()
-    assert refused("-ndmap", "folder") == "Error: folder: Expected a file, got a directory.\n"
+    for folder in ("folder", ".", "/"):
+        assert refused("-ndmap", folder) == f"Error: {folder}: Expected a file, got a directory.\n"
 
 
 def test_pipe_for_a_file(refused):
