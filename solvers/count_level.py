@@ -27,6 +27,8 @@ FIRST_BRANCHES = 100
 NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
+# Backends take numbers of nodes of 32 bits.
+MOST_BRANCHES = 2**31 - 1
 UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
 BACKEND_TOLERANCE = 1e-3
@@ -107,7 +109,7 @@ def solve_count_model(
         return _in_classes(backend, options, options.relaxed)
     if options.searchable and not options.decided:
         if options.size <= LARGE:
-            reason, bound = backend.ask(options.choices, min(FIRST_BRANCHES, backend.branches or FIRST_BRANCHES))
+            reason, bound = backend.ask(options.choices, backend.at_most(FIRST_BRANCHES))
             if reason is StopReason.OPTIMAL:
                 return backend.result(options, reason, bound)
         options = searched_on(problem, options, backend.deadline)
@@ -145,7 +147,7 @@ def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> Solv
             budget = min(ordered.item(size), shortfall)
         enough = budget >= shortfall
         part = options.within(relaxed.losses, budget + rounding)
-        reason, bound = backend.ask(part, backend.branches if enough else NEAR_BRANCHES, whole=enough)
+        reason, bound = backend.ask(part, backend.branches if enough else backend.at_most(NEAR_BRANCHES), whole=enough)
         known = max([known, *map(backend.value, backend.found)])
         bound = max(bound, relaxed.bound - budget)
         if bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known):
@@ -174,7 +176,11 @@ class _Backend:
     @property
     def branches(self) -> int | None:
         """Nodes of a tree that the effort allows; None for any number."""
-        return None if math.isinf(self.limits.effort) else int(self.limits.effort)
+        return None if math.isinf(self.limits.effort) else int(min(self.limits.effort, MOST_BRANCHES))
+
+    def at_most(self, branches: int) -> int:
+        """So many nodes of a tree, or what the effort allows."""
+        return branches if self.branches is None else min(branches, self.branches)
 
     def ask(self, choices: Part, branches: int | None, *, whole: bool = True) -> tuple[StopReason, float]:
         """Find the best of these options; return why the backend stopped, and a bound on their value.
