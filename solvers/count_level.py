@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SolverError
 from solvers.class_model import ClassModel, formulate_classes
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.option_pruning import KEPT_SHARE, Pruned, prune, searched_on, unpruned
+from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
 from solvers.segments import CountModel, formulate
@@ -104,7 +104,8 @@ def solve_count_model(
     backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals, by_class)
     if not problem.tasks:
         return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
-    options = prune(problem, backend.deadline) if limits.prune else unpruned(problem)
+    effort = CLASS_EFFORT if by_class else EFFORT
+    options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
     if options.relaxed is not None and by_class:
         return _in_classes(backend, options, options.relaxed)
     if options.searchable and not options.decided:

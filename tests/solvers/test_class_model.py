@@ -167,8 +167,8 @@ def test_models_are_made_after_pruning_alone(name: str, monkeypatch: pytest.Monk
 
 
 def _without_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (dynamic_programme, option_pruning):
-        monkeypatch.setattr(module, "EFFORT", 1)
+    for module, most in ((dynamic_programme, "CLASS_EFFORT"), (count_level, "CLASS_EFFORT"), (count_level, "EFFORT")):
+        monkeypatch.setattr(module, most, 1)
 
 
 def _slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
