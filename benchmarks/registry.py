@@ -8,6 +8,7 @@ from benchmarks.decision import (
     PRUNED,
     REFERENCE,
     TEXTBOOK,
+    alike_cases,
     decision_cases,
     growth_cases,
     pruning_cases,
@@ -39,6 +40,13 @@ WORKLOADS = {
             "One decision under a power cap that binds, five power limits a task; a fresh instance each run.",
             watts_cases,
             runs=200,
+            baselines=("dp",),
+        ),
+        Workload(
+            "alike",
+            "One decision of alike tasks under a power cap, in processor time; a fresh instance each run.",
+            alike_cases,
+            runs=40,
             baselines=("dp",),
         ),
         Workload(

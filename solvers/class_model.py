@@ -26,8 +26,9 @@ point is worth no less than its allocations, and bounds hold; allocations are ev
 Totals. Capacities are filled by whole nodes that use a few different amounts each: those of the power limits.
 Branching on how many nodes use each amount settles that; branching on z does not, as other classes step in. So the
 column of the longest slope of each amount is not the nodes along it but the *total* of nodes that use the amount,
-those of first options included: ``sum first * z <= total <= sum (first + length) * z``. Likewise the tasks on alike
-runs, and those on any run that has segments, are counted by a column each. Presolving would take such columns out.
+those of first options included if each of their nodes does: ``sum first * z <= total <= sum (first + length) * z``.
+Likewise the tasks on alike runs, and those on any run that has segments, are counted by a column each. Presolving would
+take such columns out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from solvers.segments import Builder, CountModel, add_capacity, add_linear, piec
 
 # Slopes and uses per node that agree to so many digits are one.
 DIGITS = 11
-# A first option may use more than its total says by this share of its use, which is rounding.
+# A first option may use another amount than its total says by this share of its use, which is rounding.
 NOTHING = 1e-10
 
 Gains = tuple[float, ...]
@@ -77,6 +78,12 @@ class _Line:
         if self.slopes:
             return tuple([-gain for gain in self.slopes[0][1:]])
         return _rounded([-gain / self.run.start for gain in self.run.gains[1:]])
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each node of its first option uses that as well: runs of several power limits may not."""
+        uses = zip(self.run.gains[1:], self.amount, strict=True)
+        return all(math.isclose(-gain, self.run.start * use, rel_tol=NOTHING) for gain, use in uses)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,7 +286,9 @@ def _add_total(builder: Builder, lines: list[_Line], slope: _Slope | None) -> No
     """
     if slope is None and len(lines) == 1:
         return
-    firsts = [line for line in lines if line.run.start]
+    firsts = [line for line in lines if line.run.start and line.is_even]
+    if slope is None and not firsts:
+        return
     ratios = [tuple([gain / line.run.start for gain in line.run.gains[1:]]) for line in firsts]
     along = slope or _Slope((0.0, *ratios[0]))
     along.gains = (along.gains[0], *[max(column) for column in zip(along.gains[1:], *ratios, strict=True)])

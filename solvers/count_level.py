@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SolverError
 from solvers.class_model import ClassModel, formulate_classes
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.option_pruning import KEPT_SHARE, Pruned, prune, searched_on, unpruned
+from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
 from solvers.segments import CountModel, formulate
@@ -27,6 +27,8 @@ FIRST_BRANCHES = 100
 NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
+# Backends take numbers of nodes of 32 bits.
+MOST_BRANCHES = 2**31 - 1
 UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
 BACKEND_TOLERANCE = 1e-3
@@ -102,12 +104,13 @@ def solve_count_model(
     backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals, by_class)
     if not problem.tasks:
         return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
-    options = prune(problem, backend.deadline) if limits.prune else unpruned(problem)
+    effort = CLASS_EFFORT if by_class else EFFORT
+    options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
     if options.relaxed is not None and by_class:
         return _in_classes(backend, options, options.relaxed)
     if options.searchable and not options.decided:
         if options.size <= LARGE:
-            reason, bound = backend.ask(options.choices, min(FIRST_BRANCHES, backend.branches or FIRST_BRANCHES))
+            reason, bound = backend.ask(options.choices, backend.at_most(FIRST_BRANCHES))
             if reason is StopReason.OPTIMAL:
                 return backend.result(options, reason, bound)
         options = searched_on(problem, options, backend.deadline)
@@ -145,7 +148,7 @@ def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> Solv
             budget = min(ordered.item(size), shortfall)
         enough = budget >= shortfall
         part = options.within(relaxed.losses, budget + rounding)
-        reason, bound = backend.ask(part, backend.branches if enough else NEAR_BRANCHES, whole=enough)
+        reason, bound = backend.ask(part, backend.branches if enough else backend.at_most(NEAR_BRANCHES), whole=enough)
         known = max([known, *map(backend.value, backend.found)])
         bound = max(bound, relaxed.bound - budget)
         if bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known):
@@ -174,7 +177,11 @@ class _Backend:
     @property
     def branches(self) -> int | None:
         """Nodes of a tree that the effort allows; None for any number."""
-        return None if math.isinf(self.limits.effort) else int(self.limits.effort)
+        return None if math.isinf(self.limits.effort) else int(min(self.limits.effort, MOST_BRANCHES))
+
+    def at_most(self, branches: int) -> int:
+        """So many nodes of a tree, or what the effort allows."""
+        return branches if self.branches is None else min(branches, self.branches)
 
     def ask(self, choices: Part, branches: int | None, *, whole: bool = True) -> tuple[StopReason, float]:
         """Find the best of these options; return why the backend stopped, and a bound on their value.

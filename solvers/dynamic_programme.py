@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bftrainer._core import core
 from solvers.evaluation import counts_of, objective, overdrawn, proves
 from solvers.label_setting import Found, search
-from solvers.option_pruning import EFFORT, improved, pruned_by, unpruned
+from solvers.option_pruning import CLASS_EFFORT, improved, pruned_by, unpruned
 from solvers.problem import (
     STEPS,
     AllocationProblem,
@@ -141,7 +141,7 @@ def _favouring(
     favoured = replace(table, values=values)
     relaxed = relax_all(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
-    most = min(EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
+    most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
     start = improved(favoured, relaxed, deadline)
     found = search(favoured, start, deadline, in_all=most, narrow=limits.prune, gap=gap)
     choices = tuple(found.choices.tolist())

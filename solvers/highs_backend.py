@@ -12,10 +12,12 @@ from solvers.segments import CountModel
 
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
 # For models with totals: presolving would take these out, what HiGHS does to find a first solution takes longer than
-# the rest, and within the usual tolerance allocations could gain value by exceeding a capacity.
+# the rest, and within the usual tolerance allocations could gain value by exceeding a capacity. Cuts at nodes cost more
+# than they save, and once cut off the optimum (HiGHS 1.15.1).
 WITH_TOTALS = {
     "presolve": "off",
     "mip_detect_symmetry": False,
+    "mip_allow_cut_separation_at_nodes": False,
     "mip_heuristic_effort": 0.0,
     "mip_heuristic_run_rins": False,
     "mip_heuristic_run_rens": False,

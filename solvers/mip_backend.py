@@ -137,7 +137,7 @@ class CbcSolver(_PythonMip):
     """Count-level model through python-mip and CBC, on one thread whatever the limits say."""
 
     name = "cbc"
-    heeds = frozenset({"time", "gap", "prune"})
+    heeds = frozenset({"time", "gap", "prune", "effort"})
     _engine = "CBC"
 
     def _empty(self) -> mip.Model:

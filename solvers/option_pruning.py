@@ -28,6 +28,8 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax, rel
 KEPT_SHARE = 1e-9
 # A pass of the search gives up after this many candidates, with capacities all passes do: some tenth of a second.
 EFFORT = 2**21
+# So many before a model over classes of tasks, which then takes less time than more candidates.
+CLASS_EFFORT = 2**20
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200
 MOST_EXCHANGES = 10
@@ -81,16 +83,17 @@ class Pruned:
         return near
 
 
-def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
+def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: float = EFFORT) -> Pruned:
     """Drop options that belong to no allocation better than, or equal to, a known one, and dominated ones.
 
     With extra rows or a floor only dominated options are dropped: the known allocation may violate rows, and the bound
-    ignores a floor. No search continues after the `deadline`, a time of `time.perf_counter`.
+    ignores a floor. No search continues after the `deadline`, a time of `time.perf_counter`; with capacities it looks
+    at no more candidates than the `effort`.
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
         return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
     if problem.capacities:
-        return _prune_under_capacities(problem, deadline)
+        return _prune_under_capacities(problem, deadline, effort)
     return _prune_by_bound(problem, deadline) if core is None else _pruned_by_core(core, problem, deadline)
 
 
@@ -147,10 +150,10 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
     return Pruned(tuple([np.array([choice]) for choice in best]), best, bound, DecidedBy.SEARCH)
 
 
-def _prune_under_capacities(problem: AllocationProblem, deadline: float) -> Pruned:
+def _prune_under_capacities(problem: AllocationProblem, deadline: float, effort: float) -> Pruned:
     table = option_table(problem)
     relaxed = relax_all(table)
-    found = search(table, improved(table, relaxed, deadline), deadline, in_all=EFFORT)
+    found = search(table, improved(table, relaxed, deadline), deadline, in_all=effort)
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
         bound = relaxed.bound - found.least
@@ -231,12 +234,15 @@ def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArra
     chosen = relaxed.choices.copy()
     rows = np.arange(len(values))
     tolerance = KEPT_SHARE * abs(relaxed.bound)
+    tasks, choices = np.isfinite(losses).nonzero()
     for _ in range(len(values) + MOST_EXCHANGES):
         now = values[rows, chosen]
         gap = relaxed.bound - float(now.sum())
         if gap <= tolerance or perf_counter() > deadline:
             break
-        tasks, choices = np.nonzero(losses <= gap)
+        # The gap only shrinks.
+        near = losses[tasks, choices] <= gap
+        tasks, choices = tasks[near], choices[near]
         gains = values[tasks, choices] - now[tasks]
         more, left = [], []
         for amount, limit in zip(table.amounts, table.limits, strict=True):
@@ -246,9 +252,9 @@ def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArra
         lost = losses[tasks, choices]
         move = _best_single(gains, more, lost - losses[rows, chosen][tasks], left, tolerance)
         if not move:
-            near = lost.argsort(kind="stable")[:EXCHANGE_OPTIONS]
-            best = _best_pair(tasks[near], gains[near], [each[near] for each in more], left, tolerance)
-            move = [int(near[index]) for index in best]
+            least = lost.argsort(kind="stable")[:EXCHANGE_OPTIONS]
+            best = _best_pair(tasks[least], gains[least], [each[least] for each in more], left, tolerance)
+            move = [int(least[index]) for index in best]
         if not move:
             break
         chosen[tasks[move]] = choices[move]

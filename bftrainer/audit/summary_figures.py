@@ -41,7 +41,9 @@ _USED = frozenset(
         *("power_cap", "carbon"),
     )
 )
-_HOW = dict.fromkeys(("time_limit_s", "threads", "prune"), "says how decisions are found, not what they are worth")
+_HOW = dict.fromkeys(
+    ("time_limit_s", "effort", "threads", "prune"), "says how decisions are found, not what they are worth"
+)
 
 
 def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:

@@ -82,7 +82,7 @@ GLOSSARY: dict[str, Term] = {
     "events": Term("events", "count", "Instants at which nodes or tasks came or went."),
     "decisions": Term("decisions", "count", "Times that nodes were allocated anew."),
     "decisions_optimal": Term("proven optimal", "count", "Decisions that are proven to be the best possible.", 1),
-    "decisions_incumbent": Term("best found", "count", "Decisions that ran out of time, with an allocation.", -1),
+    "decisions_incumbent": Term("best found", "count", "Decisions that were not proven, with an allocation.", -1),
     "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1),
     "backend_asked": Term("left to the solver", "count", "Decisions that pruning and search had not settled before."),
     "gap_max": Term("worst gap", "share", "Largest possible shortfall of a decision from the best one.", -1),

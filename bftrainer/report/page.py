@@ -247,7 +247,7 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
         text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
         if s["decisions_incumbent"]:
             gap = "" if s.get("gap_max") is None else f" (worst gap {format_value(s['gap_max'], 'share')})"
-            text += f", {s['decisions_incumbent']:,} are the best found in time{gap}"
+            text += f", {s['decisions_incumbent']:,} are the best found within the limits{gap}"
         if s["decisions_kept"]:
             text += f", {s['decisions_kept']:,} kept what there was"
         times = ", ".join(

@@ -188,6 +188,16 @@ class ReplayConfig:
     time_limit_s: float = _option(
         10.0, float, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
     )
+    effort: int | None = _option(
+        None,
+        int,
+        "limits: --effort",
+        "Nodes of each branch-and-bound tree, and thousands of labels of dp: the same on any machine, however busy.",
+        unset="no limit",
+        metavar="N",
+        least=1,
+        limit="effort",
+    )
     mip_gap: float = _option(
         1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
     )
@@ -301,7 +311,7 @@ class ReplayConfig:
         same = {each.name: getattr(self, each.name) for each in fields(Settings) if each.name in OPTIONS}
         return Settings(
             **same | {"objective": objective, "solver": solver},
-            limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune),
+            limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune, self.effort or math.inf),
             completions="reported" if self.decide_on == "all" else "noticed",
             idle_node_w=self.idle_power_w,
         )

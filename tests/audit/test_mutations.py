@@ -50,7 +50,7 @@ STEPS = (
 # What the audit says it cannot check, and what names files or is a nested table of its own.
 NOT_CHECKED = {
     *("command", "versions", "engine", "load_s", "replay_s", "baseline_s", "failures"),
-    *("settings.time_limit_s", "settings.threads", "settings.prune"),
+    *("settings.time_limit_s", "settings.effort", "settings.threads", "settings.prune"),
 }
 # Settings that say nothing about these runs: solvers not asked.
 WITHOUT_EFFECT = {"settings.mip_gap", "settings.fallback", "settings.strict_published"}

@@ -39,6 +39,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "priority over fair share": {"objective": "priority:fair-share:task", "solver": "highs"},
     "fair share of priorities": {"objective": "fair-share:priority:as-given", "solver": "highs"},
     "a gap": {"solver": "cbc", "mip_gap": 0.2},
+    "an effort": {"solver": "cbc", "effort": 1},
 }
 TUNED: dict[str, dict[str, Any]] = {
     "one limit": {"power_options": "chosen", "power_cap": None, "solver": "dp"},

@@ -46,6 +46,7 @@ UNUSED = {
     f"{REPLAY} -mip false --mip-gap 0.1": "--mip-gap (not heeded by equal-share)",
     f"{REPLAY} -mip false -optTL 5": "--time-limit (not heeded by equal-share)",
     f"{REPLAY} --solver exhaustive -optTL 5": "--time-limit (not heeded by exhaustive)",
+    f"{REPLAY} --solver exhaustive --effort 5": "--effort (not heeded by exhaustive)",
     f"{REPLAY} --solver node-level --no-prune": "--no-prune (not heeded by node-level)",
     f"{REPLAY} --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
+from bftrainer.objectives import throughput
 from bftrainer.runs import ReplayConfig
 
 START_NS = 1_612_915_200_123_456_789  # 2021-02-10T00:00:00.123456789Z
@@ -37,6 +39,14 @@ def test_numbers_of_numpy_are_numbers():
     """Options take numbers and truth values of NumPy, and keep Python's, which files can hold."""
     config = ReplayConfig(max_events=np.int64(10), forward_time_s=np.float32(5), baseline=np.bool_(False))
     assert [type(value) for value in (config.max_events, config.forward_time_s, config.baseline)] == [int, float, bool]
+
+
+def test_the_effort_is_a_limit_of_decisions():
+    """It reaches solvers as they take it: without one nothing is counted. It is a whole number of 1 or more."""
+    limits = [ReplayConfig(effort=effort).settings(throughput, "dp").limits for effort in (None, 5)]
+    assert [each.effort for each in limits] == [math.inf, 5.0]
+    with pytest.raises(SettingsError, match="Expected effort >= 1, got 0"):
+        ReplayConfig(effort=0)
 
 
 @pytest.mark.parametrize(

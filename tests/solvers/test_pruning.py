@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.instances import problems
-from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective, option_pruning
-from solvers.option_pruning import dominated, prune, unpruned
+from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective
+from solvers.option_pruning import EFFORT, dominated, prune, unpruned
 from solvers.reference_solvers import Exhaustive, _allocations
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
 from tests.solvers.support import optimum, small
@@ -82,24 +82,24 @@ def test_pruned_problems_keep_their_optimum() -> None:
         assert max(reachable.values()) == pytest.approx(best, rel=1e-12)
 
 
-def best_of_the_kept(asked: AllocationProblem) -> float:
+def best_of_the_kept(asked: AllocationProblem, effort: float = EFFORT) -> float:
     """The optimum of what pruning keeps, by comparing all allocations."""
-    kept = prune(asked).choices
+    kept = prune(asked, effort=effort).choices
     values, _, feasible = _allocations(asked, kept)
     return float(values[feasible].max())
 
 
-@pytest.mark.parametrize("effort", ["usual", "hardly any"])
-def test_pruning_under_capacities_keeps_an_optimum(effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("effort", [EFFORT, 1], ids=["usual", "hardly any"])
+def test_pruning_under_capacities_keeps_an_optimum(effort: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """On 200 small problems; also where the search proves hardly anything, so that the bound alone drops options."""
-    if effort == "hardly any":
-        for place, most in ((label_setting, "CANDIDATES"), (label_setting, "FEW"), (option_pruning, "EFFORT")):
-            monkeypatch.setattr(place, most, 1)
+    if effort == 1:
+        for most in ("CANDIDATES", "FEW"):
+            monkeypatch.setattr(label_setting, most, 1)
     dropped = 0
     for seed in range(200):
         asked = small(seed)
-        pruned = prune(asked)
-        assert best_of_the_kept(asked) == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9), seed
+        pruned = prune(asked, effort=effort)
+        assert best_of_the_kept(asked, effort) == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9), seed
         assert check(asked, choices=pruned.incumbent) <= optimum(seed) + 1e-9 * abs(optimum(seed)) + 1e-12
         assert pruned.bound >= optimum(seed) - 1e-9 * abs(optimum(seed)) - 1e-9
         dropped += sum(left.size for left in unpruned(asked).choices) - sum(left.size for left in pruned.choices)
