@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError
+from bftrainer.files.fields import Fields, runs
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds
+from bftrainer.schedulers.numbered_nodes import NumberedNodes, RangeLists
 
-_LISTS_KNOWN = 200_000
+_LISTS_KNOWN = 400_000
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 _NODES_AT_A_TIME = 1 << 16
@@ -105,7 +107,7 @@ class BusyRecords:
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
         """Node-seconds of jobs in a window, on nodes to which `place` gives an index of 0 or more."""
         jobs = self.kind == BusyKind.JOB
-        placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0))[self.set_ends]
+        placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(self.end_ns[jobs], window.end_ns) - np.maximum(self.start_ns[jobs], window.start_ns)
         return in_seconds(np.maximum(lengths, 0), np.diff(placed)[self.node_set[jobs]])
 
@@ -131,7 +133,7 @@ class BusyRecords:
         kinds = np.unique(self.kind).tolist()
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             sets = np.flatnonzero((first < high) & (last >= low))
-            members = node[_flat(self.set_ends[sets], sizes[sets])]
+            members = node[runs(self.set_ends[sets], sizes[sets])]
             inside = (members >= low) & (members < high)
             ends = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(sizes[sets]))]
             begins, counts = np.zeros_like(sizes), np.zeros_like(sizes)
@@ -141,7 +143,7 @@ class BusyRecords:
             for kind in kinds:
                 some = np.flatnonzero(near & (kind_of == kind))
                 count = counts[node_set[some]]
-                busy = members[_flat(begins[node_set[some]], count)]
+                busy = members[runs(begins[node_set[some]], count)]
                 block[BusyKind(kind)] = times.union(busy, np.repeat(times.starts[some], count), low)
             yield block
 
@@ -155,12 +157,6 @@ def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArra
         first[sizes > 0] = np.minimum.reduceat(node, starts)
         last[sizes > 0] = np.maximum.reduceat(node, starts)
     return first, last
-
-
-def _flat(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions from each begin on, as many as the sizes say, one run after another."""
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(begins - before, sizes) + np.arange(int(sizes.sum()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +203,7 @@ class _RankedTimes:
         node, start = node[order], start[order]
         bits = self.time_ns.size.bit_length()
         is_small = bits + int(node.max(initial=0)).bit_length() <= 32
-        key: NDArray[Any] = node.astype(np.uint32 if is_small else np.uint64) << bits
+        key = np.left_shift(node.astype(np.uint32 if is_small else np.uint64), bits)
         reached = key | self.end_of[start]
         np.maximum.accumulate(reached, out=reached)
         begins = np.ones(key.size, dtype=np.bool_)
@@ -235,6 +231,8 @@ class BusyBook:
         self._partitions: dict[str, int] = {}
         self._lists: dict[str, int] = {}
         self._pieces: dict[str, array[int]] = {}
+        self._numbered = NumberedNodes(self._names)
+        self._known, self._known_sets = Fields.none(), np.empty(0, dtype=np.int64)
         self._set_nodes, self._set_ends = array("i"), array("q", [0])
         self._start_ns, self._end_ns, self._key = array("q"), array("q"), array("q")
         self._node_set, self._kind, self._partition = array("i"), array("b"), array("i")
@@ -277,6 +275,33 @@ class BusyBook:
             self._keep(text, known)
         return known
 
+    def hostlists(self, lists: Fields) -> tuple[NDArray[np.int64], dict[int, str]]:
+        """Number of the set of nodes of each hostlist, -1 for one that `hostlist` refuses; and faults by index.
+
+        No two of the lists are the same.
+        """
+        node_sets, faults = lists.places_in(self._known), {}
+        new = np.flatnonzero(node_sets < 0)
+        node_sets[node_sets >= 0] = self._known_sets[node_sets[node_sets >= 0]]
+        ranges = RangeLists.among(lists, new)
+        if self._numbered.has_room(ranges):
+            ends = np.append(0, np.cumsum(ranges.high - ranges.low + 1))[np.cumsum(ranges.parts)]
+            node_sets[ranges.rows] = np.arange(ranges.rows.size) + len(self._set_ends) - 1
+            self._set_ends.frombytes((ends + len(self._set_nodes)).tobytes())
+            for nodes in self._numbered.expanded(ranges):
+                self._set_nodes.frombytes(nodes.tobytes())
+        for row in np.flatnonzero(node_sets < 0).tolist():
+            try:
+                node_sets[row] = self.hostlist(lists.text(row))
+            except HostlistError as fault:
+                faults[row] = str(fault)
+        new = new[node_sets[new] >= 0]
+        if len(self._known) + new.size > _LISTS_KNOWN:
+            self._known, self._known_sets = Fields.none(), node_sets[:0]
+        self._known = self._known.joined(lists.where(new).distinct()[1])
+        self._known_sets = np.append(self._known_sets, node_sets[new])
+        return node_sets, faults
+
     def _remember(self, piece: str) -> array[int]:
         """Parse a piece of a hostlist and cache its nodes."""
         index = self._names
@@ -306,6 +331,11 @@ class BusyBook:
         """Number of nodes in a set."""
         return self._set_ends[node_set + 1] - self._set_ends[node_set]
 
+    def sizes(self, node_sets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of nodes in each of these sets."""
+        ends = column(self._set_ends)
+        return np.asarray(ends[node_sets + 1] - ends[node_sets])
+
     def knows(self, name: str) -> bool:
         """Whether a node of this name is known."""
         return name in self._names
@@ -327,6 +357,12 @@ class BusyBook:
         self._key.append(key)
         self._kind.append(kind)
         self._partition.append(partition)
+
+    def extend(self, *columns: NDArray[np.integer]) -> None:
+        """Record many rows, given by columns as `add` takes them."""
+        own = (self._start_ns, self._end_ns, self._node_set, self._key, self._kind, self._partition)
+        for values, more in zip(own, columns, strict=True):
+            values.frombytes(more.astype(values.typecode, copy=False).tobytes())
 
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
         """Record that one node was busy; spans without length are ignored."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.files.fields import Fields
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 
@@ -27,6 +28,7 @@ BAD = UNSET + 1
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
+_LOCAL_SIZE = 19
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
 
 
@@ -63,6 +65,37 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
             seconds[at] = int(text)
     seconds[local] = _local_seconds([text for text, is_local in zip(texts, local.tolist(), strict=True) if is_local])
     return Stamps(seconds, local & (seconds != BAD))
+
+
+def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
+    """Read the times of a column as `read_stamps` does."""
+    seconds, local = np.full(len(fields), BAD, dtype=np.int64), fields.sizes == _LOCAL_SIZE
+    rows = np.flatnonzero(local)
+    bytes_at = [fields.data[fields.begins[rows] + at] for at in range(_LOCAL_SIZE)]
+    good = (bytes_at[10] == ord("T")) | (bytes_at[10] == ord(" "))
+    for at, mark in ((4, "-"), (7, "-"), (13, ":"), (16, ":")):
+        good &= bytes_at[at] == ord(mark)
+    parts = []
+    for places in ((0, 1, 2, 3), (5, 6), (8, 9), (11, 12), (14, 15), (17, 18)):
+        part = np.zeros(rows.size, dtype=np.int64)
+        for at in places:
+            digit = bytes_at[at] - np.uint8(ord("0"))  # wraps round to above 9 for what is no digit
+            good &= digit <= 9
+            part = 10 * part + digit
+        parts.append(part)
+    year, month, day, hour, minute, second = parts
+    months = (12 * (year - 1970) + month - 1).astype("M8[M]")
+    first, after = (some.astype("M8[D]").astype(np.int64) for some in (months, months + 1))
+    good &= (
+        (month >= 1) & (month <= 12) & (day >= 1) & (day <= after - first) & (hour < 24) & (minute < 60) & (second < 60)
+    )
+    found = (((first + day - 1) * 24 + hour) * 60 + minute) * 60 + second
+    good &= (found >= 0) & (found < _LATEST_S)
+    seconds[rows[good]] = found[good]
+    codes, texts = fields.where(~local).coded()
+    seconds[~local] = read_stamps(texts, unset).seconds[codes]
+    local[rows[~good]] = False
+    return Stamps(seconds, local)
 
 
 def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
@@ -144,14 +177,6 @@ class Clock:
                 raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
         return np.where(known, count * NS_PER_S, stamps.seconds)
-
-    def is_skipped(self, stamps: Stamps) -> NDArray[np.bool_]:
-        """Which local times do not exist in the zone, because clocks were put forward past them."""
-        skipped = np.zeros(stamps.local.size, dtype=np.bool_)
-        local = stamps.seconds[stamps.local]
-        before, after = self._offsets_s(local, second_pass=False), self._offsets_s(local, second_pass=True)
-        skipped[stamps.local] = after > before
-        return skipped
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.
