@@ -19,12 +19,12 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
 
 
-def runs(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Numbers from each begin on, as many as the sizes say, one run after another.
 
     Examples
     --------
-    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
+    >>> stretches(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
     before = np.cumsum(sizes) - sizes
@@ -72,6 +72,12 @@ class Fields:
         """How often each field holds an ASCII character."""
         places = np.flatnonzero(self.data == ord(mark))
         return np.asarray(np.searchsorted(places, self.ends) - np.searchsorted(places, self.begins))
+
+    def end_with(self, mark: str) -> NDArray[np.bool_]:
+        """Which fields end with an ASCII character."""
+        found = self.sizes > 0
+        found[found] = self.data[self.ends[found] - 1] == ord(mark)
+        return found
 
     def numbers(self, digits: int) -> NDArray[np.int64]:
         """Whole numbers of up to so many digits; -1 for a field that is none."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError
-from bftrainer.files.fields import Fields, runs
+from bftrainer.files.fields import Fields, stretches
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds
 from bftrainer.schedulers.numbered_nodes import NumberedNodes, RangeLists
@@ -100,7 +100,7 @@ class BusyRecords:
             ran[self.node_set[self.partition == number]] = True
             used = np.zeros(len(self.names), dtype=np.bool_)
             used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
-            if used.any():
+            if ran.any():
                 found[name] = tuple(self.names[node] for node in np.flatnonzero(used).tolist())
         return found
 
@@ -133,7 +133,7 @@ class BusyRecords:
         kinds = np.unique(self.kind).tolist()
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             sets = np.flatnonzero((first < high) & (last >= low))
-            members = node[runs(self.set_ends[sets], sizes[sets])]
+            members = node[stretches(self.set_ends[sets], sizes[sets])]
             inside = (members >= low) & (members < high)
             ends = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(sizes[sets]))]
             begins, counts = np.zeros_like(sizes), np.zeros_like(sizes)
@@ -143,7 +143,7 @@ class BusyRecords:
             for kind in kinds:
                 some = np.flatnonzero(near & (kind_of == kind))
                 count = counts[node_set[some]]
-                busy = members[runs(begins[node_set[some]], count)]
+                busy = members[stretches(begins[node_set[some]], count)]
                 block[BusyKind(kind)] = times.union(busy, np.repeat(times.starts[some], count), low)
             yield block
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.files.fields import Fields, runs
+from bftrainer.files.fields import Fields, stretches
 
 _DIGITS = 6
 """Ascending numbers of six digits are no more than the nodes that a list may have."""
@@ -48,7 +48,7 @@ class RangeLists:
         """Those of some lists that have this form; none of them names a node twice."""
         data = lists.data
         some = lists.where(rows)
-        rows = rows[(some.count("[") == 1) & (some.count("]") == 1) & (data[some.ends - 1] == ord("]"))]
+        rows = rows[(some.count("[") == 1) & (some.count("]") == 1) & some.end_with("]")]
         some = lists.where(rows)
         opens, commas = (np.flatnonzero(data == ord(mark)) for mark in "[,")
         bracket = opens[np.searchsorted(opens, some.begins)]
@@ -56,7 +56,7 @@ class RangeLists:
         is_plain = np.array(["," not in text and not _BLANK.search(text) for text in heads], dtype=np.bool_)[head]
         rows, some, bracket, head = rows[is_plain], some.where(is_plain), bracket[is_plain], head[is_plain]
         parts = some.count(",") + 1
-        inner = commas[runs(np.searchsorted(commas, some.begins), parts - 1)]
+        inner = commas[stretches(np.searchsorted(commas, some.begins), parts - 1)]
         begins, ends = np.append(bracket + 1, inner + 1), np.append(inner, some.ends - 1)
         low, high, padded, size = _bounds(Fields(data, np.sort(begins), np.sort(ends)))
         of = np.repeat(np.arange(rows.size), parts)
@@ -105,7 +105,7 @@ class NumberedNodes:
         sizes = lists.high - lists.low + 1
         cuts = np.searchsorted(np.cumsum(sizes), np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
         for some in np.split(np.arange(sizes.size), cuts):
-            places = runs(self._base[kind[some]] + lists.low[some], sizes[some])
+            places = stretches(self._base[kind[some]] + lists.low[some], sizes[some])
             new = self._nodes[places] < 0
             if new.any():
                 lacking, at = np.unique(places[new], return_index=True)

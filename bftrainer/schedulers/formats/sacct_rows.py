@@ -111,7 +111,7 @@ def _is_whole_header(line: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class SacctRows:
     """Rows of a block.
 
     Parameters
@@ -128,15 +128,15 @@ class Rows:
     columns: Mapping[str, Fields]
 
     @classmethod
-    def of(cls, block: Block, layout: Layout, reading: Reading) -> Rows:
+    def of(cls, block: Block, layout: Layout, reading: Reading) -> SacctRows:
         """The rows of a section, counted in the tally; those with too few columns are refused."""
         data = np.frombuffer(block.data, dtype=np.uint8)
         begins, ends = block.bounds[:-1], block.bounds[1:] - 1
-        ends = ends - _ending(data, begins, ends, "\r")
+        ends = ends - Fields(data, begins, ends).end_with("\r")
         is_row = ends > begins
         is_row[0] &= not _is_whole_header(data[begins[0] : ends[0]].tobytes().decode())
         if layout.trailing_bar:
-            ends -= _ending(data, begins, ends, "|")
+            ends = ends - Fields(data, begins, ends).end_with("|")
         bars = np.flatnonzero(data == ord("|"))
         first = np.searchsorted(bars, begins)
         found, wanted = np.searchsorted(bars, ends) - first, layout.count - 1
@@ -156,13 +156,6 @@ class Rows:
         }
         return cls(block, rows, columns)
 
-    def where(self, rows: NDArray[np.bool_]) -> Rows:
+    def where(self, rows: NDArray[np.bool_]) -> SacctRows:
         """The rows that `rows` marks."""
-        return Rows(self.block, self.at[rows], {name: some.where(rows) for name, some in self.columns.items()})
-
-
-def _ending(
-    data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], mark: str
-) -> NDArray[np.bool_]:
-    """Which lines end with a character."""
-    return np.asarray((ends > begins) & (data[np.maximum(ends - 1, 0)] == ord(mark)))
+        return SacctRows(self.block, self.at[rows], {name: some.where(rows) for name, some in self.columns.items()})

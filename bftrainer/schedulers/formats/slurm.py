@@ -19,7 +19,7 @@ from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, field_stamps, natural_number, read_stamps
-from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, Rows, layout_of, sections
+from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
 
 _UNSET = frozenset({"", "Unknown", "None"})
@@ -83,7 +83,7 @@ class SlurmImporter(Importer):
 
 def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
     """Write down the jobs of some lines."""
-    rows = Rows.of(block, layout, reading)
+    rows = SacctRows.of(block, layout, reading)
     if rows.at.size:
         start, end = _times(rows.columns, reading)
         _settle_open_ends(rows.columns, start, end, reading)
@@ -154,7 +154,7 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
                 reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
 
 
-def _write_rows(rows: Rows, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
+def _write_rows(rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
     """Write down each row, or count why not."""
     columns, book = rows.columns, reading.book
     codes, lists = columns["NodeList"].distinct()
@@ -184,7 +184,7 @@ def _write_rows(rows: Rows, start: NDArray[np.int64], end: NDArray[np.int64], re
     book.extend(start[kept], end[kept], node_set, _keys(rows), kind, partition)
 
 
-def _are_steps(rows: Rows) -> NDArray[np.bool_]:
+def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
     """Which rows are about steps of jobs."""
     steps, jobs = np.zeros(rows.at.size, dtype=np.bool_), rows.columns.get("JobID", rows.columns.get("JobIDRaw"))
     if jobs is not None:
@@ -193,7 +193,7 @@ def _are_steps(rows: Rows) -> NDArray[np.bool_]:
     return steps
 
 
-def _keys(rows: Rows) -> NDArray[np.int64]:
+def _keys(rows: SacctRows) -> NDArray[np.int64]:
     """A key of each row, of its job's numbers and its nodes."""
     key = rows.columns["NodeList"].hashes()
     for name in ("JobIDRaw", "JobID"):
@@ -206,7 +206,7 @@ def _node_sets(
     lists: Fields, wanted: NDArray[np.int64], book: BusyBook
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
     """Sets of nodes of the wanted lists, -1 for others; whether each is a whole list, not cut off; faults by index."""
-    is_cut_off = (lists.count("[") > lists.count("]")) | (lists.data[np.maximum(lists.ends - 1, 0)] == ord("+"))
+    is_cut_off = (lists.count("[") > lists.count("]")) | lists.end_with("+")
     node_sets, whole = np.full(len(lists), -1), wanted[~is_cut_off[wanted]]
     node_sets[whole], refused = book.hostlists(lists.where(whole))
     faults = {int(whole[at]): fault for at, fault in refused.items()}
@@ -218,7 +218,9 @@ def _node_sets(
     return node_sets, ~is_cut_off, faults
 
 
-def _count(rows: Rows, fate: NDArray[np.int64], faults: Mapping[int, Callable[[int], str]], reading: Reading) -> None:
+def _count(
+    rows: SacctRows, fate: NDArray[np.int64], faults: Mapping[int, Callable[[int], str]], reading: Reading
+) -> None:
     """Count the rows that were not kept, reasons in the order in which they first come, and refuse faulty ones."""
     found = []
     for code in range(_KEPT):
@@ -243,9 +245,9 @@ def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = Bu
     Parameters
     ----------
     path : Path
-        Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
+        SacctRows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
         `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
-        after the window. Rows without nodes, which are about the cluster, are skipped.
+        after the window. SacctRows without nodes, which are about the cluster, are skipped.
     book : BusyBook
     clock : Clock
     kind : BusyKind
