@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -55,16 +54,25 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (epoch seconds) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    local = np.array([len(text) == 19 and text[4] == "-" for text in texts], dtype=np.bool_)
+    local = np.array([_LOCAL.fullmatch(text) is not None for text in texts], dtype=np.bool_)
     seconds = np.full(len(texts), BAD, dtype=np.int64)
-    for at in np.flatnonzero(~local).tolist():
-        text = texts[at]
-        if text in unset:
+    for at, text in enumerate(texts):
+        if local[at]:
+            seconds[at] = _local_second(text)
+        elif text in unset:
             seconds[at] = UNSET
         elif text.isdecimal() and text.isascii() and len(text) <= 12 and int(text) < _LATEST_S:
             seconds[at] = int(text)
-    seconds[local] = _local_seconds([text for text, is_local in zip(texts, local.tolist(), strict=True) if is_local])
     return Stamps(seconds, local & (seconds != BAD))
+
+
+def _local_second(text: str) -> int:
+    """Seconds since 1970 in local time."""
+    try:
+        second = int(np.datetime64(text, "s").astype(np.int64))
+    except ValueError:
+        return BAD
+    return second if 0 <= second < _LATEST_S else BAD
 
 
 def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
@@ -96,28 +104,6 @@ def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
     seconds[~local] = read_stamps(texts, unset).seconds[codes]
     local[rows[~good]] = False
     return Stamps(seconds, local)
-
-
-def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
-    """Seconds since 1970 in local time."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # numpy warns if a text has a zone
-            seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
-    except (ValueError, UserWarning):
-        seconds = np.array([_one_local(text) for text in texts], dtype=np.int64)
-    bad = (seconds < 0) | (seconds >= _LATEST_S)
-    # numpy also accepts dates that logs never write; the separators tell them apart.
-    bad |= np.array([text[10] not in "T " or text[13] != ":" for text in texts], dtype=np.bool_)
-    seconds[bad] = BAD
-    return seconds
-
-
-def _one_local(text: str) -> int:
-    try:
-        return int(np.datetime64(text, "s").astype(np.int64)) if _LOCAL.fullmatch(text) else BAD
-    except ValueError:
-        return BAD
 
 
 class Clock:
