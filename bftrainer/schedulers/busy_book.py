@@ -188,9 +188,11 @@ class _RankedTimes:
         rank, end_of = np.empty(order.size, dtype=np.uint32), np.zeros(order.size, dtype=np.uint32)
         rank[order] = np.arange(order.size, dtype=np.uint32)
         records = order[order < start_ns.size]
+        del order  # twice the size of all else
+        time_ns.sort()
         starts = rank[records]
         end_of[starts] = rank[start_ns.size :][records]
-        return cls(time_ns[order], records, starts, end_of)
+        return cls(time_ns, records, starts, end_of)
 
     def union(self, node: NDArray[np.uint16], start: NDArray[np.uint32], first_node: int) -> NodeSpans:
         """Union of spans, node by node, given by their nodes, from `first_node` on, and ascending ranks of starts.
