@@ -85,13 +85,13 @@ class NodeSpans:
     @property
     def node_s(self) -> float:
         """Total length of the spans in node-seconds."""
-        return _seconds(self.end_ns - self.start_ns)
+        return in_seconds(self.end_ns - self.start_ns)
 
     def node_s_within(self, window: Window) -> float:
         """Total length of the spans within a window in node-seconds."""
         lengths = np.minimum(self.end_ns, window.end_ns)
         lengths -= np.maximum(self.start_ns, window.start_ns)
-        return _seconds(np.maximum(lengths, 0, out=lengths))
+        return in_seconds(np.maximum(lengths, 0, out=lengths))
 
     def where(self, keep: NDArray[np.bool_]) -> NodeSpans:
         """The spans that `keep` marks."""
@@ -163,12 +163,11 @@ class NodeSpans:
         return self.where(self.end_ns - self.start_ns >= least_ns)
 
 
-def _seconds(lengths_ns: NDArray[np.int64]) -> float:
-    """Sum of lengths in seconds; in nanoseconds, a year of a large machine does not fit in 64 bits."""
+def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1) -> float:
+    """Sum of lengths, each so many times, in seconds; in nanoseconds, a year of a machine does not fit in 64 bits."""
     seconds = lengths_ns // NS_PER_S
-    whole = int(seconds.sum())
-    seconds *= NS_PER_S
-    return float(whole + np.subtract(lengths_ns, seconds, out=seconds).sum() / NS_PER_S)
+    rest = lengths_ns - seconds * NS_PER_S
+    return float(int((seconds * times).sum()) + (rest * times).sum() / NS_PER_S)
 
 
 def nanoseconds(seconds: float) -> int:

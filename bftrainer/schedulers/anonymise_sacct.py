@@ -15,7 +15,7 @@ from bftrainer.files.log_files import line_blocks
 from bftrainer.files.writing import replacing
 from bftrainer.nodelogs.edit import Pseudonyms
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.schedulers.formats.slurm import Layout, layout_of, sections
+from bftrainer.schedulers.formats.sacct_rows import Layout, layout_of, sections
 
 _PLAIN = frozenset(
     {

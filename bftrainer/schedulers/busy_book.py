@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError
+from bftrainer.files.fields import Fields, stretches
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds
+from bftrainer.schedulers.numbered_nodes import NumberedNodes, RangeLists
 
-_LISTS_KNOWN = 200_000
-SPANS_AT_A_TIME = 1 << 22
-"""Busy spans sorted at a time: each takes some hundred bytes of memory."""
+_LISTS_KNOWN = 400_000
+SPANS_AT_A_TIME = 1 << 20
+"""Busy spans sorted at a time: each takes some fifty bytes of memory."""
+_NODES_AT_A_TIME = 1 << 16
 
 
 class BusyKind(IntEnum):
@@ -89,22 +92,27 @@ class BusyRecords:
 
     def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
         """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
-        if not 0 < len(self.partitions) <= most:
-            return {}
-        sets = self.set_ends.size
-        pairs = np.unique(
-            self.partition[self.partition >= 0].astype(np.int64) * sets + self.node_set[self.partition >= 0]
-        )
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
+        if len(self.partitions) > most:
+            return found
         for number, name in enumerate(self.partitions):
-            some = (pairs[pairs // sets == number] % sets).astype(np.int32)
-            if some.size:
-                nodes = np.unique(self.set_nodes[_flat(self.set_ends, some)])
-                found[name] = tuple(self.names[node] for node in nodes.tolist())
+            ran = np.zeros(self.set_ends.size - 1, dtype=np.bool_)
+            ran[self.node_set[self.partition == number]] = True
+            used = np.zeros(len(self.names), dtype=np.bool_)
+            used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
+            if ran.any():
+                found[name] = tuple(self.names[node] for node in np.flatnonzero(used).tolist())
         return found
 
-    def node_blocks(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
-        """Busy spans by kind, in blocks of nodes that fit in memory.
+    def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
+        """Node-seconds of jobs in a window, on nodes to which `place` gives an index of 0 or more."""
+        jobs = self.kind == BusyKind.JOB
+        placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
+        lengths = np.minimum(self.end_ns[jobs], window.end_ns) - np.maximum(self.start_ns[jobs], window.start_ns)
+        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[self.node_set[jobs]])
+
+    def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
+        """Union of the busy spans of each kind, in blocks of nodes that fit in memory.
 
         Parameters
         ----------
@@ -114,43 +122,97 @@ class BusyRecords:
         Yields
         ------
         dict of BusyKind to NodeSpans
-            With new indices, which increase from block to block.
+            Sorted by node and start; with new indices, which increase from block to block.
         """
-        sizes = np.diff(self.set_ends)[self.node_set]
-        blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
+        node, sizes = place[self.set_nodes], np.diff(self.set_ends)
+        times = _RankedTimes.of(self.start_ns, self.end_ns)
+        node_set, kind_of = self.node_set[times.records], self.kind[times.records]
         nodes = int(place.max(initial=-1)) + 1
-        edges = np.linspace(0, nodes, blocks + 1).astype(int).tolist()
-        first, last = (reach[self.node_set] for reach in self._reach(place))
+        blocks = max(1, -(-int(sizes[node_set].sum()) // SPANS_AT_A_TIME), -(-nodes // _NODES_AT_A_TIME))
+        first, last = _reach(node, self.set_ends)
         kinds = np.unique(self.kind).tolist()
-        for low, high in itertools.pairwise(edges):
-            near = (first < high) & (last >= low)
-            yield {
-                BusyKind(kind): self._spans(np.flatnonzero(near & (self.kind == kind)), place, low, high)
-                for kind in kinds
-            }
+        for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
+            sets = np.flatnonzero((first < high) & (last >= low))
+            members = node[stretches(self.set_ends[sets], sizes[sets])]
+            inside = (members >= low) & (members < high)
+            ends = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(sizes[sets]))]
+            begins, counts = np.zeros_like(sizes), np.zeros_like(sizes)
+            begins[sets], counts[sets] = ends[:-1], np.diff(ends)
+            members, near = (members[inside] - low).astype(np.uint16), counts[node_set] > 0
+            block = {}
+            for kind in kinds:
+                some = np.flatnonzero(near & (kind_of == kind))
+                count = counts[node_set[some]]
+                busy = members[stretches(begins[node_set[some]], count)]
+                block[BusyKind(kind)] = times.union(busy, np.repeat(times.starts[some], count), low)
+            yield block
 
-    def _reach(self, place: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """First and last new node index of each set; 0 and -1 for an empty set, so that it is in no block."""
-        sizes = np.diff(self.set_ends)
-        first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
-        if sizes.any():
-            index, starts = place[self.set_nodes], self.set_ends[:-1][sizes > 0]
-            first[sizes > 0] = np.minimum.reduceat(index, starts)
-            last[sizes > 0] = np.maximum.reduceat(index, starts)
-        return first, last
 
-    def _spans(self, records: NDArray[np.int64], place: NDArray[np.int32], low: int, high: int) -> NodeSpans:
-        """Spans of these records on the nodes with new indices from `low` to below `high`."""
-        sizes = self.set_ends[self.node_set[records] + 1] - self.set_ends[self.node_set[records]]
-        parts = []
-        cuts = np.searchsorted(np.cumsum(sizes), np.arange(0, int(sizes.sum()), SPANS_AT_A_TIME // 4)[1:])
-        for some in np.split(records, cuts):
-            sets = self.node_set[some]
-            node = place[self.set_nodes[_flat(self.set_ends, sets)]]
-            row = np.repeat(some, self.set_ends[sets + 1] - self.set_ends[sets])
-            inside = (node >= low) & (node < high)
-            parts.append(NodeSpans(node[inside], self.start_ns[row[inside]], self.end_ns[row[inside]]))
-        return NodeSpans.joined(parts)
+def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """First and last node index of each set; 0 and -1 for an empty set, so that it is in no block."""
+    sizes = np.diff(set_ends)
+    first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
+    if sizes.any():
+        starts = set_ends[:-1][sizes > 0]
+        first[sizes > 0] = np.minimum.reduceat(node, starts)
+        last[sizes > 0] = np.maximum.reduceat(node, starts)
+    return first, last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RankedTimes:
+    """Starts and ends of records by their ranks, which with a node's number fit in a small integer.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (2 R,)
+        All starts and ends, sorted; of equal times starts come first.
+    records : ndarray of int64, shape (R,)
+        The records in order of their starts.
+    starts : ndarray of uint32, shape (R,)
+        Rank of the start of each of `records`, ascending.
+    end_of : ndarray of uint32, shape (2 R,)
+        Rank of a record's end, by the rank of its start.
+    """
+
+    time_ns: NDArray[np.int64]
+    records: NDArray[np.int64]
+    starts: NDArray[np.uint32]
+    end_of: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> _RankedTimes:
+        """Ranks of these times."""
+        time_ns = np.concatenate((start_ns, end_ns))
+        order = np.argsort(time_ns, kind="stable")
+        rank, end_of = np.empty(order.size, dtype=np.uint32), np.zeros(order.size, dtype=np.uint32)
+        rank[order] = np.arange(order.size, dtype=np.uint32)
+        records = order[order < start_ns.size]
+        del order  # twice the size of all else
+        time_ns.sort()
+        starts = rank[records]
+        end_of[starts] = rank[start_ns.size :][records]
+        return cls(time_ns, records, starts, end_of)
+
+    def union(self, node: NDArray[np.uint16], start: NDArray[np.uint32], first_node: int) -> NodeSpans:
+        """Union of spans, node by node, given by their nodes, from `first_node` on, and ascending ranks of starts.
+
+        Notes
+        -----
+        A span of the union begins where a start comes after all ends of spans that began earlier on its node.
+        """
+        order = np.argsort(node, kind="stable")  # a radix sort: numbers of 16 bits
+        node, start = node[order], start[order]
+        bits = self.time_ns.size.bit_length()
+        is_small = bits + int(node.max(initial=0)).bit_length() <= 32
+        key = np.left_shift(node.astype(np.uint32 if is_small else np.uint64), bits)
+        reached = key | self.end_of[start]
+        np.maximum.accumulate(reached, out=reached)
+        begins = np.ones(key.size, dtype=np.bool_)
+        np.greater((key | start)[1:], reached[:-1], out=begins[1:])
+        ends = reached[np.append(begins[1:], begins[:1])] & ((1 << bits) - 1)
+        nodes = node[begins].astype(np.int32) + np.int32(first_node)
+        return NodeSpans(nodes, self.time_ns[start[begins]], self.time_ns[ends])
 
 
 def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -163,13 +225,6 @@ def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArra
     return again
 
 
-def _flat(ends: NDArray[np.int64], sets: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions in `set_nodes` of the members of these sets, one set after another."""
-    sizes = ends[sets + 1] - ends[sets]
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(ends[sets] - before, sizes) + np.arange(int(sizes.sum()))
-
-
 class BusyBook:
     """Collects the busy nodes that an importer finds in a log."""
 
@@ -178,6 +233,8 @@ class BusyBook:
         self._partitions: dict[str, int] = {}
         self._lists: dict[str, int] = {}
         self._pieces: dict[str, array[int]] = {}
+        self._numbered = NumberedNodes(self._names)
+        self._known, self._known_sets = Fields.none(), np.empty(0, dtype=np.int64)
         self._set_nodes, self._set_ends = array("i"), array("q", [0])
         self._start_ns, self._end_ns, self._key = array("q"), array("q"), array("q")
         self._node_set, self._kind, self._partition = array("i"), array("b"), array("i")
@@ -220,6 +277,33 @@ class BusyBook:
             self._keep(text, known)
         return known
 
+    def hostlists(self, lists: Fields) -> tuple[NDArray[np.int64], dict[int, str]]:
+        """Number of the set of nodes of each hostlist, -1 for one that `hostlist` refuses; and faults by index.
+
+        No two of the lists are the same.
+        """
+        node_sets, faults = lists.places_in(self._known), {}
+        new = np.flatnonzero(node_sets < 0)
+        node_sets[node_sets >= 0] = self._known_sets[node_sets[node_sets >= 0]]
+        ranges = RangeLists.among(lists, new)
+        if self._numbered.has_room(ranges):
+            ends = np.append(0, np.cumsum(ranges.high - ranges.low + 1))[np.cumsum(ranges.parts)]
+            node_sets[ranges.rows] = np.arange(ranges.rows.size) + len(self._set_ends) - 1
+            self._set_ends.frombytes((ends + len(self._set_nodes)).tobytes())
+            for nodes in self._numbered.expanded(ranges):
+                self._set_nodes.frombytes(nodes.tobytes())
+        for row in np.flatnonzero(node_sets < 0).tolist():
+            try:
+                node_sets[row] = self.hostlist(lists.text(row))
+            except HostlistError as fault:
+                faults[row] = str(fault)
+        new = new[node_sets[new] >= 0]
+        if len(self._known) + new.size > _LISTS_KNOWN:
+            self._known, self._known_sets = Fields.none(), node_sets[:0]
+        self._known = self._known.joined(lists.where(new).distinct()[1])
+        self._known_sets = np.append(self._known_sets, node_sets[new])
+        return node_sets, faults
+
     def _remember(self, piece: str) -> array[int]:
         """Parse a piece of a hostlist and cache its nodes."""
         index = self._names
@@ -249,6 +333,11 @@ class BusyBook:
         """Number of nodes in a set."""
         return self._set_ends[node_set + 1] - self._set_ends[node_set]
 
+    def sizes(self, node_sets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of nodes in each of these sets."""
+        ends = column(self._set_ends)
+        return np.asarray(ends[node_sets + 1] - ends[node_sets])
+
     def knows(self, name: str) -> bool:
         """Whether a node of this name is known."""
         return name in self._names
@@ -270,6 +359,12 @@ class BusyBook:
         self._key.append(key)
         self._kind.append(kind)
         self._partition.append(partition)
+
+    def extend(self, *columns: NDArray[np.integer]) -> None:
+        """Record many rows, given by columns as `add` takes them."""
+        own = (self._start_ns, self._end_ns, self._node_set, self._key, self._kind, self._partition)
+        for values, more in zip(own, columns, strict=True):
+            values.frombytes(more.astype(values.typecode, copy=False).tobytes())
 
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
         """Record that one node was busy; spans without length are ignored."""

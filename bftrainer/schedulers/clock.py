@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.files.fields import Fields
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 
@@ -27,6 +27,7 @@ BAD = UNSET + 1
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
+_LOCAL_SIZE = 19
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
 
 
@@ -53,38 +54,56 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (epoch seconds) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    local = np.array([len(text) == 19 and text[4] == "-" for text in texts], dtype=np.bool_)
+    local = np.array([_LOCAL.fullmatch(text) is not None for text in texts], dtype=np.bool_)
     seconds = np.full(len(texts), BAD, dtype=np.int64)
-    for at in np.flatnonzero(~local).tolist():
-        text = texts[at]
-        if text in unset:
+    for at, text in enumerate(texts):
+        if local[at]:
+            seconds[at] = _local_second(text)
+        elif text in unset:
             seconds[at] = UNSET
         elif text.isdecimal() and text.isascii() and len(text) <= 12 and int(text) < _LATEST_S:
             seconds[at] = int(text)
-    seconds[local] = _local_seconds([text for text, is_local in zip(texts, local.tolist(), strict=True) if is_local])
     return Stamps(seconds, local & (seconds != BAD))
 
 
-def _local_seconds(texts: list[str]) -> NDArray[np.int64]:
+def _local_second(text: str) -> int:
     """Seconds since 1970 in local time."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # numpy warns if a text has a zone
-            seconds = np.array(texts, dtype="M8[s]").astype(np.int64)
-    except (ValueError, UserWarning):
-        seconds = np.array([_one_local(text) for text in texts], dtype=np.int64)
-    bad = (seconds < 0) | (seconds >= _LATEST_S)
-    # numpy also accepts dates that logs never write; the separators tell them apart.
-    bad |= np.array([text[10] not in "T " or text[13] != ":" for text in texts], dtype=np.bool_)
-    seconds[bad] = BAD
-    return seconds
-
-
-def _one_local(text: str) -> int:
-    try:
-        return int(np.datetime64(text, "s").astype(np.int64)) if _LOCAL.fullmatch(text) else BAD
+        second = int(np.datetime64(text, "s").astype(np.int64))
     except ValueError:
         return BAD
+    return second if 0 <= second < _LATEST_S else BAD
+
+
+def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
+    """Read the times of a column as `read_stamps` does."""
+    seconds, local = np.full(len(fields), BAD, dtype=np.int64), fields.sizes == _LOCAL_SIZE
+    rows = np.flatnonzero(local)
+    bytes_at = [fields.data[fields.begins[rows] + at] for at in range(_LOCAL_SIZE)]
+    good = (bytes_at[10] == ord("T")) | (bytes_at[10] == ord(" "))
+    for at, mark in ((4, "-"), (7, "-"), (13, ":"), (16, ":")):
+        good &= bytes_at[at] == ord(mark)
+    parts = []
+    for places in ((0, 1, 2, 3), (5, 6), (8, 9), (11, 12), (14, 15), (17, 18)):
+        part = np.zeros(rows.size, dtype=np.int64)
+        for at in places:
+            digit = bytes_at[at] - np.uint8(ord("0"))  # wraps round to above 9 for what is no digit
+            good &= digit <= 9
+            part = 10 * part + digit
+        parts.append(part)
+    year, month, day, hour, minute, second = parts
+    months = (12 * (year - 1970) + month - 1).astype("M8[M]")
+    first, after = (some.astype("M8[D]").astype(np.int64) for some in (months, months + 1))
+    good &= (
+        (month >= 1) & (month <= 12) & (day >= 1) & (day <= after - first) & (hour < 24) & (minute < 60) & (second < 60)
+    )
+    found = (((first + day - 1) * 24 + hour) * 60 + minute) * 60 + second
+    good &= (found >= 0) & (found < _LATEST_S)
+    seconds[rows[good]] = found[good]
+    codes, texts = fields.where(~local).coded()
+    seconds[~local] = read_stamps(texts, unset).seconds[codes]
+    local[rows[~good]] = False
+    return Stamps(seconds, local)
 
 
 class Clock:
@@ -144,14 +163,6 @@ class Clock:
                 raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
         return np.where(known, count * NS_PER_S, stamps.seconds)
-
-    def is_skipped(self, stamps: Stamps) -> NDArray[np.bool_]:
-        """Which local times do not exist in the zone, because clocks were put forward past them."""
-        skipped = np.zeros(stamps.local.size, dtype=np.bool_)
-        local = stamps.seconds[stamps.local]
-        before, after = self._offsets_s(local, second_pass=False), self._offsets_s(local, second_pass=True)
-        skipped[stamps.local] = after > before
-        return skipped
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.

@@ -148,13 +148,14 @@ def line_sweep(
     window: Window,
     min_gap_ns: int = 0,
     min_hole_ns: int = 0,
+    job_node_s: float = 0.0,
 ) -> Swept:
     """Find idle spans: sweep over busy spans, block by block.
 
     Parameters
     ----------
     blocks : iterable of mapping of BusyKind to NodeSpans
-        Node indices increase from block to block.
+        Merged; node indices increase from block to block.
     nodes : int
         Number of nodes of the machine.
     window : Window
@@ -162,19 +163,15 @@ def line_sweep(
         Shorter gaps between two busy spans of a node count as busy.
     min_hole_ns : int
         Shorter idle spans are left out.
+    job_node_s : float
+        See `Swept`.
     """
     busy_node_s: defaultdict[str, float] = defaultdict(float)
-    job_node_s = 0.0
     unions = []
     for block in blocks:
-        by_kind = []
         for kind, spans in block.items():
-            # Spans just outside the window decide whether a gap at its ends is clean-up.
-            near = spans.within(window.start_ns - min_gap_ns - 1, window.end_ns + min_gap_ns + 1)
-            if kind is BusyKind.JOB:
-                job_node_s += near.node_s_within(window)
-            by_kind.append(near.merged())
-            busy_node_s[kind.name.lower()] += by_kind[-1].node_s_within(window)
+            busy_node_s[kind.name.lower()] += spans.node_s_within(window)
+        by_kind = list(block.values())
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         unions.append(union.within(window.start_ns, window.end_ns))
     idle = NodeSpans.joined(unions).gaps(nodes, window).lasting(min_hole_ns)

@@ -214,9 +214,9 @@ def _swept_names(importer: Importer, reading: Reading) -> _Found:
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
-    blocks = records.node_blocks(places(records.names, chosen.names))
-    unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return _Found(window, chosen, _sweep(blocks, chosen, window, reading), outside, unknown)
+    place = places(records.names, chosen.names)
+    swept = _sweep(records.unions(place), records.job_node_s(window, place), chosen, window, reading)
+    return _Found(window, chosen, swept, outside, int((records.kind == BusyKind.UNKNOWN).sum()))
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Found:
@@ -239,16 +239,21 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Foun
     reading.placement = PLACEMENT
     reading.note("the log names no nodes: idle counts are exact, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    blocks = ({BusyKind.JOB: some} for some in placed(demand, nodes).in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweep(blocks, chosen, window, reading)
+    jobs = placed(demand, nodes)
+    blocks = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
+    swept = _sweep(blocks, jobs.node_s_within(window), chosen, window, reading)
     return _Found(window, chosen, swept, outside, over_capacity_share=share)
 
 
 def _sweep(
-    blocks: Iterable[Mapping[BusyKind, NodeSpans]], chosen: NodeChoice, window: Window, reading: Reading
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]],
+    job_node_s: float,
+    chosen: NodeChoice,
+    window: Window,
+    reading: Reading,
 ) -> Swept:
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
-    return line_sweep(blocks, len(chosen.names), window, gap_ns, hole_ns)
+    return line_sweep(blocks, len(chosen.names), window, gap_ns, hole_ns, job_node_s)
 
 
 def _nothing(reading: Reading) -> LogError:

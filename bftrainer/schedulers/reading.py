@@ -267,8 +267,7 @@ class Reading:
 
     def refuse(self, reason: str, block: Block, at: int, detail: str) -> None:
         """Count the record in line `at` of a block as unusable; the last of a file may have been cut off."""
-        cut_off = block.cut_off and at == len(block.lines) - 1
-        self.tally.refuse(CUT_OFF if cut_off else reason, block.path, block.first + at, detail)
+        self.tally.refuse(CUT_OFF if block.is_cut_off(at) else reason, block.path, block.first + at, detail)
 
     def refuse_row(self, reason: str, row: LogRow, detail: str) -> None:
         """Count a row of a table as unusable."""

@@ -12,7 +12,7 @@ from bftrainer.schedulers.formats.pbs_records import LINE, Entry, in_order_of_ti
 
 
 def entry(text, moment="2026-09-01T00:00:00"):
-    return Entry(moment, "E", "1.pbs", text, Block(Path("log"), 1, [text]), 0)
+    return Entry(moment, "E", "1.pbs", text, Block(Path("log"), 1, text.encode()), 0)
 
 
 def test_fields():

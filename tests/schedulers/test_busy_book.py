@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.model import NS_PER_S as NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers import busy_book
 from bftrainer.schedulers.busy_book import BusyBook, BusyKind
 
@@ -30,15 +31,22 @@ def book_of(rows):
     return book
 
 
-@given(st.lists(row(), max_size=12), st.permutations(NODES), st.integers(1, 6), st.integers(1, 10))
-def test_blocks_hold_each_span_once(rows, offered, kept, at_a_time):
-    """However little fits in memory at a time, each node of each record is one span of one block."""
-    records = book_of(rows).records()
+@given(
+    st.lists(row(), max_size=12),
+    st.permutations(NODES),
+    st.integers(1, 6),
+    st.integers(1, 10),
+    st.sampled_from([1, 2**40]),
+)
+def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
+    """However little fits in memory at a time, each kind's union holds what any record of it does, node by node."""
+    records = book_of([(start * unit, end * unit, *rest) for start, end, *rest in rows]).records()
     index = {name: at for at, name in enumerate(offered[:kept])}
     place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(busy_book, "SPANS_AT_A_TIME", 4 * at_a_time)
-        blocks = list(records.node_blocks(place))
+        patch.setattr(busy_book, "SPANS_AT_A_TIME", at_a_time)
+        patch.setattr(busy_book, "_NODES_AT_A_TIME", at_a_time)
+        blocks = list(records.unions(place))
     found, last = [], -1
     for block in blocks:
         nodes = [node for spans in block.values() for node in spans.node.tolist()]
@@ -46,10 +54,29 @@ def test_blocks_hold_each_span_once(rows, offered, kept, at_a_time):
         last = max(nodes, default=last)
         for kind, spans in block.items():
             found += [(kind, *some) for some in zip(spans.node.tolist(), spans.start_ns, spans.end_ns, strict=True)]
-    wanted = [
-        (kind, index[name], start, end) for start, end, nodes, kind in rows for name in set(nodes) if name in index
-    ]
+    wanted = []
+    for kind in BusyKind:
+        some = [(start, end, nodes) for start, end, nodes, of in rows if of == kind]
+        each = [(index[name], start, end) for start, end, nodes in some for name in set(nodes) if name in index]
+        merged = NodeSpans(*(np.array(column, np.int64) for column in zip(*each, strict=True))).merged() if each else ()
+        if each:
+            columns = merged.node.tolist(), (merged.start_ns * unit).tolist(), (merged.end_ns * unit).tolist()
+            wanted += [(kind, *span) for span in zip(*columns, strict=True)]
     assert sorted(found) == sorted(wanted)
+
+
+@given(st.lists(row(), max_size=12), st.integers(0, 6), st.integers(0, 60), st.integers(1, 60))
+def test_node_seconds_of_jobs(rows, kept, begin, length):
+    """Jobs count in the window and on the chosen nodes, once for each job that holds a node."""
+    records = book_of([(start * NS, end * NS, *rest) for start, end, *rest in rows]).records()
+    chosen = set(NODES[:kept])
+    place = np.array([NODES.index(name) if name in chosen else -1 for name in records.names], dtype=np.int32)
+    wanted = sum(
+        len(chosen.intersection(nodes)) * max(0, min(end, begin + length) - max(start, begin))
+        for start, end, nodes, kind in rows
+        if kind is BusyKind.JOB
+    )
+    assert records.job_node_s(Window(begin * NS, (begin + length) * NS), place) == wanted
 
 
 def test_lists_are_read_once(monkeypatch):

@@ -17,7 +17,8 @@ WINDOW = Window(0, LENGTH * NS)
 @given(busy_rows(), busy_rows(), st.integers(0, 4), st.integers(0, 4))
 def test_kinds_are_united(jobs, downs, gap, hole):
     """A node is idle when nothing covers it; each kind's union is counted apart, and jobs once each."""
-    swept = line_sweep([{BusyKind.JOB: spans(*jobs), BusyKind.DOWN: spans(*downs)}], NODES, WINDOW, gap * NS, hole * NS)
+    blocks = [{BusyKind.JOB: spans(*jobs).merged(), BusyKind.DOWN: spans(*downs).merged()}]
+    swept = line_sweep(blocks, NODES, WINDOW, gap * NS, hole * NS)
     everything = by_second(jobs + downs, gap)
     idle = dense(swept.idle)
     assert not (idle & everything).any()
@@ -25,15 +26,16 @@ def test_kinds_are_united(jobs, downs, gap, hole):
         np.testing.assert_array_equal(idle, ~everything)
     assert swept.busy_node_s["job"] == by_second(jobs).sum()
     assert swept.busy_node_s["down"] == by_second(downs).sum()
-    assert swept.job_node_s == sum(max(0, min(end, LENGTH) - max(start, 0)) for _, start, end in jobs)
 
 
 @given(busy_rows())
 def test_blocks_of_nodes_make_no_difference(jobs):
     """Swept node by node, a machine gives what it gives at once."""
-    whole = line_sweep([{BusyKind.JOB: spans(*jobs)}], NODES, WINDOW)
+    whole = line_sweep([{BusyKind.JOB: spans(*jobs).merged()}], NODES, WINDOW)
     parts = line_sweep(
-        ({BusyKind.JOB: spans(*(row for row in jobs if row[0] == node))} for node in range(NODES)), NODES, WINDOW
+        ({BusyKind.JOB: spans(*(row for row in jobs if row[0] == node)).merged()} for node in range(NODES)),
+        NODES,
+        WINDOW,
     )
     np.testing.assert_array_equal(dense(whole.idle), dense(parts.idle))
     assert parts.busy_node_s == whole.busy_node_s
@@ -41,7 +43,8 @@ def test_blocks_of_nodes_make_no_difference(jobs):
 
 def test_overlap():
     """Two jobs that share a node for half their time count one and a half times."""
-    swept = line_sweep([{BusyKind.JOB: spans((0, 0, 10), (0, 5, 15))}], NODES, WINDOW)
+    jobs = spans((0, 0, 10), (0, 5, 15))
+    swept = line_sweep([{BusyKind.JOB: jobs.merged()}], NODES, WINDOW, job_node_s=jobs.node_s)
     assert swept.overlap_factor == 20 / 15
     assert line_sweep([{BusyKind.JOB: NodeSpans.none()}], NODES, WINDOW).overlap_factor is None
     assert line_sweep([], NODES, WINDOW).idle.node_s == NODES * LENGTH

@@ -50,7 +50,7 @@ class Entry:
     @property
     def is_cut_off(self) -> bool:
         """Whether it is the file's last line and lacks its line end."""
-        return self.block.cut_off and self.at == len(self.block.lines) - 1
+        return self.block.is_cut_off(self.at)
 
     def fields(self) -> dict[str, str]:
         """Fields by key, without quotes; the last one of a line that was cut off is left out."""

@@ -2,80 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, at_place, suggestion
+from bftrainer.errors import HostlistError, LogError, UnusedOptionsError, at_place
+from bftrainer.files.fields import Fields
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook, BusyKind
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number, read_stamps
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, field_stamps, natural_number, read_stamps
+from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
 
-_NEEDED = ("Start", "End", "NodeList")
-_KNOWN = (*_NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended")
 _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
+_LOST = (
+    *("job step", "no nodes", "impossible time", "never started"),
+    *("end before start", "zero length", "unreadable node list"),
+)
+"""Why a row is not kept, in the order in which it is asked."""
+_BAD_TIME, _UNREADABLE, _KEPT = 2, 6, 7
 
-_Columns = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Columns of a file, and their positions.
-
-    Parameters
-    ----------
-    columns : mapping of str to int
-        Those that the importer uses.
-    names : tuple of str
-        All columns of a row.
-    trailing_bar : bool
-        Whether rows end in a bar, as `sacct -p` writes them.
-    """
-
-    columns: Mapping[str, int]
-    names: tuple[str, ...]
-    trailing_bar: bool
-
-    @classmethod
-    def of(cls, names: Sequence[str], place: str, *, trailing_bar: bool) -> Layout:
-        """Layout of columns with these names.
-
-        Raises
-        ------
-        LogError
-            If one that is needed is missing.
-        """
-        known = {name.lower(): name for name in _KNOWN}
-        columns = {known[name.lower()]: at for at, name in enumerate(names) if name.lower() in known}
-        missing = next((name for name in _NEEDED if name not in columns), None)
-        if missing is not None:
-            raise LogError(f"{place}: Expected a column {missing}, got none.{suggestion(missing, names)}")
-        return cls(columns, tuple(names), trailing_bar)
-
-    @property
-    def count(self) -> int:
-        """Number of columns."""
-        return len(self.names)
-
-    def split(self, line: str) -> list[str]:
-        """Fields of a row; bars in its last column, mostly a job's name, separate nothing."""
-        return (line.removesuffix("|") if self.trailing_bar else line).split("|", self.count - 1)
+_Columns = Mapping[str, Fields]
 
 
 class SlurmImporter(Importer):
@@ -92,7 +52,7 @@ class SlurmImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns that are needed, or a job's number and two times or more between bars."""
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if {name.lower() for name in _NEEDED} <= {field.lower() for field in fields}:
+        if {name.lower() for name in NEEDED} <= {field.lower() for field in fields}:
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
@@ -121,72 +81,13 @@ class SlurmImporter(Importer):
             raise UnusedOptionsError({"--columns": "all files have headers"})
 
 
-def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
-    """Columns of a file that begins with this block, by its header or else by the settings.
-
-    Raises
-    ------
-    LogError
-        If it is no table of sacct.
-    SettingsError
-        If neither names the columns.
-    """
-    at = next((at for at, line in enumerate(block.lines) if line), 0)
-    line, place = block.lines[at], f"{block.path}:{block.first + at}"
-    trailing_bar = line.endswith("|")
-    if _is_header(line):
-        return Layout.of(line.removesuffix("|").split("|"), place, trailing_bar=trailing_bar)
-    if "|" not in line:
-        raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
-    if names is None:
-        raise SettingsError(f"{place}: Expected a header, or --columns with the names of the columns, got neither.")
-    return Layout.of(names, "--columns", trailing_bar=trailing_bar and line.count("|") == len(names))
-
-
-def _is_header(line: str) -> bool:
-    """Whether a line names columns; jobs have numbers."""
-    names = {name.lower() for name in line.split("|")}
-    return bool(names & {"jobid", "jobidraw", "nodelist"}) and not line[:1].isdigit()
-
-
-def sections(block: Block) -> Iterator[tuple[Block, bool]]:
-    """Split a block before each header; yield each part, and whether it begins with a header.
-
-    Exports that were concatenated need not have the same columns.
-    """
-    heads = [at for at, line in enumerate(block.lines) if line and not line[0].isdigit() and _is_whole_header(line)]
-    for low, high in itertools.pairwise(sorted({0, *heads, len(block.lines)})):
-        if any(block.lines[low:high]):
-            is_last = high == len(block.lines)
-            section = Block(block.path, block.first + low, block.lines[low:high], block.cut_off and is_last)
-            yield section, low in heads
-
-
-def _is_whole_header(line: str) -> bool:
-    return {name.lower() for name in _NEEDED} <= {name.lower() for name in line.split("|")}
-
-
 def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
     """Write down the jobs of some lines."""
-    # Fields go into columns at once: a hundred thousand lists of fields would keep the garbage collector busy.
-    columns: dict[str, list[str]] = {name: [] for name in layout.columns}
-    picks = [(columns[name].append, at) for name, at in layout.columns.items()]
-    places, count = [], layout.count
-    for at, line in enumerate(block.lines):
-        if not line or (at == 0 and _is_whole_header(line)):
-            continue
-        reading.tally.records += 1
-        fields = layout.split(line)
-        if len(fields) != count:
-            reading.refuse("wrong number of columns", block, at, f"Expected {count} columns, got {len(fields)}")
-            continue
-        places.append(at)
-        for keep, column in picks:
-            keep(fields[column])
-    if places:
-        start, end = _times(columns, reading)
-        _settle_open_ends(columns, start, end, reading)
-        _write_rows(columns, start.tolist(), end.tolist(), places, block, reading)
+    rows = SacctRows.of(block, layout, reading)
+    if rows.at.size:
+        start, end = _times(rows.columns, reading)
+        _settle_open_ends(rows.columns, start, end, reading)
+        _write_rows(rows, start, end, reading)
 
 
 def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -196,13 +97,13 @@ def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDAr
     the longest run: better busy too long than wrongly idle.
     """
     clock: Clock = reading.clock
-    starts, ends = read_stamps(columns["Start"], _UNSET), read_stamps(columns["End"], _UNSET)
+    starts, ends = field_stamps(columns["Start"], _UNSET), field_stamps(columns["End"], _UNSET)
     start, end = clock.utc_ns(starts, second_pass=False), clock.utc_ns(ends, second_pass=True)
     if clock.zone is None:
         return start, end
     second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
-    skipped = int(clock.is_skipped(starts).sum() + clock.is_skipped(ends).sum())
-    if skipped:
+    # Of a time that clocks put forward past, the pass before the change is the later instant.
+    if (second_start < start).any() or (end < first_end).any():
         reading.note(f"the log has times that clocks in {clock.zone} never showed: is it the right zone?")
     unsure = np.flatnonzero((start != second_start) | (end != first_end))
     for at in unsure.tolist():
@@ -223,7 +124,7 @@ def _run_lengths_s(columns: _Columns, at: int) -> tuple[int, ...]:
 
 def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
     """Seconds of a duration, `1-02:03:04` or plain; None if there is none."""
-    text = columns[name][at] if name in columns else ""
+    text = columns[name].text(at) if name in columns else ""
     seconds = natural_number(text)
     if seconds is not None:
         return seconds
@@ -236,67 +137,100 @@ def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
 
 def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
     """Give unfinished jobs an end: after any window; if suspended ones count as idle, after the time they ran."""
-    states = columns.get("State", ())
-    going_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)
     open_ended = end == UNSET
-    if going_on.size:
-        open_ended |= going_on & (end <= start) & (end != BAD)
+    if "State" in columns:
+        codes, states = columns["State"].coded()
+        goes_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)[codes]
+        open_ended |= goes_on & (end <= start) & (end != BAD)
     end[open_ended & (start > BAD)] = OPEN_END_NS
-    if any(text not in ("", "00:00:00", "0") for text in columns.get("Suspended", ())):
+    if "Suspended" in columns and not {"", "00:00:00", "0"}.issuperset(columns["Suspended"].coded()[1]):
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
-    if reading.settings.suspended == "idle":
-        for at in [at for at, state in enumerate(states) if state.startswith("SUSPENDED") and start[at] > BAD]:
+    if reading.settings.suspended == "idle" and "State" in columns:
+        is_suspended = np.array([state.startswith("SUSPENDED") for state in states], dtype=np.bool_)[codes]
+        for at in np.flatnonzero(is_suspended & (start > BAD)).tolist():
             if ran_s := _run_lengths_s(columns, at):
                 end[at] = start[at] + ran_s[0] * NS_PER_S
             else:
                 reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
 
 
-def _write_rows(
-    columns: _Columns, start: Sequence[int], end: Sequence[int], places: Sequence[int], block: Block, reading: Reading
-) -> None:
+def _write_rows(rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
     """Write down each row, or count why not."""
-    nothing = ("",) * len(start)
-    raw_ids = columns.get("JobIDRaw") or columns.get("JobID") or nothing
-    ids = columns.get("JobID") or raw_ids
-    counts, queues = columns.get("NNodes", nothing), columns.get("Partition", nothing)
-    book, tally = reading.book, reading.tally
-    rows = zip(raw_ids, ids, columns["NodeList"], start, end, counts, queues, places, strict=True)
-    for row, (raw_id, job, nodes, begins, ends, count, queue, at) in enumerate(rows):
-        if "." in job and _STEP.match(job):
-            tally.drop("job step")
-        elif nodes in _NO_NODES:
-            tally.drop("no nodes")
-        elif begins == BAD or ends == BAD:
-            given = columns["Start"][row] if begins == BAD else columns["End"][row]
-            detail = (
-                f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
-            )
-            reading.refuse("impossible time", block, at, detail)
-        elif begins == UNSET:
-            tally.drop("never started")
-        elif tally.lasts(begins, ends):
-            try:
-                node_set, kind = _node_set(nodes, count, reading)
-            except HostlistError as fault:
-                reading.refuse("unreadable node list", block, at, str(fault))
-                continue
-            book.add(begins, ends, node_set, hash((raw_id, job, nodes)), kind, book.partition(queue))
+    columns, book = rows.columns, reading.book
+    codes, lists = columns["NodeList"].distinct()
+    no_nodes = lists.are_among(_NO_NODES)[codes]
+    checks = (_are_steps(rows), no_nodes, (start == BAD) | (end == BAD), start == UNSET, end < start, end == start)
+    fate = np.select(checks, range(len(checks)), _KEPT)
+    node_sets, is_whole, faults = _node_sets(lists, np.flatnonzero(np.bincount(codes[fate == _KEPT])), book)
+    fate[(fate == _KEPT) & (node_sets[codes] < 0)] = _UNREADABLE
+
+    def bad_time(at: int) -> str:
+        given = columns["Start" if start[at] == BAD else "End"].text(at)
+        return f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
+
+    _count(rows, fate, {_BAD_TIME: bad_time, _UNREADABLE: lambda at: faults[int(codes[at])]}, reading)
+    kept = fate == _KEPT
+    rows, node_set, trusted = rows.where(kept), node_sets[codes[kept]], is_whole[codes[kept]]
+    if "NNodes" in columns:
+        counts, given = rows.columns["NNodes"].coded()
+        numbers = [natural_number(text) for text in given]
+        number = np.array([-1 if each is None else each for each in numbers], dtype=np.int64)[counts]
+        trusted &= (number < 0) | (number == book.sizes(node_set))
+    kind = np.where(trusted, BusyKind.JOB, BusyKind.UNKNOWN)
+    partition = np.full(node_set.size, -1)
+    if "Partition" in columns:
+        queues, names = rows.columns["Partition"].coded()
+        partition = np.array([book.partition(name) for name in names], dtype=np.int64)[queues]
+    book.extend(start[kept], end[kept], node_set, _keys(rows), kind, partition)
 
 
-def _node_set(nodes: str, count: str, reading: Reading) -> tuple[int, BusyKind]:
-    """Nodes of a job, and whether the list can be trusted: it may be cut off, or not have NNodes names."""
-    try:
-        if nodes.endswith("+"):
-            raise HostlistError("Expected a whole list, got one that was cut off.")
-        node_set = reading.book.hostlist(nodes)
-    except HostlistError:
-        if nodes.count("[") <= nodes.count("]") and not nodes.endswith("+"):
-            raise
-        return reading.book.nodes(nodes, known_part), BusyKind.UNKNOWN
-    given = natural_number(count)
-    is_whole = given is None or given == reading.book.size(node_set)
-    return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
+def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
+    """Which rows are about steps of jobs."""
+    steps, jobs = np.zeros(rows.at.size, dtype=np.bool_), rows.columns.get("JobID", rows.columns.get("JobIDRaw"))
+    if jobs is not None:
+        for at in np.flatnonzero(jobs.count(".")).tolist():
+            steps[at] = _STEP.match(jobs.text(at)) is not None
+    return steps
+
+
+def _keys(rows: SacctRows) -> NDArray[np.int64]:
+    """A key of each row, of its job's numbers and its nodes."""
+    key = rows.columns["NodeList"].hashes()
+    for name in ("JobIDRaw", "JobID"):
+        if name in rows.columns:
+            key = key * np.uint64(0x2545F4914F6CDD1D) ^ rows.columns[name].hashes()
+    return key.view(np.int64)
+
+
+def _node_sets(
+    lists: Fields, wanted: NDArray[np.int64], book: BusyBook
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
+    """Sets of nodes of the wanted lists, -1 for others; whether each is a whole list, not cut off; faults by index."""
+    is_cut_off = (lists.count("[") > lists.count("]")) | lists.end_with("+")
+    node_sets, whole = np.full(len(lists), -1), wanted[~is_cut_off[wanted]]
+    node_sets[whole], refused = book.hostlists(lists.where(whole))
+    faults = {int(whole[at]): fault for at, fault in refused.items()}
+    for at in wanted[is_cut_off[wanted]].tolist():
+        try:
+            node_sets[at] = book.node_set(known_part(lists.text(at)))
+        except HostlistError as fault:
+            faults[at] = str(fault)
+    return node_sets, ~is_cut_off, faults
+
+
+def _count(
+    rows: SacctRows, fate: NDArray[np.int64], faults: Mapping[int, Callable[[int], str]], reading: Reading
+) -> None:
+    """Count the rows that were not kept, reasons in the order in which they first come, and refuse faulty ones."""
+    found = []
+    for code in range(_KEPT):
+        lost = np.flatnonzero(fate == code).tolist()
+        found += [(at, code, 1) for at in lost] if code in faults else [(at, code, len(lost)) for at in lost[:1]]
+    for at, code, count in sorted(found):
+        if code in faults:
+            reading.refuse(_LOST[code], rows.block, int(rows.at[at]), faults[code](at))
+        else:
+            reading.tally.drop(_LOST[code], count)
 
 
 _NODES = ("nodename", "nodenames", "nodelist", "nodes", "node")
@@ -311,9 +245,9 @@ def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = Bu
     Parameters
     ----------
     path : Path
-        Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
+        SacctRows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
         `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
-        after the window. Rows without nodes, which are about the cluster, are skipped.
+        after the window. SacctRows without nodes, which are about the cluster, are skipped.
     book : BusyBook
     clock : Clock
     kind : BusyKind
