@@ -150,6 +150,19 @@ _stamps: WeakKeyDictionary[mmap.mmap, tuple[Path, tuple[int, int, int] | None]] 
 """Files of mapped entries, and their stamps when they were checked."""
 
 
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Whether an array is part of an entry, so that other processes find it in the cache."""
+    return _entry_of(array) is not None
+
+
+def _entry_of(array: NDArray[Any]) -> tuple[Path, tuple[int, int, int] | None] | None:
+    """File of the entry that an array is part of, and its stamp when it was checked; None if it is part of none."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return _stamps.get(base) if isinstance(base, mmap.mmap) else None
+
+
 def refuse_changed(array: NDArray[Any]) -> None:
     """Refuse an array that has changed since it was found: another program has written to its entry.
 
@@ -158,10 +171,7 @@ def refuse_changed(array: NDArray[Any]) -> None:
     InputError
         Naming the entry.
     """
-    base: Any = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    path, known = _stamps.get(base, (Path(), None)) if isinstance(base, mmap.mmap) else (Path(), None)
+    path, known = _entry_of(array) or (Path(), None)
     now = file_stamp(path)
     # An entry that was deleted or replaced lives on where it is mapped.
     if known and now and now[0] == known[0] and now != known:
