@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, OutputError, SettingsError, legible
+from bftrainer.files.mapped import map_file
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import leftovers, replacing
 
@@ -231,7 +232,7 @@ def _entry(file: BinaryIO) -> KeptArrays:
         checksum = zlib.crc32(piece, checksum)
     if checksum != found["checksum"]:
         raise ValueError("damaged arrays")
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped = map_file(file)
     _stamps[mapped] = Path(file.name), file_stamp(Path(file.name))
     arrays = {
         name: np.frombuffer(mapped, dtype=kind, count=count, offset=start + place)
