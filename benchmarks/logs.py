@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.children import command_sample
+from benchmarks.processes import replay_argv
 from benchmarks.workload import Case, Plan, Sample
+from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 
 __all__ = ["PLAIN_READ", "PLAIN_SORT", "PLAIN_TABLE", "import_cases", "interval_cases", "log_cases"]
 
@@ -76,7 +79,7 @@ def interval_cases(plan: Plan) -> Iterator[Case]:
 
 
 def log_cases(plan: Plan) -> Iterator[Case]:
-    """A log of a large machine as Parquet: generated, parsed, found in the cache, and its rows as arrays."""
+    """A log of a large machine as Parquet: generated, parsed, found in the cache, its rows as arrays, and replayed."""
     nodes, days = (100, 2) if plan.quick else (9_400, 365)
     path = plan.scratch / f"machine-{nodes}-{days}.parquet"
     group = f"{days} d of {nodes:,} nodes"
@@ -98,6 +101,17 @@ def log_cases(plan: Plan) -> Iterator[Case]:
     ):
         once = partial(_timed, [sys.executable, "-c", code, path, how], plan.scratch)
         yield Case(group, name, once, prepare=prepare, budget_s=120.0)
+    tasks = plan.scratch / "endless.toml"
+    tasks.write_text(_endless(sample_path(SAMPLE_TASKS).read_text(encoding="utf-8")), encoding="utf-8")
+    for name, more in (("replayed", ["--no-baseline"]), ("replayed and compared", [])):
+        argv = replay_argv(["-ndmap", path, "--tasks", tasks, "--solver", "dp", "--output-dir", plan.scratch / "run"])
+        once = partial(_timed, [*argv, "--force", "--no-cache", *more], plan.scratch)
+        yield Case(group, name, once, prepare=prepare, budget_s=300.0)
+
+
+def _endless(tasks: str) -> str:
+    """A task set whose work suffices for years."""
+    return re.sub(r"^work = (.*)$", lambda work: f"work = {float(work[1]) * 1e6!r}", tasks, flags=re.MULTILINE)
 
 
 def _timed(argv: list[object], folder: Path, _: int) -> Sample:

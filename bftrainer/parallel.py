@@ -1,17 +1,25 @@
-"""Parallel work on processes of this machine: each has one thread, and ends with the process that started it."""
+"""Parallel work on processes of this machine: each has one thread, and ends with the process that started it.
+
+They import once, in a server that forks them, and map one copy of the work and of all arrays that belong to it.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
+import pickle
 import signal
+import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process, resource_tracker
+from functools import lru_cache
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
@@ -23,7 +31,9 @@ MOST_TRIES = 3
 # Workers share the processors, so each computes with one thread.
 _ONE_THREAD_EACH = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
-)
+) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_IMPORTED = ("bftrainer.", "pyarrow.", "solvers.")
+_ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,8 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
     Parameters
     ----------
     work : callable
-        A module's function, or a picklable callable; its exceptions end the iteration.
+        A module's function, or a picklable callable; its exceptions end the iteration. Processes share the memory of
+        its arrays, which they cannot write.
     items : sequence
     workers : int
         Number of processes. With one worker, or one item, this process computes.
@@ -59,14 +70,63 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
         yield from ((index, work(item)) for index, item in enumerate(items))
         return
     left = deque(range(len(items)))
-    while left:
-        at_work: dict[int, Future[Any]] = {}
+    if not left:
+        return
+    with _mapped(work) as shared:
+        while left:
+            at_work: dict[int, Future[Any]] = {}
+            try:
+                yield from _run_in_pool(shared, items, workers, left, at_work)
+            except BrokenProcessPool:
+                # One of them ended its process: computed one by one, they show which.
+                for index in sorted(at_work):
+                    yield index, _run_in_own_process(shared, items[index])
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Work in a file that processes map: where it is, and begin and size of the pickle and of each array."""
+
+    file: str
+    parts: tuple[tuple[int, int], ...]
+
+    def __call__(self, item: Any) -> Any:
+        """Do the work."""
+        return _work_of(self)(item)
+
+
+@contextmanager
+def _mapped(work: Work) -> Iterator[_Mapped]:
+    """Write work to a file without a name, of which nothing is left whatever ends this process.
+
+    Raises
+    ------
+    BftrainerError
+        If there is no room.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(work, protocol=5, buffer_callback=arrays.append)
+    parts = []
+    with ExitStack() as stack:
         try:
-            yield from _run_in_pool(work, items, workers, left, at_work)
-        except BrokenProcessPool:
-            # One of them ended its process: computed one by one, they show which.
-            for index in sorted(at_work):
-                yield index, _run_in_own_process(work, items[index])
+            file = stack.enter_context(tempfile.TemporaryFile())
+            for part in (memoryview(head), *(array.raw() for array in arrays)):
+                begin = file.seek(-(-file.tell() // _ALIGNED) * _ALIGNED)
+                parts.append((begin, file.write(part)))
+            file.flush()
+        except OSError as fault:
+            raise BftrainerError(f"No temporary file for what processes share: {fault.strerror}.") from None
+        yield _Mapped(f"/proc/{os.getpid()}/fd/{file.fileno()}", tuple(parts))
+
+
+@lru_cache(maxsize=1)
+def _work_of(mapped: _Mapped) -> Work:
+    """Map the work in a process."""
+    with open(mapped.file, "rb") as file:
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    head, *arrays = (memory[begin : begin + size] for begin, size in mapped.parts)
+    work: Work = pickle.loads(head, buffers=arrays)
+    return work
 
 
 def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> Generator[Any, None, None]:
@@ -154,12 +214,20 @@ def _run_in_own_process(work: Work, item: Any) -> Any:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of spawned processes, as a fork of a process with threads, such as Arrow's, may hang.
+    """Open a pool of processes that a server forks, as a fork of a process with threads, such as Arrow's, may hang.
 
-    No process is left afterwards: unfinished work is aborted.
+    The server has one thread, and has imported what this process has. No process is left afterwards: unfinished work
+    is aborted.
     """
     _start_tracker()
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
+    server: Any = forkserver._forkserver
+    # Another one's server has the environment of its own start.
+    is_free = server._forkserver_pid is None
+    context = get_context("forkserver" if is_free else "spawn")
+    if is_free:
+        imported = (name for name in sys.modules if name.startswith(_IMPORTED) and ".cli." not in name)
+        context.set_forkserver_preload(["__main__", *imported])
+    pool = ProcessPoolExecutor(workers, context, _start_worker)
     given_up = True
     try:
         with _environment(_ONE_THREAD_EACH):
@@ -171,6 +239,8 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             if given_up:
                 _kill(pool)
             pool.shutdown(cancel_futures=True)
+            if is_free:
+                server._stop()
 
 
 def _start_tracker() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import select
 import signal
 import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from multiprocessing import active_children
+from multiprocessing import active_children, forkserver, get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bftrainer.errors import BftrainerError
@@ -40,13 +44,13 @@ def children(pid):
 
 
 def workers(pid):
-    """Processes of its pool."""
+    """Processes of its pool: those that its server has forked."""
     found = []
     for child in children(pid):
         with suppress(OSError):
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
-    return found
+    return found[1:]
 
 
 def wait_for_end(handles):
@@ -231,6 +235,47 @@ def odd(number):
 def ending(number):
     """End the process."""
     os._exit(number)
+
+
+class Summed:
+    """Work that has an array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __call__(self, number):
+        """The sum, and what the memory of the array belongs to."""
+        owner = self.values
+        while isinstance(owner, np.ndarray | memoryview):
+            owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        return int(self.values.sum()) + number, self.values.flags.writeable, type(owner)
+
+
+def test_processes_share_the_arrays_of_their_work():
+    """They map one copy, which none can write; nothing is left of it, as its file has no name."""
+    found = dict(as_ready(Summed(np.arange(100_000)), [0, 1, 2], 2))
+    assert found == {number: (4_999_950_000 + number, False, mmap.mmap) for number in range(3)}
+
+
+def test_no_room_for_what_is_shared(monkeypatch):
+    """One line says so."""
+
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(BftrainerError, match=r"what processes share: No space left on device\.$"):
+        list(as_ready(odd, [1, 3], 2))
+
+
+def test_a_server_of_others_is_left_alone():
+    """Where one is at work already, with an environment of its own, processes are started without it, as before."""
+    pool = ProcessPoolExecutor(1, get_context("forkserver"))
+    with pool:
+        assert pool.submit(odd, 3).result() == 3
+        assert dict(as_ready(odd, [1, 3], 2)) == {0: 1, 1: 3}
+        assert pool.submit(odd, 5).result() == 5
+    forkserver._forkserver._stop()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

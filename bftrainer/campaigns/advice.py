@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
@@ -185,6 +186,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     """
     readers = Readers(keep=True)
     inputs = load_inputs(plan.config, readers)
+    checksums = checksums_of(inputs)
     for name in plan.objectives:
         # Found out now, not during the search.
         load_inputs(replace(plan.config, objective=name), readers)
@@ -200,7 +202,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     def measured(settings: SearchedSettings) -> float:
         """The metric on the training part; each choice of settings is replayed once."""
         if settings not in seen:
-            seen[settings] = _value(training, settings, plan.metric, readers)
+            seen[settings] = _value(training, settings, plan.metric, readers, checksums)
         return seen[settings]
 
     given = measured(plan.given)
@@ -216,7 +218,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
 
     _search(plan, objective)
     best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
-    held_out = tuple(_value(rest, settings, plan.metric, readers) for settings in (plan.given, best))
+    held_out = tuple(_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
     if any(math.isnan(value) for value in held_out):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
@@ -277,10 +279,13 @@ def _parameters(settings: SearchedSettings, objectives: Sequence[str | Objective
     return found
 
 
-def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, readers: Readers) -> float:
-    """The metric of a replay; NaN if it has none."""
+def _value(
+    config: ReplayConfig, settings: SearchedSettings, metric: str, readers: Readers, checksums: Mapping[str, str]
+) -> float:
+    """The metric of a replay of files with these checksums; NaN if it has none."""
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
     inputs = load_inputs(replace(config, **changed), readers)
+    refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs).summary()
     value = summary.get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.errors import InputError, SettingsError, SweepError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
+from bftrainer.runs.readers import Readers, shared_readers
+from bftrainer.runs.run import Inputs
 
 CONNECT_S = 10.0
+
+
+def checksums_of(inputs: Inputs) -> dict[str, str]:
+    """SHA-256 of the files of a replay, by the names of options."""
+    return {name: source["sha256"] for name, source in inputs.sources.items() if isinstance(source, dict)}
+
+
+def refuse_changed_inputs(inputs: Inputs, checksums: Mapping[str, str]) -> None:
+    """Refuse inputs of a replay that are not those with which its campaign began.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    checksums : mapping
+        SHA-256 of the files by the names of options; others are not compared.
+
+    Raises
+    ------
+    InputError
+        Naming the first file that has changed.
+    """
+    for name, checksum in checksums_of(inputs).items():
+        if checksum != checksums.get(name, checksum):
+            place = inputs.sources[name]["path"]
+            raise InputError(f"{place}: Expected a file that stays as it is, got one that changed meanwhile.")
 
 
 class Engine(Protocol):
@@ -50,8 +77,23 @@ class LocalEngine:
             raise SettingsError(f"Expected at least one worker, got {self.workers}.")
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield results as they are ready; when a process ends abruptly, another one replaces it."""
-        return as_ready(work, items, self.workers)
+        """Yield results as they are ready; when a process ends abruptly, another one replaces it.
+
+        Processes read no file again that this one has read with the shared readers.
+        """
+        return as_ready(_WithReaders(work, shared_readers()), items, self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithReaders:
+    """Work, and what was read for it: in another process, these are its shared readers."""
+
+    work: Work
+    readers: Readers
+
+    def __call__(self, item: Any) -> Any:
+        """Do the work."""
+        return self.work(item)
 
 
 class DaskEngine:
@@ -110,6 +152,8 @@ class DaskEngine:
         with self._cluster() as address:
             try:
                 if isinstance(address, str):
+                    import asyncio
+
                     # A client without a server takes another 20 s to close, and prints a traceback.
                     asyncio.run(_check_answers(address))
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.campaigns.engines import Engine
+from bftrainer.campaigns.engines import Engine, checksums_of, refuse_changed_inputs
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
 from bftrainer.parallel import Lost
@@ -178,7 +178,7 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
     until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
     items: list[_Stretch]
     if plan.generated:
-        items = [_Stretch(plan, seed=plan.seed + number) for number in range(plan.stretches)]
+        items = [_Stretch(seed=plan.seed + number) for number in range(plan.stretches)]
         overlap = 0.0
     else:
         room_s = until_s - plan.horizon_s
@@ -189,10 +189,10 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
             )
         starts = np.linspace(0.0, room_s, plan.stretches)
         base_s = (log.start_ns - log_start_ns(plan.config, shared_readers())) / NS_PER_S
-        items = [_Stretch(plan, since_s=base_s + float(start)) for start in starts]
+        items = [_Stretch(since_s=base_s + float(start)) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
-    with closing(engine.run(_replay, items)) as outcomes:
+    with closing(engine.run(_Replays(plan, checksums_of(inputs)), items)) as outcomes:
         for index, outcome in outcomes:
             if isinstance(outcome, Lost | str):
                 raise BftrainerError(f"Stretch {index}: {outcome.reason if isinstance(outcome, Lost) else outcome}")
@@ -205,30 +205,37 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Work of one replay: a part of the log, or the seed of a generated one."""
+    """What is replayed: a part of the log, or the seed of a generated one."""
 
-    plan: ForecastPlan
     since_s: float | None = None
     seed: int | None = None
 
 
-def _replay(stretch: _Stretch) -> tuple[float, float] | str:
-    """Time at which all tasks were done, and the share done by the deadline; or the text of an error."""
-    plan = stretch.plan
-    config = replace(plan.config, until=plan.horizon_s, baseline=False)
-    try:
-        if stretch.seed is None:
-            config = replace(config, since=stretch.since_s)
-        else:
-            config = replace(config, node_log=_generate_like(plan, stretch.seed), since=None, skip_events=0)
-            config = replace(config, first_node=0, node_count=None)
-        inputs = load_inputs(config, shared_readers())
-        tasks = _from_now(inputs.tasks, plan.start_ns)
-        records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
-    except BftrainerError as error:
-        return str(error)
-    ends = [math.inf if task.completed_s is None else task.completed_s for task in records]
-    return max(ends, default=0.0), sum(end <= plan.deadline_s for end in ends) / max(1, len(ends))
+@dataclass(frozen=True, slots=True)
+class _Replays:
+    """Work of a forecast: its plan, and the checksums of its inputs."""
+
+    plan: ForecastPlan
+    checksums: Mapping[str, str]
+
+    def __call__(self, stretch: _Stretch) -> tuple[float, float] | str:
+        """Time at which all tasks were done, and the share done by the deadline; or the text of an error."""
+        plan = self.plan
+        config = replace(plan.config, until=plan.horizon_s, baseline=False)
+        try:
+            if stretch.seed is None:
+                config = replace(config, since=stretch.since_s)
+            else:
+                config = replace(config, node_log=_generate_like(plan, stretch.seed), since=None, skip_events=0)
+                config = replace(config, first_node=0, node_count=None)
+            inputs = load_inputs(config, shared_readers())
+            refuse_changed_inputs(inputs, self.checksums)
+            tasks = _from_now(inputs.tasks, plan.start_ns)
+            records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
+        except BftrainerError as error:
+            return str(error)
+        ends = [math.inf if task.completed_s is None else task.completed_s for task in records]
+        return max(ends, default=0.0), sum(end <= plan.deadline_s for end in ends) / max(1, len(ends))
 
 
 def _from_now(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple[TaskSpec, ...]:

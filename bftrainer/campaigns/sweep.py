@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.engines import Engine
+from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
@@ -176,7 +176,7 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
 
 
 # Inputs that a point cannot start without; everything else in a sweep's file has been checked.
-_NAMED = ("node_log", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+_NAMED = ("node_log", "skip_events", "cache", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
 
 
 def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
@@ -221,6 +221,10 @@ def _computed(
             on_done(finished)
     # Points with the same replay are computed once.
     left = list({point.key: point for point in points if point.number not in results}.values())
+    # What runs and the table are written with, imported once before processes are forked.
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401
+
     with closing(engine.run(_Work(place.path.resolve(), anew), left)) as outcomes:
         for index, outcome in outcomes:
             for point in points:
@@ -249,9 +253,9 @@ class _Work:
             finished = None if self.anew else _finished(point, self.directory)
             if finished is not None:
                 return finished
-            result = run_replay(
-                inputs=load_inputs(point.config(), shared_readers()), command=f"bftrainer sweep: {point.key}"
-            )
+            inputs = load_inputs(point.config(), shared_readers())
+            refuse_changed_inputs(inputs, dict(point.contents))
+            result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():
                 # The sweep was given up, and a cluster's worker was not notified.
                 raise SweepError(f"{self.directory}: The directory of the sweep was removed meanwhile.")

@@ -58,12 +58,15 @@ class SweepPoint:
         Varied options, with their names in the file.
     key : str
         Checksum of the replay: its options, and the contents of its input files.
+    contents : tuple of (str, str)
+        SHA-256 of these files, by the options that name them.
     """
 
     number: int
     options: tuple[tuple[str, Any], ...]
     varied: tuple[tuple[str, Any], ...]
     key: str
+    contents: tuple[tuple[str, str], ...] = ()
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
@@ -167,7 +170,7 @@ class SweepSpec:
         text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=_as_json)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
-        return SweepPoint(number, tuple(options.items()), varied, key)
+        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
 
 
 def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:

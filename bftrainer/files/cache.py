@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, OutputError, SettingsError, legible
+from bftrainer.files.mapped import map_file
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import leftovers, replacing
 
@@ -150,6 +151,19 @@ _stamps: WeakKeyDictionary[mmap.mmap, tuple[Path, tuple[int, int, int] | None]] 
 """Files of mapped entries, and their stamps when they were checked."""
 
 
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Whether an array is part of an entry, so that other processes find it in the cache."""
+    return _entry_of(array) is not None
+
+
+def _entry_of(array: NDArray[Any]) -> tuple[Path, tuple[int, int, int] | None] | None:
+    """File of the entry that an array is part of, and its stamp when it was checked; None if it is part of none."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return _stamps.get(base) if isinstance(base, mmap.mmap) else None
+
+
 def refuse_changed(array: NDArray[Any]) -> None:
     """Refuse an array that has changed since it was found: another program has written to its entry.
 
@@ -158,10 +172,7 @@ def refuse_changed(array: NDArray[Any]) -> None:
     InputError
         Naming the entry.
     """
-    base: Any = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    path, known = _stamps.get(base, (Path(), None)) if isinstance(base, mmap.mmap) else (Path(), None)
+    path, known = _entry_of(array) or (Path(), None)
     now = file_stamp(path)
     # An entry that was deleted or replaced lives on where it is mapped.
     if known and now and now[0] == known[0] and now != known:
@@ -221,7 +232,7 @@ def _entry(file: BinaryIO) -> KeptArrays:
         checksum = zlib.crc32(piece, checksum)
     if checksum != found["checksum"]:
         raise ValueError("damaged arrays")
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped = map_file(file)
     _stamps[mapped] = Path(file.name), file_stamp(Path(file.name))
     arrays = {
         name: np.frombuffer(mapped, dtype=kind, count=count, offset=start + place)

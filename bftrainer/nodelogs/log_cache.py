@@ -55,7 +55,9 @@ def read_once(
     for note in notes:
         warn(note)
     cache.keep(key, *_parts(log, assumed=bool(notes)))
-    return log
+    kept = cache.find(key)
+    # The memory of the entry can be given back and shared, unlike that of what was parsed.
+    return (kept and _log(kept, path, form)) or log
 
 
 def _parts(log: NodeLog, *, assumed: bool) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer._core import core
 from bftrainer.errors import BftrainerError
+from bftrainer.files import mapped
+from bftrainer.files.mapped import GrowingColumns, release_mapped
 from bftrainer.model import RowArrays, TaskState, is_static
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import (
@@ -42,8 +44,9 @@ Engine = Literal["compiled", "general"]
 DECIDERS = {"programme": 0, "pruning": 1}
 ASKING = 2
 HELD, REASONS = tuple(solvers.Held), tuple(solvers.StopReason)
-# The clock is not read and Python's signals are not handled within a step, so any number of steps will do.
-STEPS_AT_ONCE = 2**40
+# Records are taken from the core after so many instants.
+STEPS_AT_ONCE = 1 << 16
+COUNTS = ("decision.nodes", *(f"event.{name}" for name in ("left", "joined", "preempted", "idle", "running", "used")))
 # Sums of values up to this one are finite in any order.
 LARGEST_SUM = 1e300
 
@@ -81,13 +84,22 @@ def recorded(
         return recorder.recording, "general"
     ends = {"end_s": end_s, "until_s": until_s, "max_events": -1 if max_events is None else max_events}
     state = _core_replay(core, rows, allocator, table, by_rows_only=decide_on == "nodes", **ends)
-    results = []
+    results, columns = [], GrowingColumns(mapped.MOST_BYTES)
     while (progress := state.run(STEPS_AT_ONCE, interrupted)) != 2:
         if progress == 1:
             results.append(_answered(state, allocator))
-    columns = {name: np.asarray(values) for name, values in state.columns().items()}
+        else:
+            columns.add(_recorded(state))
+            release_mapped()
+    columns.add(_recorded(state))
     books = {name: np.frombuffer(values, dtype=_book_type(name)) for name, values in state.books().items()}
-    return _Records(allocator, columns, results).recording(books, state.reason), "compiled"
+    return _Records(allocator, columns.joined(), results).recording(books, state.reason), "compiled"
+
+
+def _recorded(state: Any) -> dict[str, NDArray[Any]]:
+    """What was recorded since the last call, counts as they are wanted."""
+    columns = {name: np.asarray(values) for name, values in state.columns().items()}
+    return columns | {name: columns[name].astype(np.int64) for name in COUNTS}
 
 
 def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
@@ -203,12 +215,7 @@ class _Records:
             EventRecord,
             {
                 **self._of("event", *figures, "rescale_cost"),
-                **{
-                    name: column.astype(np.int64)
-                    for name, column in self._of(
-                        "event", "left", "joined", "preempted", "idle", "running", "used"
-                    ).items()
-                },
+                **self._of("event", "left", "joined", "preempted", "idle", "running", "used"),
                 "tasks": Lists(self.columns["event.tasks"], _offsets(sizes)),
                 "overruns": Lists(late, _offsets(np.bincount(self.columns["overrun.record"], minlength=sizes.size))),
             },
@@ -219,8 +226,6 @@ class _Records:
 
     def _decisions(self) -> Table[DecisionRecord]:
         sizes, records = self.columns["event.active"], self.columns["decision.record"]
-        decided = np.zeros(sizes.size, dtype=np.bool_)
-        decided[records] = True
         offsets = _offsets(sizes[records])
         held, by = self.columns["decision.held"], self.columns["decision.decided_by"]
         found = self._of("decision", "event", "time_s", "solve_s", "bound")
@@ -230,7 +235,8 @@ class _Records:
         names = tuple(dict.fromkeys((self.allocator.solver.name, *(result.solver for result in self.results))))
         solver[asked] = [names.index(result.solver) for result in self.results]
         backend_s = np.where(by == STEPS.index(solvers.DecidedBy.BACKEND), found["solve_s"], np.nan)
-        size = {name: np.full(records.size, -1, dtype=np.int64) for name in ("model_rows", "model_columns")}
+        make = np.full if self.results else _constant
+        size = {name: make(records.size, -1, dtype=np.int64) for name in ("model_rows", "model_columns")}
         for place, result in zip(asked.tolist(), self.results, strict=True):
             backend_s[place] = np.nan if result.backend_s is None else result.backend_s
             for name, column in size.items():
@@ -241,8 +247,8 @@ class _Records:
             {
                 **found,
                 **size,
-                "nodes": self.columns["decision.nodes"].astype(np.int64),
-                "tasks": Lists(self.columns["event.tasks"][np.repeat(decided, sizes)], offsets),
+                "nodes": self.columns["decision.nodes"],
+                "tasks": Lists(self._decided_tasks(records), offsets),
                 "before": Lists(self.columns["decision.before"], offsets),
                 "after": Lists(self.columns["decision.after"], offsets),
                 "objective": value,
@@ -254,6 +260,18 @@ class _Records:
                 "backend_s": backend_s,
             },
         )
+
+    def _decided_tasks(self, records: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Active tasks of the events that have decisions, one event after the other."""
+        sizes, tasks = self.columns["event.active"], self.columns["event.tasks"]
+        first, last = (int(records[0]), int(records[-1]) + 1) if records.size else (0, 0)
+        begin = int(sizes[:first].sum(dtype=np.int64))
+        part = tasks[begin : begin + int(sizes[first:last].sum(dtype=np.int64))]
+        if records.size == last - first:
+            return part
+        decided = np.zeros(last - first, dtype=np.bool_)
+        decided[records - first] = True
+        return part[np.repeat(decided, sizes[first:last])]
 
     def _tasks(self, books: Columns) -> Iterator[TaskRecord]:
         lists = {name: values.tolist() for name, values in books.items()}
@@ -269,6 +287,11 @@ class _Records:
                 work_total=spec.work,
                 **{name: values[number] for name, values in lists.items()},
             )
+
+
+def _constant(size: int, value: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """The same value everywhere, in the memory of one."""
+    return np.broadcast_to(np.array(value, dtype=dtype), size)
 
 
 def _offsets(sizes: NDArray[Any]) -> NDArray[np.int64]:

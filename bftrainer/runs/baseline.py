@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 import solvers
 from bftrainer.model import RowArrays, TaskSpec, Tuner
 from bftrainer.model.columns import Table
+from bftrainer.model.node_rows import BLOCK
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Settings
 from bftrainer.replay.compiled import recorded
@@ -201,28 +202,40 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
         problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
         return solve(exact, problem, solvers.Limits()).objective
 
-    ideal, best = [], []
-    for (active, nodes), spans_s in _with_work(recording.timeline).items():
-        steady, present = _interpolated(eq_nodes, partial(best_rate, active)), best_rate(active, nodes)
-        ideal += [span_s * steady for span_s in spans_s]
-        best += [span_s * present for span_s in spans_s]
-    return math.fsum(ideal), math.fsum(best)
+    groups, which, spans_s = _with_work(recording.timeline)
+    steady = np.array([_interpolated(eq_nodes, partial(best_rate, active)) for active, _ in groups], dtype=np.float64)
+    present = np.array([best_rate(*group) for group in groups], dtype=np.float64)
+    return math.fsum(spans_s * steady[which]), math.fsum(spans_s * present[which])
 
 
-def _with_work(timeline: Table[EventRecord]) -> dict[tuple[tuple[int, ...], int], list[float]]:
-    """Seconds between events, by the active tasks that still had work to do, and the number of idle nodes."""
+def _with_work(
+    timeline: Table[EventRecord],
+) -> tuple[list[tuple[tuple[int, ...], int]], NDArray[np.int64], NDArray[np.float64]]:
+    """Spans between events: the active tasks that still had work to do with the number of idle nodes, each pair once.
+
+    Also the pair of each span, and its length in seconds.
+    """
     begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-    tasks, idle, is_cut = begun["tasks"], begun["idle"].tolist(), booked["overruns"].sizes > 0
-    spans: defaultdict[tuple[bytes, int], list[float]] = defaultdict(list)
-    bounds = itertools.pairwise(tasks.offsets.tolist())
-    for row, ((begin, end), elapsed_s) in enumerate(zip(bounds, booked["elapsed_s"].tolist(), strict=True)):
-        if not is_cut[row]:
-            spans[tasks.values[begin:end].tobytes(), idle[row]].append(elapsed_s)
+    tasks, is_cut = begun["tasks"], booked["overruns"].sizes > 0
     kind = tasks.values.dtype
+    pairs: dict[tuple[bytes, int], int] = {}
+    whole = np.flatnonzero(~is_cut)
+    which = [np.empty(whole.size, dtype=np.int64)]
+    for first in range(0, whole.size, BLOCK):
+        rows = whole[first : first + BLOCK]
+        columns = (tasks.offsets[rows].tolist(), tasks.offsets[rows + 1].tolist(), begun["idle"][rows].tolist())
+        which[0][first : first + BLOCK] = [
+            pairs.setdefault((tasks.values[begin:end].tobytes(), nodes), len(pairs))
+            for begin, end, nodes in zip(*columns, strict=True)
+        ]
+    spans_s = [booked["elapsed_s"][whole]]
     for row in np.flatnonzero(is_cut).tolist():
         for elapsed_s, active in _cut(begun[row], booked[row]):
-            spans[np.array(active, dtype=kind).tobytes(), idle[row]].append(elapsed_s)
-    return {(tuple(np.frombuffer(active, kind).tolist()), nodes): each for (active, nodes), each in spans.items()}
+            pair = np.array(active, dtype=kind).tobytes(), int(begun["idle"][row])
+            which.append(np.array([pairs.setdefault(pair, len(pairs))]))
+            spans_s.append(np.array([elapsed_s]))
+    groups = [(tuple(np.frombuffer(active, kind).tolist()), nodes) for active, nodes in pairs]
+    return groups, np.concatenate(which), np.concatenate(spans_s)
 
 
 def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:

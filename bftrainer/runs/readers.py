@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bftrainer.files.cache import is_mapped
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import file_source
 from bftrainer.model import NodeLog
@@ -30,6 +31,17 @@ class Readers:
     def __init__(self, *, keep: bool = False) -> None:
         self._keep = keep
         self._kept: dict[tuple[Any, ...], tuple[Any, _Stamps]] = {}
+
+    def __reduce__(self) -> tuple[Callable[..., Readers], tuple[Any, ...]]:
+        """Elsewhere these are the shared readers, with all that was read but logs that are found in the cache."""
+        kept = {
+            key: found for key, found in self._kept.items() if key[0] != "node log" or not is_mapped(found[0][0].node)
+        }
+        return _shared_with, (kept,)
+
+    def keep(self, kept: dict[tuple[Any, ...], tuple[Any, _Stamps]]) -> None:
+        """Take over what another process has read."""
+        self._kept |= kept
 
     def node_log(self, path: Path, skip_events: int, warn: Callable[[str], None], *, cache: bool) -> NodeLog:
         """See `read_node_log`; includes its notes. With `cache` it is also kept for other processes."""
@@ -80,3 +92,9 @@ def _stamps(files: Iterable[Path]) -> _Stamps:
 def shared_readers() -> Readers:
     """Cached readers of this process, for workers that do many replays."""
     return Readers(keep=True)
+
+
+def _shared_with(kept: dict[tuple[Any, ...], tuple[Any, _Stamps]]) -> Readers:
+    readers = shared_readers()
+    readers.keep(kept)
+    return readers

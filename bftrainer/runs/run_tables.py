@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
+from bftrainer.files.mapped import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import HELD, DecisionRecord, PowerSample, TaskRecord
@@ -343,6 +344,7 @@ def write_run(result: RunResult, directory: Path) -> None:
         ):
             for group in table.groups(result):
                 writer.write_table(group)
+                release_mapped()
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 
@@ -356,3 +358,4 @@ def _write_steps(result: RunResult, path: Path) -> None:
             time_s, *columns = (column.values(events) for column in STEPS.columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))
+            release_mapped()

@@ -15,6 +15,7 @@ from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.forecast import Forecast, ForecastPlan, forecast, quantile, spread
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.nodelogs import write_node_log
 from bftrainer.report.intervals import proportion
 from bftrainer.runs import ReplayConfig
 from bftrainer.spot.supercomputer import SupercomputerModel
@@ -182,6 +183,15 @@ def test_a_failing_replay_ends_the_forecast(monkeypatch):
     monkeypatch.setattr("bftrainer.campaigns.forecast.run_replay", refuse)
     with pytest.raises(BftrainerError, match="Stretch 0: Expected luck"):
         foretold(steady(), [task()], 60.0, 120.0)
+
+
+def test_a_log_that_changes_meanwhile_ends_the_forecast(tmp_path):
+    """In one line: stretches of two logs would be no forecast."""
+    path = tmp_path / "log.parquet"
+    write_node_log(path, steady())
+    plan = ForecastPlan(ReplayConfig(node_log=path, tasks=[task()], solver="dp"), 60.0, 120.0, stretches=10)
+    with pytest.raises(BftrainerError, match=r"log\.parquet: Expected a file that stays as it is"):
+        forecast(plan, LocalEngine(1), lambda _: write_node_log(path, steady(3)))
 
 
 def test_spreads_need_a_share():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -187,6 +188,24 @@ def test_a_broken_run_is_not_passed_over(spec, tmp_path):
     (tmp_path / "out" / "runs" / result.points[0].point.key / "summary.json").write_text("{")
     with pytest.raises(SweepError, match="Remove it to have it computed again"):
         swept(spec, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
+    """Points that are not done yet fail, in one line: a run is kept under what its files were when the sweep began."""
+    log = GenerationConfig(days=0.5, holes=HoleOptions(nodes=30))
+    write_node_log(tmp_path / "log.parquet", generate_trace(log).log)
+    path = tmp_path / "sweep.toml"
+    grid = f"[grid]\nTfwd = {list(range(5, 25))}\n"
+    path.write_text(TEXT.split("[grid]")[0] + f'node_log = "log.parquet"\n{grid}')
+
+    def change(_):
+        write_node_log(tmp_path / "log.parquet", generate_trace(replace(log, seed=1)).log)
+
+    result = run_sweep(read_sweep(path), tmp_path / "out", LocalEngine(workers), change)
+    assert 0 < len(result.failed) < len(result.points)
+    said = f"{tmp_path / 'log.parquet'}: Expected a file that stays as it is, got one that changed meanwhile."
+    assert {point.error for point in result.failed} == {said}
 
 
 @pytest.mark.filterwarnings("default")

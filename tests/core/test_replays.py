@@ -62,6 +62,22 @@ def both(make: Callable[[], Allocator], log: NodeLog, **options: object) -> tupl
     return found, wanted
 
 
+@pytest.mark.parametrize("decide_on", ["all", "nodes"])
+def test_records_on_disk_are_the_same(monkeypatch: pytest.MonkeyPatch, decide_on: str) -> None:
+    """Records taken from the core a few instants at a time, and kept in files, are those of the general loop."""
+    monkeypatch.setattr(compiled, "STEPS_AT_ONCE", 7)
+    monkeypatch.setattr("bftrainer.files.mapped.MOST_BYTES", 1_000)
+    inputs = load_inputs(ReplayConfig(solver="dp", baseline=False, max_events=200))
+
+    def make() -> Allocator:
+        return Allocator(inputs.tasks, inputs.settings, inputs.log.nodes, inputs.log.start_ns)
+
+    found, wanted = both(make, inputs.log, max_events=200, decide_on=decide_on)
+    assert_alike(found, wanted)
+    with pytest.raises(ValueError, match="read-only"):
+        found.timeline["time_s"][0] = 1.0
+
+
 CHOICES = st.fixed_dictionaries(
     {
         "startup_cost": st.sampled_from(["none", "full"]),
