@@ -58,6 +58,8 @@ static int read_tasks(Replay *r, PyObject *arrays[6], PyObject *order, PyObject 
             .most = ((const int64_t *)data[2])[t], .work = ((const double *)data[3])[t],
             .grow_s = ((const double *)data[4])[t], .shrink_s = ((const double *)data[5])[t],
         };
+        if (isnan(task->submit_s))
+            return refuse("times of submission");
         if (task->least < 1 || task->most < task->least || task->most >= INT32_MAX)
             return refuse("1 <= min_nodes <= max_nodes");
         for (int i = 0; i < 2; i++) {
@@ -325,7 +327,11 @@ static PyObject *answer_method(PyObject *self, PyObject *args) {
         return NULL;
     }
     answer.counts = grown(NULL, r->active.size, sizeof(int64_t));
-    if (answer.counts == NULL || (counts != Py_None && read_counts(r, counts, answer.counts) < 0)) {
+    /* Items of a sequence may run Python code, which must not go on with this replay meanwhile. */
+    r->busy = 1;
+    int refused = answer.counts == NULL || (counts != Py_None && read_counts(r, counts, answer.counts) < 0);
+    r->busy = 0;
+    if (refused) {
         free(answer.counts);
         return NULL;
     }
