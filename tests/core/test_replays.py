@@ -283,6 +283,21 @@ def test_wrong_transitions_are_refused() -> None:
         replay.run(10, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [("node", 2, 2**30), ("node", 2, -1), ("row_from", 1, -3), ("row_from", 2, 2**40), ("row_from", 2, 0)],
+)
+def test_rows_that_change_are_noticed(name: str, place: int, value: int) -> None:
+    """Rows that another program changes after they were checked, as those of a mapped file, are an error."""
+    given = replay_arguments()
+    replay = core.Replay(**given)
+    assert replay.run(10, None) == 1
+    given[name][place] = value
+    replay.answer([2], 20.0, 20.0, 0, 0, 0, 0.5)
+    with pytest.raises(ValueError, match=r"rows that stay as they are|transition 2"):
+        replay.run(10, None)
+
+
 def test_answers_are_checked() -> None:
     """Answers that nobody asked for, of other lengths, not on offer or beyond the pool are refused, then mended."""
     replay = core.Replay(**replay_arguments())
