@@ -129,7 +129,9 @@ static int read_problem(PyObject *held, long long nodes, int64_t largest, const 
         PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
         return -1;
     }
-    if (new_problem(problem, arrays->tasks, FIRST_MIN(nodes, largest) + 1, nodes) < 0)
+    /* Counts beyond 32 bits are refused below; one more than the largest of 64 bits would overflow. */
+    int64_t last = FIRST_MIN(FIRST_MIN(nodes, largest), (int64_t)INT32_MAX);
+    if (new_problem(problem, arrays->tasks, last + 1, nodes) < 0)
         return -1;
     for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
         const Py_buffer *own = arrays->views + 2 * j;

@@ -23,7 +23,8 @@ static int refuse(const char *what) {
 }
 
 /* Check the rows: offsets and times that ascend, and known nodes, ascending within a row. */
-static int check_rows(const Replay *r, Py_ssize_t transitions) {
+static int check_rows(const Replay *r) {
+    Py_ssize_t transitions = r->transition_count;
     if (r->row_from[0] != 0 || r->row_from[r->row_count] != transitions)
         return refuse("offsets of rows from 0 to the number of transitions");
     for (Py_ssize_t row = 0; row < r->row_count; row++) {
@@ -58,6 +59,8 @@ static int read_tasks(Replay *r, PyObject *arrays[6], PyObject *order, PyObject 
             .most = ((const int64_t *)data[2])[t], .work = ((const double *)data[3])[t],
             .grow_s = ((const double *)data[4])[t], .shrink_s = ((const double *)data[5])[t],
         };
+        if (isnan(task->submit_s))
+            return refuse("times of submission");
         if (task->least < 1 || task->most < task->least || task->most >= INT32_MAX)
             return refuse("1 <= min_nodes <= max_nodes");
         for (int i = 0; i < 2; i++) {
@@ -198,8 +201,8 @@ static PyObject *new_replay(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if ((r->row_from = borrow(r, row_from, 'q', r->row_count + 1, "row_from")) == NULL ||
         (r->row_node = borrow(r, node, 'i', -1, "node")) == NULL)
         goto failed;
-    Py_ssize_t transitions = r->views[2].shape[0];
-    if ((r->row_idle = borrow(r, idle, '?', transitions, "idle")) == NULL || check_rows(r, transitions) < 0 ||
+    r->transition_count = r->views[2].shape[0];
+    if ((r->row_idle = borrow(r, idle, '?', r->transition_count, "idle")) == NULL || check_rows(r) < 0 ||
         read_tasks(r, arrays, order, credits, rates) < 0)
         goto failed;
     return (PyObject *)r;
@@ -325,7 +328,11 @@ static PyObject *answer_method(PyObject *self, PyObject *args) {
         return NULL;
     }
     answer.counts = grown(NULL, r->active.size, sizeof(int64_t));
-    if (answer.counts == NULL || (counts != Py_None && read_counts(r, counts, answer.counts) < 0)) {
+    /* Items of a sequence may run Python code, which must not go on with this replay meanwhile. */
+    r->busy = 1;
+    int refused = answer.counts == NULL || (counts != Py_None && read_counts(r, counts, answer.counts) < 0);
+    r->busy = 0;
+    if (refused) {
         free(answer.counts);
         return NULL;
     }

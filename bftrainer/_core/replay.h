@@ -76,7 +76,7 @@ typedef struct {
     const int64_t *row_from, *order;
     const int32_t *row_node;
     const uint8_t *row_idle;
-    Py_ssize_t row_count, node_count, task_count, max_tasks;
+    Py_ssize_t row_count, transition_count, node_count, task_count, max_tasks;
     Task *tasks;
     double end_s, until_s, forward_s, time_limit_s;
     long long max_events;

@@ -114,10 +114,17 @@ static double peek(Replay *r) {
 
 /* Count what the row's departures take from each task; nodes that leave must be idle, those that join must not. */
 static int count_losses(Replay *r, int64_t from, int64_t to) {
+    /* Rows were checked, but may be mapped from a file that another program has written to since. */
+    if (from < 0 || to < from || to > r->transition_count) {
+        PyErr_SetString(PyExc_ValueError, "Expected rows that stay as they are.");
+        return -1;
+    }
     r->open.left = r->open.joined = 0;
     for (int64_t i = from; i < to; i++) {
-        int32_t owner = r->owner[r->row_node[i]];
-        if ((owner == BUSY) != (r->row_idle[i] != 0)) {
+        int32_t node = r->row_node[i];
+        int known = node >= 0 && node < r->node_count;
+        int32_t owner = known ? r->owner[node] : UNHELD;
+        if (!known || (owner == BUSY) != (r->row_idle[i] != 0)) {
             PyErr_Format(PyExc_ValueError, "Expected transition %lld to change a node's state.", (long long)i);
             return -1;
         }

@@ -32,6 +32,7 @@ DIRECTORY, SIZE = "BFTRAINER_CACHE", "BFTRAINER_CACHE_GIB"
 """Environment variables: where the cache is, and how large it may become."""
 USUAL_GIB = 8.0
 _MAGIC = b"bftrainer arrays 1\n"
+_SUFFIX = ".bftrainer-arrays"  # files of others in the same directory are left alone
 _HEAD = struct.Struct("<II")  # size of the header, and checksum of the header
 _ALIGNED = 64
 _PIECE = 1 << 20
@@ -73,7 +74,8 @@ class Cache:
 
     def find(self, key: str) -> KeptArrays | None:
         """The entry of a key; None if there is none, or it is damaged or of another version."""
-        with suppress(OSError, ValueError, KeyError, TypeError), self._path(key).open("rb") as file:
+        faults = OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError
+        with suppress(*faults), self._path(key).open("rb") as file:
             entry = _entry(file)
             with suppress(OSError):  # the time of access says when it was last used, whatever the file system does
                 os.utime(file.fileno(), ns=(time.time_ns(), os.fstat(file.fileno()).st_mtime_ns))
@@ -99,16 +101,16 @@ class Cache:
             _report(str(fault))
 
     def _path(self, key: str) -> Path:
-        return self.directory / f"{key}.arrays"
+        return self.directory / f"{key}{_SUFFIX}"
 
     def _make_room(self, size: int) -> None:
         """Delete the entries that were not used for longest, and what killed processes have left."""
-        for path in leftovers(self.directory, "*.arrays"):
+        for path in leftovers(self.directory, f"*{_SUFFIX}"):
             with suppress(OSError):
                 if path.stat().st_mtime < time.time() - _DAY_S:
                     path.unlink()
         entries = []
-        for path in self.directory.glob("*.arrays"):
+        for path in self.directory.glob(f"*{_SUFFIX}"):
             with suppress(OSError):  # another process may have deleted it
                 status = path.stat()
                 entries.append((status.st_atime_ns, status.st_size, path))
@@ -131,10 +133,10 @@ def user_cache() -> Cache | None:
     """
     text = os.environ.get(SIZE) or str(USUAL_GIB)
     try:
-        size_gib = float(text)
+        most_bytes = float(text) * 2**30
     except ValueError:
-        size_gib = math.nan
-    if not 0 <= size_gib < math.inf:
+        most_bytes = math.nan
+    if not 0 <= most_bytes < math.inf:
         raise SettingsError(f"Expected {SIZE} of 0 or more, got {text!r}.")
     given, base = os.environ.get(DIRECTORY), os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -144,7 +146,7 @@ def user_cache() -> Cache | None:
             _report(str(fault))
             return None
         usual = Path()
-    return Cache(Path(given) if given else usual / "bftrainer", int(size_gib * 2**30))
+    return Cache(Path(given) if given else usual / "bftrainer", int(most_bytes))
 
 
 _stamps: WeakKeyDictionary[mmap.mmap, tuple[Path, tuple[int, int, int] | None]] = WeakKeyDictionary()
@@ -221,8 +223,9 @@ def _entry(file: BinaryIO) -> KeptArrays:
     head = file.read(len(_MAGIC) + _HEAD.size)
     if not head.startswith(_MAGIC) or len(head) < len(_MAGIC) + _HEAD.size:
         raise ValueError("another version")
+    stamp = file_stamp(Path(file.name))  # before anything is checked, so that every later change is noticed
     length, checksum = _HEAD.unpack(head[len(_MAGIC) :])
-    header = file.read(length)
+    header = file.read(min(length, os.fstat(file.fileno()).st_size))
     if zlib.crc32(header) != checksum:
         raise ValueError("a damaged header")
     found = json.loads(header)
@@ -233,7 +236,7 @@ def _entry(file: BinaryIO) -> KeptArrays:
     if checksum != found["checksum"]:
         raise ValueError("damaged arrays")
     mapped = map_file(file)
-    _stamps[mapped] = Path(file.name), file_stamp(Path(file.name))
+    _stamps[mapped] = Path(file.name), stamp
     arrays = {
         name: np.frombuffer(mapped, dtype=kind, count=count, offset=start + place)
         for name, kind, count, place in found["arrays"]

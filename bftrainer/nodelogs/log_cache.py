@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bftrainer.errors import NodeLogError
 from bftrainer.files.cache import KeptArrays, user_cache
-from bftrainer.files.opening import Form
+from bftrainer.files.opening import Form, translated
 from bftrainer.files.writing import file_source
 from bftrainer.model import NodeLog
 from bftrainer.model.node_rows import Rows
@@ -42,7 +43,9 @@ def read_once(
         return read(warn)
     beside = metadata_path(path)
     parts = [str(READER), form.value, digest()]
-    parts += [file_source(beside)["sha256"]] if form is Form.CSV and beside.is_file() else []
+    if form is Form.CSV and beside.is_file():
+        with translated(beside, NodeLogError):
+            parts.append(file_source(beside)["sha256"])
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     found = cache.find(key)
     log = None if found is None else _log(found, path, form)

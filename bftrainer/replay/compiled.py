@@ -47,6 +47,8 @@ HELD, REASONS = tuple(solvers.Held), tuple(solvers.StopReason)
 # Records are taken from the core after so many instants.
 STEPS_AT_ONCE = 1 << 16
 COUNTS = ("decision.nodes", *(f"event.{name}" for name in ("left", "joined", "preempted", "idle", "running", "used")))
+# No replay has as many events; larger numbers of them are as good as none.
+NO_END = 2**62
 # Sums of values up to this one are finite in any order.
 LARGEST_SUM = 1e300
 
@@ -82,7 +84,7 @@ def recorded(
             interrupted=interrupted,
         )
         return recorder.recording, "general"
-    ends = {"end_s": end_s, "until_s": until_s, "max_events": -1 if max_events is None else max_events}
+    ends = {"end_s": end_s, "until_s": until_s, "max_events": -1 if max_events is None else min(max_events, NO_END)}
     state = _core_replay(core, rows, allocator, table, by_rows_only=decide_on == "nodes", **ends)
     results, columns = [], GrowingColumns(mapped.MOST_BYTES)
     while (progress := state.run(STEPS_AT_ONCE, interrupted)) != 2:
@@ -146,7 +148,7 @@ def _core_replay(core: ModuleType, rows: RowArrays, allocator: Allocator, credit
         shrink_cost_s=np.array([spec.shrink_cost_s for spec in specs], dtype=np.float64),
         credits=credit,
         rates=[spec.rates for spec in specs],
-        max_tasks=settings.max_tasks,
+        max_tasks=min(settings.max_tasks, max(1, len(specs))),
         forward_s=settings.forward_time_s,
         time_limit_s=limits.time_s,
         gap=limits.gap,

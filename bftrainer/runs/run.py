@@ -252,8 +252,12 @@ def run_replay(
     50
     """
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
-    (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
-    compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+    try:
+        (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
+        compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+    except Exception:
+        refuse_changed(given.log.node)  # which explains any fault
+        raise
     refuse_changed(given.log.node)
     timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
     return _result(given, command, recording, engine, metered, compared, timings)

@@ -127,6 +127,7 @@ ONE = ([np.arange(2)], [np.array([0.0, 1.0])])
         ({"held": [-1]}, ValueError, "0 or more"),
         ({"held": ["x"]}, TypeError, None),
         ({"counts": [np.array([0, 2**62])], "nodes": 2**62}, MemoryError, None),
+        ({"counts": [np.array([0, 2**63 - 1])], "nodes": 2**63 - 1}, MemoryError, None),
     ],
 )
 def test_wrong_arguments_are_refused(changes: dict[str, object], error: type[Exception], match: str | None) -> None:

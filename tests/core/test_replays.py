@@ -270,6 +270,7 @@ def replay_arguments(**changes: object) -> dict[str, object]:
         ({"end_s": math.inf}, ValueError),
         ({"until_s": math.nan}, ValueError),
         ({"submit_s": np.zeros(2)}, ValueError),
+        ({"submit_s": np.full(1, math.nan)}, ValueError),
         ({"min_nodes": np.zeros(1, dtype=np.int64)}, ValueError),
         ({"min_nodes": np.full(1, 3)}, ValueError),
         ({"max_nodes": np.full(1, 2**40)}, ValueError),
@@ -295,6 +296,21 @@ def test_wrong_transitions_are_refused() -> None:
     with pytest.raises(ValueError, match="transition 1"):
         replay.run(10, None)
     with pytest.raises(RuntimeError, match="failed"):
+        replay.run(10, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [("node", 2, 2**30), ("node", 2, -1), ("row_from", 1, -3), ("row_from", 2, 2**40), ("row_from", 2, 0)],
+)
+def test_rows_that_change_are_noticed(name: str, place: int, value: int) -> None:
+    """Rows that another program changes after they were checked, as those of a mapped file, are an error."""
+    given = replay_arguments()
+    replay = core.Replay(**given)
+    assert replay.run(10, None) == 1
+    given[name][place] = value
+    replay.answer([2], 20.0, 20.0, 0, 0, 0, 0.5)
+    with pytest.raises(ValueError, match=r"rows that stay as they are|transition 2"):
         replay.run(10, None)
 
 
@@ -325,6 +341,44 @@ def test_answers_are_checked() -> None:
     assert [np.asarray(values).size for values in replay.columns().values()] == [0] * len(columns)
     assert np.frombuffer(replay.books()["node_s"]).tolist() == [15.0]
     assert (replay.reason, replay.time_s) == ("window_end", 10.0)
+
+
+def test_an_answer_cannot_go_on_with_the_replay() -> None:
+    """A sequence of counts whose items are computed by code that uses the replay is refused, and memory stays whole."""
+    replay = core.Replay(**replay_arguments())
+    assert replay.run(10, None) == 1
+
+    class Count:
+        """A count that lets the replay go on."""
+
+        def __index__(self) -> int:
+            """Go on before the caller has its turn."""
+            return replay.run(10, None)
+
+    class Counts:
+        """A sequence that is no list."""
+
+        def __len__(self) -> int:
+            """One count."""
+            return 1
+
+        def __getitem__(self, _: int) -> int:
+            """Answer in place of the caller."""
+            replay.answer([2], 20.0, 20.0, 0, 0, 0, 0.5)
+            return 2
+
+    for counts in ([Count()], Counts()):
+        with pytest.raises(RuntimeError, match="running"):
+            replay.answer(counts, 20.0, 20.0, 0, 0, 0, 0.5)
+    replay.answer([2], 20.0, 20.0, 0, 0, 0, 0.5)
+    assert replay.run(10, None) == 1
+
+
+def test_limits_of_any_size() -> None:
+    """Limits on events and tasks may be larger than the core's numbers."""
+    log, specs = large_world(9, 10, 4, 20)
+    chosen = Settings(as_given, "dp", max_tasks=10**30)
+    assert_alike(*both(lambda: Allocator(specs, chosen, log.nodes), log, max_events=10**30))
 
 
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])

@@ -3,6 +3,8 @@
 import errno
 import logging
 import os
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ def kept(tmp_path: Path) -> Cache:
 
 def file_of(cache: Cache, key: str = "one") -> Path:
     """File of an entry."""
-    return cache.directory / f"{key}.arrays"
+    return cache.directory / f"{key}.bftrainer-arrays"
 
 
 def test_what_was_kept_is_found(kept: Cache) -> None:
@@ -58,6 +60,48 @@ def test_a_changed_entry_is_not_found(kept: Cache) -> None:
     assert kept.find("one") is not None
 
 
+@pytest.mark.parametrize("length", [0, 2**31 - 1, 2**32 - 1])
+def test_a_damaged_size_takes_no_memory(length: int, kept: Cache) -> None:
+    """A header is never taken to be longer than its file."""
+    whole = file_of(kept).read_bytes()
+    place = len(module._MAGIC)
+    file_of(kept).write_bytes(whole[:place] + length.to_bytes(4, "little") + whole[place + 4 :])
+    tracemalloc.start()
+    try:
+        assert kept.find("one") is None
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"about": {}, "checksum": 0, "arrays": [["x", "<i8", 1e400, 0]]}',
+        b'{"about": {}, "checksum": 0, "arrays": [["x", "<i8", 1, %d]]}' % 2**70,
+        b'{"about": {}, "checksum": 0, "arrays": [["x", "O", 1, 0]]}',
+    ],
+)
+def test_a_header_of_others_is_not_found(header: bytes, kept: Cache) -> None:
+    """A header that is whole, but nests too deeply or has numbers and types of no array, is ignored."""
+    head = module._MAGIC + module._HEAD.pack(len(header), zlib.crc32(header)) + header
+    file_of(kept).write_bytes(head + bytes(-len(head) % module._ALIGNED))
+    assert kept.find("one") is None
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    """Files that only have the suffix of an entry are neither deleted nor counted."""
+    other = tmp_path / "measured.arrays"
+    other.write_bytes(b"x" * 5_000)
+    os.utime(other, (1000, 1000))
+    cache = Cache(tmp_path, 3_000)
+    for key in "abcd":
+        cache.keep(key, {}, {"x": np.zeros(100, dtype=np.int64)})
+    assert other.exists()
+    assert [cache.find(key) is not None for key in "abcd"] == [False, True, True, True]
+
+
 def test_an_open_entry_outlives_its_file(kept: Cache) -> None:
     """What one process replaces or deletes stays as it was for another one."""
     found = kept.find("one")
@@ -83,7 +127,7 @@ def test_the_oldest_entries_go(tmp_path: Path) -> None:
 
 def test_what_killed_processes_left_goes(kept: Cache) -> None:
     """A temporary file of yesterday is deleted, one of now may still be written."""
-    old, new = (kept.directory / f".one.arrays.{name}" for name in ("abcdefgh", "abcdefgi"))
+    old, new = (kept.directory / f".one.bftrainer-arrays.{name}" for name in ("abcdefgh", "abcdefgi"))
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (1000, 1000))
@@ -109,7 +153,7 @@ def test_a_full_disk_is_reported_once(
     (line,) = caplog.messages
     assert "not kept in the cache" in line
     assert os.strerror(errno.ENOSPC) in line
-    assert [path.name for path in kept.directory.iterdir()] == ["one.arrays"]
+    assert [path.name for path in kept.directory.iterdir()] == ["one.bftrainer-arrays"]
 
 
 def test_a_cache_that_is_no_directory_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +179,7 @@ def test_the_environment_says_where_and_how_large(monkeypatch: pytest.MonkeyPatc
     assert user_cache() == Cache(Path("/home/me/.cache/bftrainer"), 8 * 2**30)
 
 
-@pytest.mark.parametrize("size", ["much", "-1", "nan", "inf"])
+@pytest.mark.parametrize("size", ["much", "-1", "nan", "inf", "1e300"])
 def test_a_size_is_a_number(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anything else is refused by name."""
     monkeypatch.setenv("BFTRAINER_CACHE_GIB", size)

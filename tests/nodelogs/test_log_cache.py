@@ -1,5 +1,7 @@
 """Node logs in the cache: read once, and the same afterwards."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +114,28 @@ def test_metadata_of_a_csv_is_part_of_it(log: NodeLog, tmp_path: Path, cache: Pa
     beside.unlink()
     assert read(path)[0].end_ns == 7 * NS
     assert len(list(cache.iterdir())) == 3
+
+
+def test_metadata_that_cannot_be_read_is_one_line(
+    log: NodeLog, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata that the user may not read are refused by name, with the cache as without it."""
+    path = tmp_path / "idle.csv"
+    write_node_log(path, log)
+    opened = Path.open
+
+    def refusing(self: Path, *args: object, **kwargs: object) -> object:
+        """Open any other file."""
+        if self == path.with_suffix(".json"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    with pytest.raises(NodeLogError, match=r"idle.json: Permission denied"):
+        read(path)
+    with pytest.raises(NodeLogError, match=r"idle.json: Permission denied"):
+        read_node_log(path)
+    assert not cache.exists()
 
 
 def test_a_damaged_entry_is_rewritten(log: NodeLog, tmp_path: Path, cache: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError
+from bftrainer.replay import compiled
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 from tests.tiny import spawn, write_inputs
@@ -73,6 +74,29 @@ def test_an_entry_that_changes_in_use_is_refused(here: Path, tmp_path: Path, mon
     entry.unlink()
     entry.write_bytes(content)
     assert run_replay(inputs=inputs).summary()["work_done"] == expected
+
+
+@pytest.mark.parametrize("core", [True, False])
+def test_an_entry_that_becomes_senseless_is_refused(
+    core: bool, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets and nodes that are out of range after loading are that one line too, and no crash."""
+    monkeypatch.chdir(here)
+    if not core:
+        monkeypatch.setattr(compiled, "core", None)
+    config = ReplayConfig(node_log="evt.pkl", tasks="tasks.toml", solver="dp", baseline=False)
+    run_replay(config=config)
+    (entry,) = tmp_path.glob("cache/*")
+    content = entry.read_bytes()
+    for octet in (b"\x7f", b"\xfd"):
+        inputs = load_inputs(config)
+        with entry.open("r+b") as stream:
+            stream.seek(len(content) // 2)
+            stream.write(octet * (len(content) - len(content) // 2))
+        with pytest.raises(InputError, match=rf"^{entry}: Expected an entry of the cache that stays as it is"):
+            run_replay(inputs=inputs)
+        with entry.open("r+b") as stream:
+            stream.write(content)
 
 
 def test_sweeps_with_and_without_cache_share_runs(here: Path) -> None:
