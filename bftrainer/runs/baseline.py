@@ -109,7 +109,7 @@ def efficiency(
         pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted)
         if interrupted():
             return None
-    return _compared(recording, tasks, eq_nodes, pools)
+    return _compared(recording, tasks, eq_nodes, pools, interrupted)
 
 
 def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
@@ -118,9 +118,13 @@ def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
 
 
 def _compared(
-    recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, pools: Mapping[int, Recording | None]
-) -> Efficiency:
-    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size."""
+    recording: Recording,
+    tasks: Sequence[TaskSpec],
+    eq_nodes: float,
+    pools: Mapping[int, Recording | None],
+    interrupted: Callable[[], bool],
+) -> Efficiency | None:
+    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size; None if interrupted."""
     harvested = Intervals.of(recording)
     finished = [run.end_s for run in (recording, *pools.values()) if run is not None and run.reason == "finished"]
     horizon_s = min([*finished, recording.end_s])
@@ -131,7 +135,10 @@ def _compared(
     if any(task.tuning is not None for task in tasks):
         # The rate of a tuned task depends on what its group has learnt, so there is no ideal to compare with.
         return Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes, None, None, None)
-    ideal, best = _best_work(recording, tasks, eq_nodes)
+    works = _best_work(recording, tasks, eq_nodes, interrupted)
+    if works is None:
+        return None
+    ideal, best = works
     return Efficiency(
         value=harvested.work_at(horizon_s) / static,
         horizon_s=horizon_s,
@@ -182,8 +189,13 @@ def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
     return math.fsum(intervals.idle * inside)
 
 
-def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float) -> tuple[float, float]:
-    """Work of the best allocation for each instant if rescaling were free: on `eq_nodes` nodes, and on the pool."""
+def _best_work(
+    recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, interrupted: Callable[[], bool]
+) -> tuple[float, float] | None:
+    """Work of the best allocation for each instant if rescaling were free: on `eq_nodes` nodes, and on the pool.
+
+    None if interrupted.
+    """
     exact = get_solver("dp")
 
     @cache
@@ -203,6 +215,8 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
 
     ideal, best = [], []
     for (active, nodes), spans_s in _with_work(recording.timeline).items():
+        if interrupted():
+            return None
         steady, present = _interpolated(eq_nodes, partial(best_rate, active)), best_rate(active, nodes)
         ideal += [span_s * steady for span_s in spans_s]
         best += [span_s * present for span_s in spans_s]
