@@ -97,8 +97,10 @@ class Cache:
                     stream.write(bytes(_start(header) + place - stream.tell()))
                     stream.write(_octets(array))
                 stream.write(bytes(size - stream.tell()))
-        except (OSError, OutputError) as fault:
+        except OutputError as fault:
             _report(str(fault))
+        except OSError as fault:
+            _report(f"{self.directory}: {fault.strerror or fault}.")
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}{_SUFFIX}"

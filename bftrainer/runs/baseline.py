@@ -19,7 +19,7 @@ from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Settings
 from bftrainer.replay.compiled import recorded
 from bftrainer.report.metrics import Intervals
-from solvers.registry import get_solver, solve
+from solvers.registry import get_solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def efficiency(
         pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted)
         if interrupted():
             return None
-    return _compared(recording, tasks, eq_nodes, pools)
+    return _compared(recording, tasks, eq_nodes, pools, interrupted)
 
 
 def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
@@ -119,9 +119,13 @@ def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
 
 
 def _compared(
-    recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, pools: Mapping[int, Recording | None]
-) -> Efficiency:
-    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size."""
+    recording: Recording,
+    tasks: Sequence[TaskSpec],
+    eq_nodes: float,
+    pools: Mapping[int, Recording | None],
+    interrupted: Callable[[], bool],
+) -> Efficiency | None:
+    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size; None if interrupted."""
     harvested = Intervals.of(recording)
     finished = [run.end_s for run in (recording, *pools.values()) if run is not None and run.reason == "finished"]
     horizon_s = min([*finished, recording.end_s])
@@ -132,7 +136,10 @@ def _compared(
     if any(task.tuning is not None for task in tasks):
         # The rate of a tuned task depends on what its group has learnt, so there is no ideal to compare with.
         return Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes, None, None, None)
-    ideal, best = _best_work(recording, tasks, eq_nodes)
+    works = _best_work(recording, tasks, eq_nodes, interrupted)
+    if works is None:
+        return None
+    ideal, best = works
     return Efficiency(
         value=harvested.work_at(horizon_s) / static,
         horizon_s=horizon_s,
@@ -183,8 +190,13 @@ def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
     return math.fsum(intervals.idle * inside)
 
 
-def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float) -> tuple[float, float]:
-    """Work of the best allocation for each instant if rescaling were free: on `eq_nodes` nodes, and on the pool."""
+def _best_work(
+    recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float, interrupted: Callable[[], bool]
+) -> tuple[float, float] | None:
+    """Work of the best allocation for each instant if rescaling were free: on `eq_nodes` nodes, and on the pool.
+
+    None if interrupted.
+    """
     exact = get_solver("dp")
 
     @cache
@@ -200,11 +212,15 @@ def _best_work(recording: Recording, tasks: Sequence[TaskSpec], eq_nodes: float)
         if not (active and nodes):
             return 0.0
         problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
-        return solve(exact, problem, solvers.Limits()).objective
+        return exact.solve(problem, solvers.Limits()).objective
 
     groups, which, spans_s = _with_work(recording.timeline)
-    steady = np.array([_interpolated(eq_nodes, partial(best_rate, active)) for active, _ in groups], dtype=np.float64)
-    present = np.array([best_rate(*group) for group in groups], dtype=np.float64)
+    steady, present = np.empty(len(groups)), np.empty(len(groups))
+    for number, (active, nodes) in enumerate(groups):
+        if interrupted():
+            return None
+        steady[number] = _interpolated(eq_nodes, partial(best_rate, active))
+        present[number] = best_rate(active, nodes)
     return math.fsum(spans_s * steady[which]), math.fsum(spans_s * present[which])
 
 

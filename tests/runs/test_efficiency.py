@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import solvers
 from bftrainer import RunResult, Settings, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
+from solvers.registry import solve
 from tests.examples import examples
 from tests.worlds import World, worlds
 
@@ -235,3 +237,23 @@ def test_an_interrupted_comparison_is_none():
     assert result.efficiency is None
     assert result.is_partial
     assert result.recording.reason == "window_end"
+
+
+def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
+    """The best allocation for each instant is most of a comparison; it is given up as soon as an interrupt comes."""
+    asked: list[None] = []
+
+    def solved(*arguments: Any) -> solvers.SolveResult:
+        """Note that the search has begun."""
+        asked.append(None)
+        return solve(*arguments)
+
+    monkeypatch.setattr("bftrainer.runs.baseline.solve", solved)
+    log = pool(40, (0, 2), (10, 1), (20, 3), (30, 0))
+    replayed(log, task())
+    needed = len(asked)
+    asked.clear()
+    result = replayed(log, task(), interrupted=lambda: bool(asked))
+    assert result.efficiency is None
+    assert result.is_partial
+    assert 0 < len(asked) < needed
