@@ -16,7 +16,7 @@ from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
-from solvers.registry import solve
+from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
 from tests.worlds import World, worlds
 
@@ -243,12 +243,15 @@ def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
     """The best allocation for each instant is most of a comparison; it is given up as soon as an interrupt comes."""
     asked: list[None] = []
 
-    def solved(*arguments: Any) -> solvers.SolveResult:
-        """Note that the search has begun."""
-        asked.append(None)
-        return solve(*arguments)
+    class Noting(DynamicProgramme):
+        """Notes that the search has begun."""
 
-    monkeypatch.setattr("bftrainer.runs.baseline.solve", solved)
+        def solve(self, *arguments: Any) -> solvers.SolveResult:
+            """Answer as ever."""
+            asked.append(None)
+            return super().solve(*arguments)
+
+    monkeypatch.setattr("bftrainer.runs.baseline.get_solver", lambda _: Noting())
     log = pool(40, (0, 2), (10, 1), (20, 3), (30, 0))
     replayed(log, task())
     needed = len(asked)
