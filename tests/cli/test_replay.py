@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import __version__
-from bftrainer.cli.replay.replay import render_summary
 from bftrainer.cli.replay.replay import replay as replay_command
+from bftrainer.cli.replay.result_table import render_summary
 from tests.cli.conftest import Call
 from tests.tiny import RESULTS, contents, installed, spawn
 

@@ -8,8 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 import click
 
@@ -121,8 +120,7 @@ _GAP = 2
 _LEAST_TEXT, _LEAST_LABEL = 12, 16
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """Rows that share a heading.
 
     Parameters
@@ -140,8 +138,7 @@ class Section:
     is_text: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Widths of the labels and of each column, and the number of columns side by side."""
 
     label: int
@@ -174,7 +171,7 @@ def print_side_by_side(names: Sequence[str], sections: Sequence[Section]) -> Non
 
 
 def _in_one_line(section: Section) -> Section:
-    return replace(section, rows=[[cell.replace("\n", " ") for cell in row] for row in section.rows])
+    return section._replace(rows=[[cell.replace("\n", " ") for cell in row] for row in section.rows])
 
 
 def _layout(names: Sequence[str], sections: Sequence[Section], width: int) -> _Layout:

@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +16,9 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.stdio import duration, tell, write_rows
+from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
-from bftrainer.report.glossary import ASSUMED, assumption, format_value
 
 if TYPE_CHECKING:
     from bftrainer.replay import Observer
@@ -139,6 +138,8 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
+    from bftrainer.cli.replay.result_table import render_summary
+
     render_summary(result.summary(), out)
     out.write(f"Results: {target}\n")
 
@@ -172,146 +173,6 @@ def _progress(inputs: Inputs, printing: bool) -> Iterator[list[Observer]]:
 
     with ProgressBar(inputs.log.window_s, len(inputs.tasks)) as bar:
         yield [bar]
-
-
-Summary = dict[str, Any]
-
-
-def render_summary(summary: Summary, out: IO[str]) -> None:
-    """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
-    start, end = summary["window_start"][:19], summary["window_end"][:19]
-    title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
-    if summary["partial"]:
-        title += " (partial: interrupted)"
-    assumed = assumption(summary)
-    rows = []
-    for label, key, show in _ROWS:
-        text = None if key in _WHERE_KNOWN and summary.get(key) in (None, []) else show(summary)
-        bears = assumed is not None and assumed.bears(key)
-        rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
-    write_rows(title, rows, out)
-
-
-def _optimality(summary: Summary) -> str:
-    text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
-    if summary["decisions_incumbent"]:
-        gap = summary["gap_max"]
-        worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
-        text += f", {summary['decisions_incumbent']:,} with an incumbent{worst}"
-    if summary["decisions_kept"]:
-        text += f", {summary['decisions_kept']:,} kept what there was"
-    return text
-
-
-def _efficiency(summary: Summary) -> str:
-    return (
-        f"{format_value(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, "
-        f"until {duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
-    )
-
-
-def _below_large_idle(summary: Summary) -> str | None:
-    small = summary["below_large_idle"]
-    if small["occupancy"] is None:
-        return None
-    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
-
-
-def _energy(summary: Summary) -> str:
-    tasks, idle = (_amount(summary[name] / 3.6e6) for name in ("energy_j", "idle_energy_j"))
-    mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
-    return f"{tasks} kWh by tuned tasks, {idle} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
-
-
-def _amount(value: float) -> str:
-    """One decimal, unless that would round away what a short replay used."""
-    return f"{value:,.1f}" if value >= 10 or not value else f"{value:,.3g}"
-
-
-def _tuning(summary: Summary) -> str:
-    # The three most frequent, each with how often.
-    sizes, limits = (
-        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
-        for counts in (summary["batch_sizes"], summary["power_limits_w"])
-    )
-    return (
-        f"{summary['tasks_reached']:,} reached their target in {summary['attempts']:,} tries, "
-        f"{summary['tasks_failed']:,} failed; batch sizes {sizes}, power limits {limits} W"
-    )
-
-
-def _first_failure(summary: Summary) -> str:
-    """Why the first group was given up, and the number of other groups."""
-    first, *others = summary["failures"]
-    return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
-
-
-def _decision_time(summary: Summary) -> str:
-    times = (summary[f"solve_s_{name}"] for name in ("median", "p95", "max"))
-    median, p95, most = ("-" if each is None else f"{1000 * each:,.3g} ms" for each in times)
-    answered = ", ".join(summary["solvers"]) or summary["solver"]
-    return f"{median} median, {p95} p95, {most} max ({answered})"
-
-
-def _wall_time(summary: Summary) -> str:
-    parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
-    return f"{summary['wall_s']:.2f} s: {parts}"
-
-
-def _scaling(summary: Summary) -> str | None:
-    found = assumption(summary)
-    return None if found is None else found.note
-
-
-def _solver_share(summary: Summary) -> str | None:
-    from bftrainer.report.metrics import settled_before
-
-    return settled_before(summary)
-
-
-# Rows that are left out without these figures.
-_WHERE_KNOWN = (
-    *("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s", "tasks_reached", "failures", "energy_j"),
-    "emissions_gco2",
-)
-# Label, the figure that it tells of first, and what it tells.
-_ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
-    ("events", "events", lambda s: f"{s['events']:,} in {duration(s['window_s'])}"),
-    (
-        "idle nodes",
-        "eq_nodes",
-        lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
-    ),
-    (ASSUMED, "", _scaling),
-    ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),
-    ("  below large idle", "occupancy", _below_large_idle),
-    ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
-    ("efficiency U", "efficiency", _efficiency),
-    ("rescale loss", "rescale_loss_share", lambda s: format_value(s["rescale_loss_share"], "share")),
-    ("preemption loss", "preemption_loss_share", lambda s: format_value(s["preemption_loss_share"], "share")),
-    ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
-    (
-        "tasks",
-        "tasks_completed",
-        lambda s: f"{s['tasks_completed']:,} completed, {s['tasks_started']:,} started, of {s['tasks_total']:,}",
-    ),
-    ("makespan", "makespan_s", lambda s: duration(s["makespan_s"])),
-    (
-        "turnaround",
-        "turnaround_mean_s",
-        lambda s: f"{duration(s['turnaround_mean_s'])} mean, {duration(s['turnaround_p90_s'])} p90",
-    ),
-    ("waiting", "wait_mean_s", lambda s: f"{duration(s['wait_mean_s'])} mean"),
-    ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
-    ("tuning", "tasks_reached", _tuning),
-    ("  given up", "failures", _first_failure),
-    ("energy", "energy_j", _energy),
-    ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
-    ("optimality", "decisions_optimal", _optimality),
-    ("  asked", "decisions_optimal", _solver_share),
-    ("decision time", "solve_s_median", _decision_time),
-    ("wall time", "wall_s", _wall_time),
-)
 
 
 @click.command()
