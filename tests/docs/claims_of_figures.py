@@ -111,7 +111,7 @@ def _():
 
 @claim(
     "docs/performance.md",
-    "`gurobi` has lower medians than `cbc`, `highs` with 2, 10 and 30 tasks; from 5 tasks on `cbc` has the shorter",
+    "`gurobi` has lower medians than `cbc`, `highs` with 10 and 30 tasks; `cbc` has the shorter tail",
 )
 def _():
     times = measured("decision --repeat 60")
@@ -119,13 +119,13 @@ def _():
         tasks = int(size.split()[0])
         cbc, highs, gurobi = (times[size, name] for name in ("cbc", "highs", "gurobi"))
         assert gurobi[0] < cbc[0]
-        assert (highs[0] < cbc[0]) == (tasks in (2, 10, 30))
-        assert (cbc[1] < highs[1]) == (tasks >= 5)
+        assert (highs[0] < cbc[0]) == (tasks in (10, 30))
+        assert cbc[1] < highs[1]
 
 
-@claim("docs/performance.md", "one instance in twenty takes more than 0.17 s")
+@claim("docs/performance.md", "one instance in twenty takes more than 0.18 s")
 def _():
-    assert 0.17 < measured("growth")["tasks 160", "cbc"][1] < 0.18
+    assert 0.18 < measured("growth")["tasks 160", "cbc"][1] < 0.19
 
 
 @claim("datasets/README.md", "Ten at a time, with the default settings, all are done after about 62 of the 72 hours.")
