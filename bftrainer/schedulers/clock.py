@@ -92,8 +92,8 @@ def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
             part = 10 * part + digit
         parts.append(part)
     year, month, day, hour, minute, second = parts
-    months = (12 * (year - 1970) + month - 1).astype("M8[M]")
-    first, after = (some.astype("M8[D]").astype(np.int64) for some in (months, months + 1))
+    months = 12 * (year - 1970) + month - 1
+    first, after = (some.astype("M8[M]").astype("M8[D]").astype(np.int64) for some in (months, months + 1))
     good &= (
         (month >= 1) & (month <= 12) & (day >= 1) & (day <= after - first) & (hour < 24) & (minute < 60) & (second < 60)
     )
