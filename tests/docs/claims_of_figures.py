@@ -47,7 +47,7 @@ def measured(command: str) -> dict[tuple[str, str], tuple[float, float]]:
     """Median and 95th percentile in seconds of what a benchmark printed, by case and solver."""
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     text = text[text.index(f"$ python -m benchmarks {command}\n") :]
-    row = r"^ (.{13})(\S.*?)  +\d+ +([\d.]+) (ms|s) +([\d.]+) (ms|s)"
+    row = r"^ (.*?) {2,}(\S.*?)  +\d+ +([\d.]+) (ms|s) +([\d.]+) (ms|s)"
     size, found = "", {}
     for label, name, median, unit, tail, tail_unit in re.findall(row, text[: text.index("\n```")], re.MULTILINE):
         size = label.strip() or size
@@ -121,6 +121,48 @@ def _():
         assert gurobi[0] < cbc[0]
         assert (highs[0] < cbc[0]) == (tasks in (10, 30))
         assert cbc[1] < highs[1]
+
+
+@claim(
+    "docs/performance.md",
+    "`dp` takes 5 to 150 microseconds: a fifth of what plain loops in C take for two tasks, less than a hundredth",
+    "more than a thousand times as long as `dp` at the smallest size and ten thousand times as long for 30 tasks",
+)
+def _():
+    median = {case: times[0] for case, times in measured("decision --repeat 60").items()}
+    exact = [seconds for (_, solver), seconds in median.items() if solver == "dp"]
+    assert 4.5e-6 < min(exact) < max(exact) < 155e-6
+    assert round(median["2 x 10", "dp"] / median["2 x 10", "textbook DP in C"], 1) == 0.2
+    assert median["100 x 4608", "dp"] < median["100 x 4608", "textbook DP in C"] / 100
+    assert median["2 x 10", "node-level"] > 1e3 * median["2 x 10", "dp"]
+    assert median["30 x 391", "node-level"] > 1e4 * median["30 x 391", "dp"]
+
+
+def exponent(medians: dict[str, float]) -> float:
+    """Power of the number in each name that the medians grow with, fitted to their logarithms."""
+    sizes = [float(re.sub(r"\D", "", name)) for name in medians]
+    return float(np.polyfit(np.log(sizes), np.log(list(medians.values())), 1)[0])
+
+
+@claim(
+    "docs/performance.md",
+    "`dp` grows with the tasks to the power of 0.8 (fitted to the medians), with Jmax to the power of 0.5, and not",
+    "(to the power of 1.0, fitted)",
+    "whatever is in them (to the power of 0.7)",
+)
+def _():
+    grown = {label: seconds for (label, solver), (seconds, _) in measured("growth").items() if solver == "dp"}
+    along = {
+        axis: exponent({at: grown[at] for at in grown if at.startswith(axis)}) for axis in ("tasks", "Jmax", "nodes")
+    }
+    assert (round(along["tasks"], 1), round(along["Jmax"], 1)) == (0.8, 0.5)
+    assert along["nodes"] < 0.0
+    events = measured("events")
+    core, general = (
+        exponent({label: seconds for (label, name), (seconds, _) in events.items() if name == engine})
+        for engine in ("compiled core", "general loop")
+    )
+    assert (round(core, 1), round(general, 1)) == (1.0, 0.7)
 
 
 @claim("docs/performance.md", "one instance in twenty takes more than 0.18 s")
