@@ -2,7 +2,7 @@
 
 from setuptools import Extension, setup
 
-FILES = [f"bftrainer/_core/{name}.c" for name in ("module", "decide", "prune", "replay", "state", "columns")]
+FILES = [f"bftrainer/_core/{name}.c" for name in ("module", "decide", "prune", "replay", "state", "saved", "columns")]
 # Without contraction to fused multiply-add, results are those of NumPy to the last bit.
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-Wall", "-Wextra"]
 setup(

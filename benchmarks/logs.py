@@ -36,7 +36,7 @@ start = rng.integers({YEAR_S}, size=count) * 10**9
 end = start + rng.integers(1, 20_000, size=count) * 10**9
 """
 _SWEEP = f"""{_DRAW}
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from bftrainer.schedulers.idle_spans import line_sweep
 window = Window(0, {YEAR_S} * 10**9)
@@ -60,7 +60,16 @@ def import_cases(plan: Plan) -> Iterator[Case]:
     for rows in (2_000,) if plan.quick else (100_000, 300_000, 1_000_000):
         path = plan.scratch / f"sacct-{rows}.txt"
         prepare = partial(_write_sacct, path, rows, plan.seed)
-        options = ["--start", START.date(), "--end", START.date().replace(year=2027), "--tz", "Europe/Berlin"]
+        options = [
+            "--start",
+            START.date(),
+            "--end",
+            START.date().replace(year=2027),
+            "--tz",
+            "Europe/Berlin",
+            "--window",
+            "asked",
+        ]
         argv = [*_BFTRAINER, "import", "slurm", path, *options, "-o", plan.scratch / "idle.parquet", "--force"]
         group = f"{rows:,} rows"
         yield Case(

@@ -51,9 +51,13 @@ so a message is made `legible` when it is read, and code that raises an error ma
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a process to end."""
 
 # The most characters of a message, and those of them that tell where.
 _MOST, _MOST_OF_PLACE = 500, 200
@@ -72,6 +76,10 @@ class InputError(BftrainerError):
     """Something the user gave cannot be used."""
 
     exit_status = 2
+
+
+class LimitError(InputError):
+    """A file takes more to read than it may."""
 
 
 class NodeLogError(InputError):
@@ -140,6 +148,10 @@ class MeasurementError(InputError):
     """Energy cannot be measured, or power not limited, in the way that was asked for."""
 
 
+class ResumeError(InputError):
+    """Refusal to resume a run: nothing to resume, or something it depends on has changed."""
+
+
 class JournalError(InputError):
     """A directory holds no run that can be resumed, or another process runs it."""
 
@@ -152,8 +164,8 @@ class TrainingTraceError(InputError, ValueError):
     """A table of measured training runs is malformed."""
 
 
-class TuningInputError(InputError, ValueError):
-    """A job, a knob, a batch size or a power limit that tuning cannot work with.
+class _RecurrencesError(BftrainerError):
+    """Recurrences of a job end.
 
     Attributes
     ----------
@@ -164,24 +176,18 @@ class TuningInputError(InputError, ValueError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.history: list[object] = []
+
+
+class TuningInputError(_RecurrencesError, InputError, ValueError):
+    """A job, a knob, a batch size or a power limit that tuning cannot work with."""
 
 
 class UnsupportedScalingError(TuningInputError, NotImplementedError):
     """No rule says how this training optimizer's learning rate follows the batch size."""
 
 
-class TuningError(BftrainerError):
-    """Tuning a recurring job got stuck.
-
-    Attributes
-    ----------
-    history : list
-        The runs until then, as the simulation would have returned them.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.history: list[object] = []
+class TuningError(_RecurrencesError):
+    """Tuning a recurring job got stuck."""
 
 
 class NotConvergedError(TuningError, RuntimeError):

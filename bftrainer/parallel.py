@@ -23,7 +23,7 @@ from multiprocessing import forkserver, get_context, parent_process, resource_tr
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
-from bftrainer.errors import BftrainerError
+from bftrainer.errors import ENDING, BftrainerError
 
 Work = Callable[[Any], Any]
 MOST_TRIES = 3
@@ -270,21 +270,24 @@ def _submit(pool: ProcessPoolExecutor, work: Work, item: Any) -> Future[Any]:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block; processes that start meanwhile ignore it until they change that."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield  # only the main thread gets interrupts, and a handler not set by Python cannot be restored
+    """Defer Ctrl-C and its kin to the end of the block; processes that start meanwhile do so until they change that."""
+    # A handler that Python has not set cannot be restored.
+    before = {number: handler for number in ENDING if (handler := signal.getsignal(number)) is not None}
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets interrupts
         return
     held: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by processes
+    for number in before:
+        signal.signal(number, lambda number, _: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)  # inherited by processes
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, before)
-        if held:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in held:
+            signal.raise_signal(each)
 
 
 def _start_worker() -> None:
@@ -293,8 +296,9 @@ def _start_worker() -> None:
     Otherwise workers of a killed parent would finish their items, beside the workers of a resumed run, and then wait
     forever, as each holds the other end of the pipe that the others read.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     end_with_parent(signal.SIGKILL)
 
 

@@ -159,10 +159,11 @@ def _entries(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 
 def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:
     """Entry points by name, sorted; those of one name by the packages that register them."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
-    for point in sorted(points, key=lambda point: (point.name, _distribution(point))):
-        found[point.name] = (*found.get(point.name, ()), point)
-    return found
+    found: dict[str, list[EntryPoint]] = {}
+    for point in sorted(points, key=lambda point: point.name):
+        found.setdefault(point.name, []).append(point)
+    # To name a package, its metadata are parsed, which takes milliseconds.
+    return {name: tuple(same if len(same) == 1 else sorted(same, key=_distribution)) for name, same in found.items()}
 
 
 def clash(points: Sequence[EntryPoint]) -> str:

@@ -1,10 +1,8 @@
-"""The count-level model through python-mip: CBC, HiGHS and Gurobi.
-
-Models hold no special ordered sets: CBC crashes the process on them.
-"""
+"""The count-level model through python-mip: HiGHS and Gurobi."""
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from time import perf_counter
@@ -29,21 +27,7 @@ STATUS = {
     "FEASIBLE": StopReason.TIME_LIMIT,
     "NO_SOLUTION_FOUND": StopReason.TIME_LIMIT,
 }
-# CBC took 0.25 s at most for hundreds of models of fewer columns with a limited tree; this limit leaves time for that.
-SMALL, LEAST_S = 100, 1.0
 INFEASIBLE = ("INFEASIBLE", "INT_INFEASIBLE")
-
-
-def quiet_model(engine: str) -> mip.Model:
-    """An empty model to maximise, that prints nothing; `engine` is always named, or python-mip would choose."""
-    import mip
-
-    model = mip.Model(sense=mip.MAXIMIZE, solver_name=engine)
-    model.verbose = 0
-    if engine == "CBC":
-        # By default CBC counts CPU time, which passes more slowly than the clock on a busy machine.
-        mip.cbc.cbc_set_parameter(model.solver, "timeMode", "elapsed")
-    return model
 
 
 def write(target: mip.Model, model: CountModel) -> mip.Model:
@@ -64,16 +48,6 @@ def write(target: mip.Model, model: CountModel) -> mip.Model:
             if math.isfinite(side):
                 target.add_constr(mip.LinExpr(variables, coefficients[entries], -side, sense))
     return target
-
-
-def solve_written(
-    target: mip.Model, model: CountModel, name: str, limits: Limits, branches: int | None
-) -> ModelOutcome:
-    """Copy `model` into the empty `target`, and solve that in the time that is left."""
-    deadline = perf_counter() + limits.time_s
-    write(target, model)
-    left_s = deadline - perf_counter()
-    return OUT_OF_TIME if left_s <= 0 else optimised(target, name, replace(limits, time_s=left_s), branches)
 
 
 def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None = None) -> ModelOutcome:
@@ -105,7 +79,7 @@ def optimised(target: mip.Model, name: str, limits: Limits, branches: int | None
 
 
 class _PythonMip(CountModelSolver):
-    """Base of the three solvers below."""
+    """Base of the two solvers below; `_engine` is always named, or python-mip would choose."""
 
     name: str
     requires: tuple[str, ...] = ("mip",)
@@ -113,50 +87,34 @@ class _PythonMip(CountModelSolver):
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        run = apart(self.name, self._run, self._stays_here)
-        return solve_count_model(self.name, run, problem, limits, order_equals=self._engine == "CBC")
+        return solve_count_model(self.name, apart(self.name, self._run), problem, limits)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
+        deadline = perf_counter() + limits.time_s
         target = self._empty()
         self._set_threads(target, limits.threads)
-        return solve_written(target, model, self.name, limits, branches)
+        write(target, model)
+        left_s = deadline - perf_counter()
+        return OUT_OF_TIME if left_s <= 0 else optimised(target, self.name, replace(limits, time_s=left_s), branches)
 
-    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
-        """Whether the backend may run in this process."""
-        del model, limits, branches
-        return False
+    def licence(self) -> str:
+        """Whether python-mip finds the engine, and may start it, or why not."""
+        try:
+            self._empty()
+        except SolverUnavailableError as error:
+            return str(error)
+        return "valid"
 
     def _empty(self) -> mip.Model:
-        return quiet_model(self._engine)
+        """An empty model to maximise, that prints nothing."""
+        import mip
+
+        model = mip.Model(sense=mip.MAXIMIZE, solver_name=self._engine)
+        model.verbose = 0
+        return model
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
         target.threads = threads
-
-
-class CbcSolver(_PythonMip):
-    """Count-level model through python-mip and CBC, on one thread whatever the limits say."""
-
-    name = "cbc"
-    heeds = frozenset({"time", "gap", "prune", "effort"})
-    _engine = "CBC"
-
-    def _empty(self) -> mip.Model:
-        from mip.cbc import cbc_set_parameter
-
-        model = super()._empty()
-        # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
-        model.cuts = 0
-        model.preprocess = 0
-        cbc_set_parameter(model.solver, "heur", "off")
-        return model
-
-    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
-        return branches is not None and model.objective.size < SMALL and limits.time_s >= LEAST_S
-
-    def _set_threads(self, target: mip.Model, threads: int) -> None:
-        # Any number, 1 included, starts CBC's threaded search. About one tiny model in 4,000 then waits for a
-        # signal that it missed until its time is over, so CBC is left without threads.
-        del target, threads
 
 
 class MipHighsSolver(_PythonMip):
@@ -165,6 +123,16 @@ class MipHighsSolver(_PythonMip):
     name = "mip-highs"
     requires = ("mip", "highspy")
     _engine = "HIGHS"
+
+    def _empty(self) -> mip.Model:
+        # It logs where it looked for the library; what matters of that is in the error.
+        logging.getLogger("mip").addHandler(logging.NullHandler())
+        try:
+            return super()._empty()
+        except FileNotFoundError as error:
+            raise SolverUnavailableError(
+                f"{self.name}: python-mip finds no HiGHS, which highspy hides from version 1.16 on; try --solver highs."
+            ) from error
 
     def _set_threads(self, target: mip.Model, threads: int) -> None:
         claim_threads(threads)
@@ -177,15 +145,6 @@ class MipGurobiSolver(_PythonMip):
     name = "mip-gurobi"
     requires = ("mip", "gurobipy")
     _engine = "GUROBI"
-
-    @staticmethod
-    def licence() -> str:
-        """Whether Gurobi starts from python-mip, or why not."""
-        try:
-            MipGurobiSolver()._empty()
-        except SolverUnavailableError as error:
-            return str(error)
-        return "valid"
 
     def _empty(self) -> mip.Model:
         from mip.exceptions import InterfacingError

@@ -107,7 +107,9 @@ class TaskOptions:
         elif counts[0] != 0 or (counts[1:] <= counts[:-1]).any():
             raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
         # A sum is finite only if every addend is; overflow of finite values is refused as well.
-        if not math.isfinite(values.sum()):
+        with np.errstate(over="ignore"):
+            total = values.sum()
+        if not math.isfinite(total):
             raise ValueError("Expected finite values, got one that is NaN or infinite.")
 
 

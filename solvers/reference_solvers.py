@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError, UnsupportedProblemError
+from solvers.cbc_backend import solve_by_cbc
 from solvers.count_level import CountModelSolver, ModelOutcome, apart, solve_count_model
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
-from solvers.mip_backend import quiet_model, solve_written
 from solvers.option_pruning import unpruned
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 from solvers.segments import CountModel
@@ -83,7 +83,7 @@ class _HeldNodes:
         deadline = perf_counter() + limits.time_s
         whole = with_nodes(model, self.held, self.nodes)
         left = replace(limits, time_s=max(0.0, deadline - perf_counter()))
-        return solve_written(quiet_model("CBC"), whole, self.name, left, branches)
+        return solve_by_cbc(whole, self.name, left, branches)
 
 
 def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:
@@ -126,18 +126,8 @@ def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: in
     """Rows of both conditions in the module's docstring, with counts written out as sums over nodes."""
     big = 2.0 * nodes
     kept, taken = uses[own], uses[~own]
-    grow = (
-        np.append(kept, shrinks),
-        np.append(np.full(kept.size, -2.0), -big),
-        -math.inf,
-        -2.0 * kept.size,
-    )
-    shrink = (
-        np.append(taken, shrinks),
-        np.append(np.full(taken.size, 2.0), big),
-        -math.inf,
-        big,
-    )
+    grow = (np.append(kept, shrinks), np.append(np.full(kept.size, -2.0), -big), -math.inf, -2.0 * kept.size)
+    shrink = (np.append(taken, shrinks), np.append(np.full(taken.size, 2.0), big), -math.inf, big)
     return [grow, shrink]
 
 
@@ -253,6 +243,7 @@ class Exhaustive:
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name, choices=choices)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # sums too large for numbers are infinite, and none is chosen for them
 def _allocations(
     problem: AllocationProblem, remaining: Sequence[NDArray[np.int64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:

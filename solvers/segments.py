@@ -90,8 +90,8 @@ class CountModel:
         ValueError
             If a task's entries lead to no option.
         """
-        reached = np.zeros(len(self.order), dtype=np.int64)
-        np.add.at(reached, self.owners, self.places * np.rint(x[: self.places.size]).astype(np.int64))
+        moved = self.places * np.rint(x[: self.places.size])
+        reached = np.bincount(self.owners, moved, len(self.order)).astype(np.int64)
         choices = []
         for number, (options, place) in enumerate(zip(self.order, reached.tolist(), strict=True)):
             if not 0 <= place < options.size:

@@ -11,22 +11,26 @@ import atexit
 import json
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
 from bftrainer.errors import SolverError
+from bftrainer.supervisor import adopt_orphans, descendants, die_with_parent
 from solvers.problem import OutOfTime
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from solvers.supervised import serve; serve(sys.argv[1])"
+    "import json, sys; sys.path[:], bounds = json.loads(sys.argv[2]); "
+    "from solvers.supervised import serve; serve(sys.argv[1], bounds)"
 )
 # Nothing in the process gains from threads for linear algebra, which take time to start.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -34,9 +38,30 @@ _LENGTH = 8
 # Sockets wait no longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
+# An answer is some numbers per task; what announces more than this is none.
+_MOST_BYTES = 2**30
 
 
-def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -> Any:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a process may use, besides time.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        Address space.
+    file_bytes : int
+        Size of each file that it writes, its output among them.
+    start_s : float
+        Seconds that it may take to start, which do not count as those of its first run.
+    """
+
+    memory_bytes: int
+    file_bytes: int
+    start_s: float
+
+
+def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float, bounds: Bounds | None = None) -> Any:
     """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
 
     Parameters
@@ -47,6 +72,8 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
         A module's function or a method; it, its arguments, its result and its exceptions must be picklable.
     deadline : float
         A time of `time.perf_counter`, which on Linux is the same in all processes.
+    bounds : Bounds, optional
+        What the process may use.
 
     Raises
     ------
@@ -55,14 +82,14 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
     SolverError
         If the process dies. Whatever `run` raises is raised too.
     """
-    child = _idle_child()
+    child = _idle_child(bounds)
     try:
         done, answer = child.ask((run, args), deadline)
     except TimeoutError:
         if child.is_ready:
             child.end()
             # Start the next process in the background; one that is still starting may continue.
-            child = _Child()
+            child = _Child(bounds)
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, ConnectionError):
@@ -79,14 +106,14 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float) -
 class _Child:
     """A process that handles requests one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds | None = None) -> None:
         from multiprocessing.spawn import get_executable
 
-        self.is_ready = False
+        self.is_ready, self.bounds = False, bounds
         self.socket, theirs = socket.socketpair()
         # Its output matters only if it dies; a pipe that nobody reads would fill.
         self.output = os.memfd_create("stderr")
-        places = json.dumps([str(place) for place in sys.path])
+        places = json.dumps([[str(place) for place in sys.path], bounds and asdict(bounds)])
         with theirs, ExitStack() as unstarted:
             unstarted.callback(self.forget)
             self.process = subprocess.Popen(
@@ -113,8 +140,11 @@ class _Child:
             If the process ends.
         """
         if not self.is_ready:
-            _received(self.socket, 1, deadline)
+            asked = perf_counter()
+            may_start = deadline if self.bounds is None else max(deadline, asked + self.bounds.start_s)
+            _received(self.socket, 1, may_start)
             self.is_ready = True
+            deadline += 0.0 if self.bounds is None else perf_counter() - asked
         message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
@@ -132,8 +162,15 @@ class _Child:
         return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
 
     def end(self) -> None:
-        """End the process."""
-        self.process.kill()
+        """End the process, and those that it has started."""
+        if self.bounds is not None:  # its guard does that, and is woken if it was stopped
+            self.socket.close()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_TO_END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.forget()
 
@@ -148,16 +185,19 @@ _children: set[_Child] = set()
 _idle: list[_Child] = []
 
 
-def _idle_child() -> _Child:
-    """Take a waiting process that is still alive, or start one."""
-    while True:
+def _idle_child(bounds: Bounds | None) -> _Child:
+    """Take a waiting process of these bounds that is still alive, or start one."""
+    for child in reversed(_idle.copy()):
+        if child.bounds != bounds:
+            continue
         try:
-            child = _idle.pop()
-        except IndexError:
-            return _Child()
+            _idle.remove(child)
+        except ValueError:  # another thread has taken it
+            continue
         if child.process.poll() is None:
             return child
-        child.forget()
+        child.end()
+    return _Child(bounds)
 
 
 def _end_all() -> None:
@@ -179,9 +219,15 @@ atexit.register(_end_all)
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def serve(number: str) -> None:
+def serve(number: str, bounds: Mapping[str, Any] | None = None) -> None:
     """Handle requests from the socket of that file descriptor until its other end is closed."""
     peer = socket.socket(fileno=int(number))
+    if bounds:
+        most = Bounds(**bounds)
+        _guarded(peer)
+        resource.setrlimit(resource.RLIMIT_AS, (most.memory_bytes, most.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most.file_bytes, most.file_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end_with_peer(peer)
     peer.sendall(b"\0")
     with suppress(EOFError, ConnectionError):
@@ -198,6 +244,40 @@ def _outcome(message: bytes) -> tuple[bool, Any]:
         return False, error
 
 
+def _guarded(peer: socket.socket) -> None:
+    """Go on in a child process; this one ends it, and all that it starts, when the other end of `peer` is closed.
+
+    Code of others may hold Python's lock, so that no thread can follow the other end, and leave the process group.
+    """
+    guard = os.getpid()
+    child = os.fork()
+    if not child:
+        die_with_parent(guard)
+        return
+    adopt_orphans()
+    ended = os.pidfd_open(child)
+    either = select.poll()
+    either.register(peer, 0)
+    either.register(ended, select.POLLIN)
+    either.poll()
+    status = None
+    while True:
+        for process in descendants(guard):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        try:
+            process, how = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        status = how if process == child else status
+    code = os.waitstatus_to_exitcode(status or 0)
+    if code < 0:  # end as it did
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(guard, -code)
+    os._exit(code)
+
+
 def end_with_peer(peer: socket.socket) -> None:
     """Make this process end when the other end of `peer` is closed, whatever C code is running.
 
@@ -211,6 +291,8 @@ def end_with_peer(peer: socket.socket) -> None:
     def follow() -> None:
         """Wait for the other end to be closed."""
         hung_up.poll()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
@@ -224,7 +306,10 @@ def _left_s(deadline: float) -> float:
 
 
 def _message(peer: socket.socket, deadline: float = float("inf")) -> bytes:
-    return _received(peer, int.from_bytes(_received(peer, _LENGTH, deadline)), deadline)
+    size = int.from_bytes(_received(peer, _LENGTH, deadline))
+    if size > _MOST_BYTES:
+        raise ValueError(f"Expected a message of at most {_MOST_BYTES} bytes, got {size}.")
+    return _received(peer, size, deadline)
 
 
 def _received(peer: socket.socket, size: int, deadline: float) -> bytes:

@@ -19,6 +19,8 @@ settings.load_profile("few")
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would each process that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# As one that starts them to outlive it has them ignore its end.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(trylast=True)
@@ -51,8 +53,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep parsed logs out of the user's cache, also in processes that tests start."""
+    """Keep parsed logs and keys out of the user's directories, also in processes that tests start."""
     os.environ["BFTRAINER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.reading import Reading
 
 NS = 10**9

@@ -62,6 +62,7 @@ ALIKE = {
 }
 MODULES_ALIKE = {
     "run": "`bftrainer.spot.run` is documented",
+    "assess": "the command and what it calls",
     "sweep": "`bftrainer.spot.sweep` is documented",
 }
 # Modules of few lines that are worth a file.

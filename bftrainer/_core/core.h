@@ -7,7 +7,7 @@ Every float is computed in the order in which the NumPy reference computes it (`
 #ifndef BFTRAINER_CORE_H
 #define BFTRAINER_CORE_H
 
-#define PY_SSIZE_T_CLEAN
+/* No format of Python's ends in '#': built with headers of 3.13, it would fail in 3.11, whose wheels are the same. */
 #include <Python.h>
 
 #include <math.h>

@@ -1,8 +1,14 @@
 /* Functions of the extension, and the checks of what they are given: a wrong argument is an error, never a crash. */
 
+#define _POSIX_C_SOURCE 200809L
+
 #include "core.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* Whether a buffer's items are of a kind: d (float64), q (int64), i (int32) or ? (bool). */
 static int is_kind(const Py_buffer *view, char kind) {
@@ -267,7 +273,33 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
+static char cut_off_line[1024];
+
+/* Say which file was cut off, and end: what was computed from it would be wrong, and there is no way back. */
+static void end_now(int number) {
+    (void)number;
+    if (write(2, cut_off_line, strlen(cut_off_line)) >= 0)
+        _exit(2);
+    _exit(1);
+}
+
+PyDoc_STRVAR(end_where_cut_off_doc,
+"end_where_cut_off(line)\n--\n\n"
+"Print a line and end this process, with status 2, when it reads beyond the end of a mapped file that was cut off.");
+
+static PyObject *end_where_cut_off(PyObject *module, PyObject *args) {
+    const char *line;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s:end_where_cut_off", &line))
+        return NULL;
+    snprintf(cut_off_line, sizeof cut_off_line, "%s", line);
+    struct sigaction action = {.sa_handler = end_now};
+    sigaction(SIGBUS, &action, NULL);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"end_where_cut_off", end_where_cut_off, METH_VARARGS, end_where_cut_off_doc},
     {"decision", (PyCFunction)(void (*)(void))decision, METH_VARARGS | METH_KEYWORDS, decision_doc},
     {"pruned", (PyCFunction)(void (*)(void))pruned, METH_VARARGS | METH_KEYWORDS, pruned_doc},
     {NULL, NULL, 0, NULL},

@@ -387,6 +387,39 @@ static PyObject *books(PyObject *self, PyObject *unused) {
     return found;
 }
 
+PyDoc_STRVAR(saved_doc, "saved()\n--\n\nThe state between two instants, as bytes for `restore`.");
+
+static PyObject *saved(PyObject *self, PyObject *unused) {
+    Replay *r = (Replay *)self;
+    (void)unused;
+    if (!is_idle(r))
+        return NULL;
+    if (!r->asks)
+        return saved_state(r);
+    PyErr_SetString(PyExc_RuntimeError, "A decision is asked for.");
+    return NULL;
+}
+
+PyDoc_STRVAR(restore_doc,
+"restore(state)\n--\n\nGo on from the state that a replay of the same inputs has saved; this one must be new.");
+
+static PyObject *restore(PyObject *self, PyObject *args) {
+    Replay *r = (Replay *)self;
+    PyObject *state;
+    char *content;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "S:restore", &state) || PyBytes_AsStringAndSize(state, &content, &size) || !is_idle(r))
+        return NULL;
+    if (r->time_s > 0.0 || r->row > 0 || r->asks || r->reason != GOES_ON) {
+        PyErr_SetString(PyExc_RuntimeError, "The replay has begun.");
+        return NULL;
+    }
+    r->failed = restore_state(r, content, size) < 0;
+    if (r->failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* The time of the last instant. */
 static PyObject *get_time_s(PyObject *self, void *unused) {
     (void)unused;
@@ -406,6 +439,8 @@ static PyMethodDef methods[] = {
     {"answer", answer_method, METH_VARARGS, answer_doc},
     {"columns", columns, METH_NOARGS, columns_doc},
     {"books", books, METH_NOARGS, books_doc},
+    {"saved", saved, METH_NOARGS, saved_doc},
+    {"restore", restore, METH_VARARGS, restore_doc},
     {NULL, NULL, 0, NULL},
 };
 

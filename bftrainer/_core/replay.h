@@ -112,6 +112,11 @@ int process_instant(Replay *r, PyObject *interrupted);
 int adopt(Replay *r, const int64_t *counts);
 int record_decision(Replay *r, const Answer *answer, int held, int reason, int asked, double solve_s);
 int close_event(Replay *r);
+void add_node(NodeSet *set, int32_t node);
+
+/* The state between two instants as bytes. */
+PyObject *saved_state(Replay *r);
+int restore_state(Replay *r, const char *content, Py_ssize_t size);
 void option_values(const Replay *r, Py_ssize_t slot, Py_ssize_t width, double *row);
 
 #endif

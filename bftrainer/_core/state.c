@@ -23,7 +23,7 @@ static double rounding_s(double time_s) {
 }
 
 /* Add a node to a set. */
-static void add_node(NodeSet *set, int32_t node) {
+void add_node(NodeSet *set, int32_t node) {
     Py_ssize_t word = node >> 6;
     set->words[word] |= (uint64_t)1 << (node & 63);
     set->low = FIRST_MIN(set->low, word);

@@ -89,13 +89,10 @@ class Tables:
         for row in runs:
             key = _key(row, shared)
             if key in measured:
-                job, size = (
-                    (row["dataset"].strip(), row["network"].strip(), row["optimizer"].strip()),
-                    row["batch_size"],
-                )
-                self._points[job][int(float(size))] = measured[key]
-                target = float(row["target_metric"])
-                self._epochs[job, target][int(float(size))].append(_epochs(row["target_epoch"]))
+                job = (row["dataset"].strip(), row["network"].strip(), row["optimizer"].strip())
+                size, target = int(float(row["batch_size"])), float(row["target_metric"])
+                self._points[job][size] = measured[key]
+                self._epochs[job, target][size].append(_epochs(row["target_epoch"]))
         limits = [p.limit_w for sizes in self._points.values() for each in sizes.values() for p in each]
         self._max_power_w = max(limits, default=0)
 

@@ -133,20 +133,57 @@ def moment_ns(value: object, start_ns: int = 0) -> int:
     return int((stamp if stamp.tzinfo else stamp.tz_localize(UTC)).as_unit("ns").value)
 
 
-def read_log(path: Path, skip: int, first: int, count: int | None, since: str | None = None) -> Log:
-    """The log without its first `skip` rows, of `count` nodes from `first` on, from the time `since` on."""
+def read_log(
+    path: Path, skip: int, first: int, count: int | None, since: str | None = None, offer: Offer | None = None
+) -> Log:
+    """What is offered of the log without its first `skip` rows, of `count` nodes from `first` on, from `since` on."""
     data = unpacked(path)
     if _is_pickle(path, data):
         log = _matrix_log(read_frame(data, str(path)), skip)
     else:
         log, rows = _native_log(path, data)
         log = replace(log, start_ns=int(rows[skip]))
+    if offer is not None:
+        log = _offered(log, offer)
     if since is not None:
         log = replace(log, start_ns=moment_ns(since))
     stop = len(log.nodes) if count is None else first + count
     keep = (log.node >= first) & (log.node < stop)
     changes = {name: getattr(log, name)[keep] for name in ("time_ns", "node", "idle")}
     return _opened(replace(log, nodes=log.nodes[first:stop], **changes), first)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What of the idle time is offered: from `after_ns` on, and not in the `lead_ns` before times in a CSV."""
+
+    after_ns: int
+    lead_ns: int
+    departures: Path | None
+
+
+def _offered(log: Log, offer: Offer) -> Log:
+    """The log of what is offered, node by node: the idle spans, less their first part and those before departures."""
+    log = _opened(log, 0)
+    known: dict[str, list[int]] = {}
+    for row in [] if offer.departures is None else csv_records(unpacked(offer.departures)):
+        known.setdefault(row["node"].strip(), []).append(moment_ns(row["time"].strip()))
+    changes: list[tuple[int, int, bool]] = []
+    for number, name in enumerate(log.nodes):
+        mine = log.node == number
+        edges = [*log.time_ns[mine].tolist(), log.end_ns + 1]
+        for begin, end in itertools.compress(itertools.pairwise(edges), log.idle[mine].tolist()):
+            at = begin + offer.after_ns
+            for stop in sorted(known.get(name, [])):
+                if stop > at and stop - offer.lead_ns < end:
+                    if at < stop - offer.lead_ns:
+                        changes += [(at, number, True), (stop - offer.lead_ns, number, False)]
+                    at = stop
+            if at < min(end, log.end_ns):
+                changes += [(at, number, True), *([(end, number, False)] if end <= log.end_ns else [])]
+    ordered = sorted(changes)
+    times, nodes, states = zip(*ordered, strict=True) if ordered else ((), (), ())
+    return replace(log, time_ns=np.array(times, np.int64), node=np.array(nodes, np.int64), idle=np.array(states, bool))
 
 
 def _opened(log: Log, first: int) -> Log:
@@ -189,7 +226,10 @@ def _native_log(path: Path, data: bytes) -> tuple[Log, NDArray[np.int64]]:
     start, end = [moment_ns(text) for text in meta.get("window", [])] or [int(times[0]), int(times[-1])]
     unchanged = [moment_ns(text) for text in meta.get("unchanged_rows", [])]
     rows = {start, end, *unchanged, *(time for time in times.tolist() if time > start)}
-    node = frame["node"].astype(str).map({name: index for index, name in enumerate(names)}).to_numpy().astype(np.int64)
+    numbers = frame["node"].astype(str).map({name: index for index, name in enumerate(names)})
+    if numbers.hasnans:
+        raise UnusableError(f"{path}: Expected rows of its nodes, got one of another")
+    node = numbers.to_numpy().astype(np.int64)
     log = Log(list(names), start, end, times, node, frame["idle"].to_numpy(dtype=bool))
     return log, np.array(sorted(rows), dtype=np.int64)
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,8 @@ def _table(run: Path, name: str, columns: _Columns, unknown: list[str], more: _C
 
 def _steps(path: Path, unknown: list[str]) -> Rows:
     """Rows of the step log, with their time in nanoseconds under `time`."""
+    if not path.is_file():
+        raise UnusableError(f"{path.name}: Expected this file of a run, found none")
     text = path.read_text(encoding="utf-8")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     names = list(reader.fieldnames or ())
@@ -188,6 +191,23 @@ def _steps(path: Path, unknown: list[str]) -> Rows:
         figures |= {name: int(figures[name]) for name in _WHOLE_STEPS if figures[name].is_integer()}
         rows.append(figures | {"time": moment_ns(row["evtTime"])})
     return rows
+
+
+_SEALED = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+def check_files(run: Path) -> Part:
+    """Compare the files of a run with the checksums that were written when they were whole."""
+    part = Part("files are as they were written, by checksum")
+    manifest = run / ".bftrainer"
+    sealed = (
+        [_SEALED.fullmatch(line) for line in manifest.read_text("utf-8").splitlines()] if manifest.is_file() else []
+    )
+    for digest, name in (match.groups() for match in sealed if match):
+        path = run / name
+        there = path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        part.expect(there, "{} is missing, or not as it was written", name)
+    return part
 
 
 def found_inputs(record: RecordedRun, run: Path, part: Part) -> dict[str, Path | list[Path]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,6 @@ from bftrainer.audit.recorded_run import STEP_COLUMNS, RecordedRun
 
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
-_ATTEMPT = ("group", "task", "recurrence", "attempt", "batch_size", "power_limit_w", "energy_j", "train_s", "reached")
 
 
 def check_tasks(record: RecordedRun, books: Books) -> Part:
@@ -85,8 +85,8 @@ def check_attempts(record: RecordedRun, books: Books) -> Part:
     theirs = record.attempts or []
     part.expect(len(theirs) == len(books.attempts), "{} recorded, {} found", len(theirs), len(books.attempts))
     for number, (row, mine) in enumerate(zip(theirs, books.attempts, strict=False)):
-        for name in _ATTEMPT:
-            part.same(f"attempt {number} of {row['task']} {name}", row[name], getattr(mine, name))
+        for name, figure in asdict(mine).items():
+            part.same(f"attempt {number} of {row['task']} {name}", row[name], figure)
     return part
 
 

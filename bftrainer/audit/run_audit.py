@@ -18,15 +18,25 @@ from bftrainer.audit.audited_objectives import AuditedObjective
 from bftrainer.audit.books import Books
 from bftrainer.audit.decisions import Judge, Rules
 from bftrainer.audit.group_tuning import Tables, TuningGroup
-from bftrainer.audit.input_files import Log, Series, Task, moment_ns, read_log, read_steps, read_tasks
+from bftrainer.audit.input_files import NS, Log, Offer, Series, Task, moment_ns, read_log, read_steps, read_tasks
 from bftrainer.audit.parts import Part, UnusableError, printable
-from bftrainer.audit.recorded_run import RecordedRun, found_inputs, read_record
+from bftrainer.audit.recorded_run import RecordedRun, check_files, found_inputs, read_record
 from bftrainer.audit.recorded_tables import check_attempts, check_cap, check_power, check_steps, check_tasks
 from bftrainer.audit.summary_figures import check_figures
 
 # Errors of reading and recomputing on damaged files, which fail in many ways.
 _DAMAGE = (
-    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
+    *(
+        OSError,
+        MemoryError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        EOFError,
+        RecursionError,
+    ),
     *(pa.ArrowException, csv.Error, lzma.LZMAError, zlib.error, tarfile.TarError, pickle.PickleError),
 )
 NOTHING = "this run has nothing of the kind"
@@ -112,7 +122,15 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
-    parts = [inputs, *books.parts, *judge.parts, check_tasks(record, books), check_steps(books)]
+    files = check_files(run)
+    parts = [
+        *([files] if files.looked else []),
+        inputs,
+        *books.parts,
+        *judge.parts,
+        check_tasks(record, books),
+        check_steps(books),
+    ]
     if tuned:
         parts.append(check_attempts(record, books))
     if record.power is not None:
@@ -125,7 +143,10 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
 def _read(record: RecordedRun, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
     settings = record.settings
     selection = (settings["skip_events"] or 0, settings["first_node"] or 0, settings["node_count"])
-    log = read_log(paths["node_log"], *selection, settings.get("since"))
+    after_s, lead_s = (float(settings.get(name) or 0.0) for name in ("offer_after_s", "forward_time_s"))
+    departures = paths.get("planned_departures")
+    offer = Offer(round(after_s * NS), round(lead_s * NS), departures) if after_s or departures else None
+    log = read_log(paths["node_log"], *selection, settings.get("since"), offer)
     tasks = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"), log.start_ns)
     return log, tasks
 

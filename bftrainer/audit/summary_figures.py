@@ -27,9 +27,11 @@ _READ = frozenset(("settings", "inputs"))
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
     **dict.fromkeys(("command", "versions", "engine"), "only says how the run was made"),
+    "node_log_notes": "says how the node log was made",
     "failures": "reasons in words; tasks_failed counts them",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),
+    **dict.fromkeys(("ledger", "limited_by"), "attributes idle node-time by what was wanted, which is not booked here"),
 }
 _TWICE = ("seed", "solver", "objective", "forward_time_s", "max_tasks")
 # Settings that the audit goes by.
@@ -38,7 +40,7 @@ _USED = frozenset(
         *("first_node", "node_count", "skip_events", "since", "until_s", "max_events", "decide_on", "initial"),
         *("startup_cost", "objective", "solver", "fallback", "forward_time_s", "mip_gap", "max_tasks", "seed"),
         *("strict_published", "baseline", "large_idle", "scaling", "idle_power_w", "pue", "power_options"),
-        *("power_cap", "carbon"),
+        *("power_cap", "carbon", "offer_after_s"),
     )
 )
 _HOW = dict.fromkeys(

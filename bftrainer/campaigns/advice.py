@@ -12,6 +12,7 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
+from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import Readers
@@ -55,6 +56,8 @@ class AdvicePlan:
         Objectives to choose from; only the given one if empty.
     seed : int
         Seed of the search.
+    candidates : tuple of SearchedSettings
+        Try these and the given ones instead of searching, as often as that makes trials.
     """
 
     config: ReplayConfig
@@ -63,6 +66,7 @@ class AdvicePlan:
     trials: int = 40
     objectives: tuple[str | Objective, ...] = ()
     seed: int = 0
+    candidates: tuple[SearchedSettings, ...] = ()
 
     def __post_init__(self) -> None:
         # Figures that depend on the clock would give different advice on the same inputs.
@@ -73,7 +77,8 @@ class AdvicePlan:
             raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
-        require_extra("Advice needs", "advise")
+        if not self.candidates:
+            require_extra("Advice needs", "advise")
 
     @property
     def given(self) -> SearchedSettings:
@@ -216,7 +221,11 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
-    _search(plan, objective)
+    if plan.candidates:
+        for settings in plan.candidates:
+            on_trial(measured(settings))
+    else:
+        _search(plan, objective)
     best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
     held_out = tuple(_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
     if any(math.isnan(value) for value in held_out):
@@ -287,7 +296,7 @@ def _value(
     inputs = load_inputs(replace(config, **changed), readers)
     refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs).summary()
-    value = summary.get(metric)
+    value = figures_of(summary).get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
         return math.nan
     return math.nan if value is None else float(value)

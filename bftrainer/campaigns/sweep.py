@@ -17,7 +17,8 @@ from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
-from bftrainer.files.writing import file_source, replacing, result_directory
+from bftrainer.files.directories import result_directory
+from bftrainer.files.writing import file_source, replacing
 from bftrainer.nodelogs import write_node_log
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bftrainer.errors import OutputError
-from bftrainer.files.writing import (
-    MANIFEST,
-    leftovers,
-    list_written,
-    remove_unfinished,
-    remove_written,
-    replacing,
-    written_files,
-)
+from bftrainer.files.claims import LOCK, claimed
+from bftrainer.files.directories import settle
+from bftrainer.files.manifest import MANIFEST, list_written, remove_if_empty, remove_written, written_files
+from bftrainer.files.writing import leftovers, replacing
 from bftrainer.parallel import interrupts_held
 
 TABLE = "sweep.parquet"
@@ -45,7 +40,7 @@ class SweepDirectory:
     def __init__(self, path: Path, *, resume: bool = False, force: bool = False) -> None:
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-        if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST)}:
+        if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST), path / LOCK}:
             if _FILE not in written_files(path):
                 raise OutputError(
                     f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
@@ -56,7 +51,7 @@ class SweepDirectory:
 
     @contextmanager
     def begun(self, description: bytes) -> Iterator[None]:
-        """Make the directory; undo that on an error before the first result.
+        """Make the directory, as its only writer; undo that on an error before the first result.
 
         Parameters
         ----------
@@ -66,25 +61,28 @@ class SweepDirectory:
         Raises
         ------
         OutputError
-            If it cannot be made.
+            If it cannot be made, or another process is writing to it.
         """
-        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
-        try:
+        with ExitStack() as undo:
+            for place in reversed((self.path, *self.path.parents)):  # what is pushed first is removed last
+                if not place.exists():
+                    undo.callback(remove_if_empty, place)
             try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                undo.enter_context(claimed(self.path))
                 self._make(description)
             except OSError as error:
                 raise OutputError(f"{self.path}: Cannot write results: {error.strerror or error}.") from None
-            yield
-        except BaseException:  # including an interrupt
-            if not self.has_results:
+            try:
+                yield
+            finally:
                 with interrupts_held():
-                    self._undo(made)
-            raise
+                    if self.has_results:
+                        list_written(self.path, written_files(self.path), final=True)
+                    else:
+                        self._undo()
 
     def _make(self, description: bytes) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        for path in leftovers(self.path, MANIFEST):
-            path.unlink()
         # The manifest comes first, so that a killed sweep can be resumed.
         list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
         if not (self.path / TABLE).exists():
@@ -94,7 +92,7 @@ class SweepDirectory:
 
     def _remove_unfinished(self) -> None:
         """Delete what killed runs left."""
-        remove_unfinished(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
+        settle(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
 
     def describe(self, description: bytes) -> None:
         """Save the sweep's file beside the table.
@@ -112,7 +110,7 @@ class SweepDirectory:
         """Whether a table or a finished run exists."""
         return (self.path / TABLE).is_file() or any((self.path / RUNS).glob("*/summary.json"))
 
-    def _undo(self, made: Collection[Path]) -> None:
+    def _undo(self) -> None:
         """Remove what was made; other files, and a directory that existed before, stay.
 
         The manifest is removed last, so that the sweep can be resumed at any time.
@@ -129,11 +127,8 @@ class SweepDirectory:
             for each in (RUNS, _TRACES, JOB_LOGS):
                 with suppress(OSError):
                     (self.path / each).rmdir()
-            if len(list(self.path.iterdir())) == 1:
+            if {path.name for path in self.path.iterdir()} <= {MANIFEST, LOCK}:
                 (self.path / MANIFEST).unlink()
-        for place in made:
-            with suppress(OSError):
-                place.rmdir()
 
     def trace(self, name: str) -> Path:
         """Path of a generated trace of this name.
@@ -158,4 +153,4 @@ class SweepDirectory:
         gone = {name for name in listed if name.startswith(f"{_TRACES}/") and self.path.resolve() / name not in inputs}
         for name in gone:
             (self.path / name).unlink(missing_ok=True)
-        list_written(self.path, listed - gone)
+        list_written(self.path, listed.keys() - gone, final=True)

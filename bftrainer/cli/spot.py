@@ -49,14 +49,13 @@ _TRAINING = (
         type=FILE,
         help="Measured times of the run: TOML, or a directory with raw CSVs.  [default: an embedded sample]",
     ),
-    click.option("--depth", type=int, default=16, show_default=True, help="Nodes per pipeline."),
-    click.option("--max-world-size", type=int, default=64, show_default=True, help="Maximum number of active nodes."),
+    click.option("--depth", type=int, default=16, help="Nodes per pipeline."),
+    click.option("--max-world-size", type=int, default=64, help="Maximum number of active nodes."),
     click.option(
         "--preparation",
         "preparation_s",
         type=float,
         default=180.0,
-        show_default=True,
         help="Seconds from a node's arrival until it is on standby.",
     ),
     click.option("--load-on-reconfigure", is_flag=True, help="Let reconfigurations load a checkpoint."),
@@ -64,7 +63,6 @@ _TRAINING = (
         "--on-loss-during-reconfigure",
         type=click.Choice(["restart", "extend"]),
         default="restart",
-        show_default=True,
         help="What a loss during a reconfiguration does: restart it, or add one.",
     ),
     click.option("--tick", "tick_s", type=float, help="Notice events only at multiples of this many seconds."),
@@ -122,7 +120,7 @@ class _Places:
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        from bftrainer.files.writing import check_free
+        from bftrainer.files.directories import check_free
 
         self._directory: Path | None = options.pop("output_dir")
         self._figure: Path | None = options.pop("figure")
@@ -143,7 +141,7 @@ class _Places:
         draw : callable
             Gives the figure.
         """
-        from bftrainer.files.writing import result_directory
+        from bftrainer.files.directories import result_directory
 
         if self._directory is not None:
             with result_directory([self._directory], force=self._force) as directory:
@@ -180,7 +178,7 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
     )
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
@@ -281,13 +279,13 @@ class _Levels(_ParamType):
             self.fail(f"Expected numbers separated by commas, got {value!r}.", param, ctx)
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
-@click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", show_default=True, help="Levels of preemption.")
-@click.option("--addition-scale", type=_Levels(), default="1", show_default=True, help="Levels of addition.")
-@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, show_default=True, help="Length of each trace.")
-@size_option("--repeats", default=10, show_default=True, help="Traces of each pair of levels.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same results.")
+@click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", help="Levels of preemption.")
+@click.option("--addition-scale", type=_Levels(), default="1", help="Levels of addition.")
+@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
+@size_option("--repeats", default=10, help="Traces of each pair of levels.")
+@click.option("--seed", type=int, default=0, help="The same one gives the same results.")
 @with_options(*minute_options())
 @size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options

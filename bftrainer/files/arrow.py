@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.files.opening import translated
+from bftrainer.files.budgets import budget
+from bftrainer.files.opening import open_file, translated
 from bftrainer.model import instants_ns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_CELL = 8
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
 
@@ -89,6 +91,15 @@ def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(_column(pa.int32(), offsets.astype(np.int32)), flat)
 
 
+def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
+    """Refuse what would unpack to far more than the file: repeated values take next to nothing there."""
+    allowed = budget()
+    allowed.check(path, metadata.num_rows, "rows", "rows")
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    unpacked = sum(group.total_byte_size for group in groups)
+    allowed.check_packing(path, max(unpacked, _CELL * metadata.num_rows * metadata.num_columns), path.stat().st_size)
+
+
 @contextmanager
 def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; its faults, also those raised in the block, become `error`.
@@ -108,9 +119,10 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with translated(path, error), path.open("rb") as stream:  # pyarrow cannot encode every file name
+    with translated(path, error), open_file(path) as stream:  # pyarrow cannot encode every file name
         try:
             file = pq.ParquetFile(stream)
+            _check_size(path, file.metadata)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
             known = [name for name in categories if name in texts]  # pyarrow does not find other names
             yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=known) if known else file

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
 import mmap
 import os
+import stat
 import struct
 import time
 import zlib
@@ -21,10 +23,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer._core import core
 from bftrainer.errors import InputError, OutputError, SettingsError, legible
 from bftrainer.files.mapped import map_file
 from bftrainer.files.opening import file_stamp
-from bftrainer.files.writing import leftovers, replacing
+from bftrainer.files.writing import remove_leftovers, replacing
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +39,6 @@ _SUFFIX = ".bftrainer-arrays"  # files of others in the same directory are left 
 _HEAD = struct.Struct("<II")  # size of the header, and checksum of the header
 _ALIGNED = 64
 _PIECE = 1 << 20
-_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Cache:
     def find(self, key: str) -> KeptArrays | None:
         """The entry of a key; None if there is none, or it is damaged or of another version."""
         faults = OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError
-        with suppress(*faults), self._path(key).open("rb") as file:
+        with suppress(*faults), open(self._path(key), "rb", opener=_regular) as file:
             entry = _entry(file)
             with suppress(OSError):  # the time of access says when it was last used, whatever the file system does
                 os.utime(file.fileno(), ns=(time.time_ns(), os.fstat(file.fileno()).st_mtime_ns))
@@ -97,6 +99,8 @@ class Cache:
                     stream.write(bytes(_start(header) + place - stream.tell()))
                     stream.write(_octets(array))
                 stream.write(bytes(size - stream.tell()))
+            # Runs that map it would be lost if it was written to.
+            self._path(key).chmod(0o444)
         except OutputError as fault:
             _report(str(fault))
         except OSError as fault:
@@ -107,10 +111,7 @@ class Cache:
 
     def _make_room(self, size: int) -> None:
         """Delete the entries that were not used for longest, and what killed processes have left."""
-        for path in leftovers(self.directory, f"*{_SUFFIX}"):
-            with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _DAY_S:
-                    path.unlink()
+        remove_leftovers(self.directory, f"*{_SUFFIX}")
         entries = []
         for path in self.directory.glob(f"*{_SUFFIX}"):
             with suppress(OSError):  # another process may have deleted it
@@ -123,6 +124,21 @@ class Cache:
             with suppress(FileNotFoundError):
                 path.unlink()
             room += taken
+
+
+def _regular(name: str, flags: int) -> int:
+    """Open a file, and nothing that could be waited for.
+
+    Raises
+    ------
+    OSError
+        If it is a pipe, a device or the like.
+    """
+    number = os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "no file")
+    return number
 
 
 def user_cache() -> Cache | None:
@@ -237,6 +253,9 @@ def _entry(file: BinaryIO) -> KeptArrays:
         checksum = zlib.crc32(piece, checksum)
     if checksum != found["checksum"]:
         raise ValueError("damaged arrays")
+    if core is not None:
+        changed = "Expected an entry of the cache that stays as it is, got one that was cut off."
+        core.end_where_cut_off(f"Error: {legible(file.name)}: {changed}\n")
     mapped = map_file(file)
     _stamps[mapped] = Path(file.name), stamp
     arrays = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
+from bftrainer.files.budgets import lines, whole
 from bftrainer.files.opening import form_of, one_line, open_plain, translated
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
         As `error`: if the file cannot be read, is not TOML, or is nested too deeply.
     """
     with translated(path, error), open_plain(path) as stream:
-        text = stream.read()
+        text = whole(path, stream)
     return parsed_toml(path, text, error), text.decode()
 
 
@@ -46,7 +47,7 @@ def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
         As `error`: if the file cannot be read, is no JSON, or is nested too deeply.
     """
     with translated(path, error), open_plain(path) as stream:
-        text = stream.read()
+        text = whole(path, stream)
     return parsed_json(path, text, error, what)
 
 
@@ -229,7 +230,8 @@ def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
     form_of(path, error)
     line = 1
     with open_plain(path) as stream:
-        rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""), strict=True)
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        rows = csv.reader(lines(path, text), strict=True)
         try:
             for row in rows:
                 line = rows.line_num

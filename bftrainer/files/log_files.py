@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
-from bftrainer.files.opening import one_line, open_plain, translated
+from bftrainer.files.arrow import parquet_file
+from bftrainer.files.budgets import budget
+from bftrainer.files.opening import is_parquet, metered, open_file, open_plain, translated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _CHUNK = 1 << 23
-_LONGEST_LINE = 1 << 28
 _HEAD = 1 << 16
+_BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
 _ZIP = b"PK\x03\x04"
@@ -99,14 +106,13 @@ def line_blocks(path: Path) -> Iterator[Block]:
     LogError
         If it is empty or binary, or its compression is damaged or truncated.
     """
-    first, rest = 1, b""
+    first, rest, allowed = 1, b"", budget()
     for chunk in _chunks(path):
         if (garbage := _garbage(chunk)) is not None:
             line = first + (rest + chunk[: garbage.start()]).count(b"\n")
             raise LogError(f"{path}:{line}: Expected text, got binary data.")
         whole, end, rest = (rest + chunk).rpartition(b"\n")
-        if len(rest) > _LONGEST_LINE:
-            raise LogError(f"{path}:{first}: Expected lines, got one of more than {_LONGEST_LINE:,} bytes.")
+        allowed.check(path, len(rest), "line_bytes", "bytes in a line")
         if end:
             yield Block(path, first, _as_utf8(whole))
             first += whole.count(b"\n") + 1
@@ -148,7 +154,7 @@ def fingerprints(paths: Sequence[Path]) -> list[dict[str, str | int]]:
     """Path, size in bytes and SHA-256 of each file as it lies on disk."""
     marks: list[dict[str, str | int]] = []
     for path in paths:
-        with translated(path, LogError), path.open("rb") as stream:
+        with translated(path, LogError), open_file(path) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             marks.append({"path": str(path), "bytes": stream.tell(), "sha256": digest})
     return marks
@@ -176,9 +182,8 @@ def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open the bytes of a file, decompressed if it is gzipped or a zip archive of one file."""
-    with path.open("rb") as raw:
+    with open_file(path) as raw:
         zipped = raw.read(len(_ZIP)) == _ZIP
-        raw.seek(0)  # refuses a pipe, which would wait for another writer when opened again
     if not zipped:
         with open_plain(path) as stream:
             yield stream
@@ -189,7 +194,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             if len(members) != 1:
                 raise LogError(f"{path}: Expected one file in the archive, got {len(members)}.")
             with archive.open(members[0]) as stream:
-                yield cast(BinaryIO, stream)
+                yield metered(path, cast(BinaryIO, stream), members[0].compress_size.__int__)
     except zipfile.BadZipFile as cause:
         raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
 
@@ -217,23 +222,8 @@ class LogRow:
         """File and line, for messages."""
         return f"{self.path}:{self.line}"
 
-    def columns(self, needed: Sequence[str]) -> Mapping[str, int]:
-        """Index of each column, if this row is a header.
 
-        Raises
-        ------
-        LogError
-            If a needed one is missing.
-        """
-        columns = {name.strip(): at for at, name in enumerate(self.fields)}
-        missing = next((name for name in needed if name not in columns), None)
-        if missing is not None:
-            shown = one_line(", ".join(columns))
-            raise LogError(f"{self.place}: Expected columns {', '.join(needed)}, got {shown}.")
-        return columns
-
-
-def log_rows(path: Path) -> Iterator[LogRow]:
+def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
     """Non-blank rows of a CSV file.
 
     Raises
@@ -250,7 +240,7 @@ def log_rows(path: Path) -> Iterator[LogRow]:
             yield from block.lines
 
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    rows = csv.reader(_lines())
+    rows = csv.reader(_lines(), delimiter=delimiter)
     while True:
         try:
             fields = next(rows, None)
@@ -262,3 +252,86 @@ def log_rows(path: Path) -> Iterator[LogRow]:
             return
         if fields:
             yield LogRow(path, rows.line_num, fields, is_cut_off)
+
+
+class JobTable:
+    """A table of any form: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet.
+
+    Attributes
+    ----------
+    header : LogRow
+        Names of the columns.
+    is_parquet : bool
+
+    Raises
+    ------
+    LogError
+        If the file has no header, or cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.is_parquet = path, is_parquet(path)
+        if self.is_parquet:
+            with parquet_file(path, LogError) as file:
+                self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
+            return
+        first = next((line for line in head(path) if line.strip()), "")
+        self._objects = first.startswith("{")
+        self._delimiter = max(",;|\t", key=first.count)
+        row = next(self._json_rows(None) if self._objects else log_rows(path, self._delimiter), None)
+        if row is None:
+            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
+        self.header = row
+
+    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        """The rows below the header; of Parquet only these columns, and other cells empty."""
+        if self.is_parquet:
+            yield from self._parquet_rows(columns)
+        elif self._objects:
+            yield from self._json_rows(self.header.fields)
+        else:
+            yield from islice(log_rows(self._path, self._delimiter), 1, None)
+
+    def _json_rows(self, names: Sequence[str] | None) -> Iterator[LogRow]:
+        """Cells of each line's object; without names, the names."""
+        for block in line_blocks(self._path):
+            for at, line in enumerate(block.lines):
+                if not line.strip():
+                    continue
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError):
+                    value = None
+                cells = list(value) if isinstance(value, dict) else []
+                if names is not None and cells:
+                    cells = [_cell(value.get(name)) for name in names]
+                yield LogRow(self._path, block.first + at, cells, block.is_cut_off(at))
+
+    def _parquet_rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        names, number = self.header.fields, 0
+        with parquet_file(self._path, LogError) as file:
+            for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
+                found = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                empty = [""] * batch.num_rows
+                for cells in zip(*(found.get(name, empty) for name in names), strict=True):
+                    number += 1
+                    yield LogRow(self._path, number, list(cells), is_cut_off=False)
+
+
+def _cells(values: pa.Array) -> list[str]:
+    """Texts of a column of Parquet; times without a zone remain without one."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(values.type):
+        return [_cell(value) for value in values.to_pylist()]
+    counts = values.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
+    times = np.array([np.iinfo(np.int64).min if count is None else count for count in counts], dtype=np.int64)
+    zone = "Z" if values.type.tz else ""
+    return ["" if text == "NaT" else text + zone for text in np.datetime_as_string(times.view("M8[ns]")).tolist()]
+
+
+def _cell(value: object) -> str:
+    """Text of a value in JSON or Parquet; of a list its parts between commas."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

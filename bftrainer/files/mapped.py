@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -16,6 +17,7 @@ from bftrainer.errors import OutputError
 
 MOST_BYTES = 1 << 28
 """Size of growing columns from which on they are written to files."""
+_PIECE = 1 << 26
 _mapped: WeakSet[mmap.mmap] = WeakSet()
 
 
@@ -45,6 +47,7 @@ class GrowingColumns:
         self._most_bytes = most_bytes
         self._parts: dict[str, list[NDArray[Any]]] = {}
         self._files: dict[str, BinaryIO] = {}
+        self._taken: dict[str, int] = {}
         self._size = 0
 
     def add(self, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -60,6 +63,21 @@ class GrowingColumns:
             self._size += values.nbytes
         if self._size > self._most_bytes:
             self._write()
+
+    def taken(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """What was added since the last call, in parts of some columns each."""
+        rest = {}
+        for name, parts in self._parts.items():
+            begin, kept = self._taken.get(name, 0), self._files[name].tell() if name in self._files else 0
+            while begin < kept:
+                content = os.pread(self._files[name].fileno(), min(_PIECE, kept - begin), begin)
+                yield {name: np.frombuffer(content, dtype=parts[0].dtype)}
+                begin += len(content)
+            ends = kept + np.cumsum([part.nbytes for part in parts])
+            new = [part for part, end in zip(parts, ends, strict=True) if end > begin]
+            rest[name] = np.concatenate([parts[0][:0], *new])
+            self._taken[name] = int(ends[-1])
+        yield rest
 
     def joined(self) -> dict[str, NDArray[Any]]:
         """The whole columns, once; those in files cannot be written."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
 import re
+import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
+from bftrainer.files.budgets import budget, whole
 
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
     rb"\x1f\x8b": gzip.open,
@@ -25,6 +29,7 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
 _CHUNK = 1 << 20
+_DENSER = 3.0  # of bzip2 and xz
 
 
 class Form(Enum):
@@ -78,6 +83,12 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet does."""
+    with translated(path, InputError), path.open("rb") as stream:
+        return stream.read(4) == _PARQUET
+
+
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is replaced or written to; None if there is none."""
     try:
@@ -98,17 +109,73 @@ def suffix_form(path: Path) -> Form | None:
     return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2") else name.suffix)
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a file's bytes; unlike a file, a pipe may never have a writer, and a device no end.
+
+    Raises
+    ------
+    OSError
+        Naming the path: if it is something else, or cannot be opened.
+    LimitError
+        If nearly all of it is a hole.
+    """
+    raw = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    try:
+        status = os.fstat(raw.fileno())
+        if stat.S_ISREG(status.st_mode):
+            _check_holes(path, raw, status)
+            return raw
+        is_stream = stat.S_ISFIFO(status.st_mode) or raw.isatty()
+    except BaseException:
+        raw.close()
+        raise
+    raw.close()
+    found = "a stream that can be read only once" if is_stream else "a device"
+    raise OSError(errno.EINVAL, f"Expected a file, got {found}", str(path))
+
+
+def _check_holes(path: Path, raw: io.BufferedReader, status: os.stat_result) -> None:
+    """Refuse a file that is as good as empty on the disk, and goes on for terabytes."""
+    stored = 512 * status.st_blocks
+    if status.st_size > stored and os.lseek(raw.fileno(), 0, os.SEEK_HOLE) < status.st_size:
+        budget().check_packing(path, status.st_size, stored)
+    os.lseek(raw.fileno(), 0, os.SEEK_SET)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def whole_bytes(path: Path) -> bytes:
+    """All bytes of a small file.
+
+    Raises
+    ------
+    LimitError
+        If it is not small.
+    OSError
+        As `open_file`.
+    """
+    with open_file(path) as stream:
+        return whole(path, stream)
+
+
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
     """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2."""
-    with path.open("rb") as raw:
+    with open_file(path) as raw:
         head = raw.read(10)
         raw.seek(0)
         unpack = next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
         if unpack is None:
             yield raw
         else:
-            yield cast(BinaryIO, io.BufferedReader(_Chunked(unpack(raw)), _CHUNK))
+            yield metered(path, cast(BinaryIO, unpack(raw)), raw.tell, 1.0 if unpack is gzip.open else _DENSER)
+
+
+def metered(path: Path, stream: BinaryIO, packed: Callable[[], int], density: float = 1.0) -> BinaryIO:
+    """What a stream unpacks, unless that is far more than the `packed` bytes it was made from so far."""
+    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, packed, density), _CHUNK))
 
 
 @contextmanager
@@ -136,7 +203,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Pat
     stream = archive.extractfile(member) if member is not None else None
     if stream is None:
         raise error(f"{path}: Expected a .pkl in the archive, got none.")
-    return cast(BinaryIO, io.BufferedReader(_Chunked(stream), _CHUNK))
+    return metered(path, cast(BinaryIO, stream), path.stat().st_size.__int__, _DENSER)
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
@@ -145,10 +212,11 @@ def _is_pickle(member: tarfile.TarInfo) -> bool:
 
 
 class _Chunked(io.RawIOBase):
-    """Read a stream in chunks: decompressors and tarfile would hold a large read twice."""
+    """Read a stream in chunks: decompressors and tarfile would hold a large read twice; and count what it unpacks."""
 
-    def __init__(self, stream: object) -> None:
-        self._stream = cast(BinaryIO, stream)
+    def __init__(self, path: Path, stream: BinaryIO, packed: Callable[[], int], density: float) -> None:
+        self._path, self._stream, self._packed, self._density = path, stream, packed, density
+        self._budget, self._unpacked = budget(), 0
 
     def readable(self) -> bool:
         """Always true."""
@@ -159,13 +227,17 @@ class _Chunked(io.RawIOBase):
         view = memoryview(cast(bytearray, buffer))
         data = self._stream.read(min(len(view), _CHUNK))
         view[: len(data)] = data
+        self._unpacked += len(data)
+        self._budget.check_packing(self._path, self._unpacked, self._packed(), self._density)
         return len(data)
 
 
 @contextmanager
 def translated(path: Path, error: type[InputError]) -> Iterator[None]:
-    """Turn faults of files and of their compression into `error`, in one line."""
+    """Turn faults of files and of their compression into `error`, in one line; refuse pipes before they are opened."""
     try:
+        if path.is_fifo():  # opening it would wait for a writer
+            raise error(f"{path}: Expected a file, got a pipe.")
         yield
     except FileNotFoundError:
         raise error(f"{path}: No such file.") from None
@@ -173,8 +245,6 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: Expected a file, got a directory.") from None
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-    except io.UnsupportedOperation:
-        raise error(f"{path}: Expected a file, got a stream that can be read only once.") from None
     except OSError as cause:
         if str(cause) == "Invalid data stream":  # bzip2 has no error of its own
             raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None

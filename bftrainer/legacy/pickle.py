@@ -11,9 +11,10 @@ from __future__ import annotations
 import copyreg
 import pickle
 import reprlib
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
-from bftrainer.errors import InputError, UnsafePickleError
+from bftrainer.errors import InputError, LimitError, UnsafePickleError
 from bftrainer.files.opening import one_line
 from bftrainer.legacy.scan import PersistentObjectError, checked
 
@@ -236,14 +237,14 @@ def load_records(stream: BinaryIO, name: str, error: type[InputError] = InputErr
     # Globals that other code cached for extension codes would bypass find_class.
     copyreg.clear_extension_cache()
     try:
-        return _RecordUnpickler(*checked(stream)).load()
+        return _RecordUnpickler(*checked(stream, Path(name))).load()
     except (_RefusedError, PersistentObjectError) as refused:
         raise UnsafePickleError(
             f"{name}: refused to load {one_line(refused)} (only pandas and numpy data are read)."
         ) from None
     except EOFError:
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
-    except OSError:
+    except (OSError, LimitError):
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None

@@ -13,7 +13,10 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from pathlib import Path
 from typing import BinaryIO
+
+from bftrainer.files.budgets import budget
 
 
 class ScanError(Exception):
@@ -140,8 +143,8 @@ def _shapes() -> dict[int, tuple[int, int]]:
 _SHAPES = _shapes()
 
 
-def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
-    """Check the pickle in `stream`, and set large byte strings apart.
+def checked(stream: BinaryIO, path: Path = Path("pickle")) -> tuple[io.BytesIO, list[bytes]]:
+    """Check the pickle in `stream`, and set large byte strings apart; messages about limits name `path`.
 
     Returns
     -------
@@ -158,12 +161,16 @@ def checked(stream: BinaryIO) -> tuple[io.BytesIO, list[bytes]]:
         If the stream ends before the pickle does.
     PersistentObjectError
         If the pickle refers to objects outside it.
+    LimitError
+        If it has too many opcodes.
     """
     small, large, watch = io.BytesIO(), list[bytes](), _KeyWatch()
-    count, stop = 0, pickle.STOP[0]
-    code = None
+    count, stop, allowed = 0, pickle.STOP[0], budget()
+    code, most = None, allowed.opcodes * allowed.factor
     while code != stop:
         count += 1
+        if count > most:
+            allowed.check(path, count, "opcodes", "steps of a pickle")
         head = _exactly(stream, 1)
         code = head[0]
         if code not in _SHAPES:

@@ -185,16 +185,32 @@ class GrowingTable(Generic[R]):
         self._record = record
         self._parts: list[Table[R]] = []
         self._rows: list[R] = []
+        self._size = self._taken = 0
 
     def __len__(self) -> int:
-        return len(self._parts) * _CHUNK + len(self._rows)
+        return self._size + len(self._rows)
 
     def append(self, row: R) -> None:
         """Add a record."""
         self._rows.append(row)
         if len(self._rows) == _CHUNK:
-            self._parts.append(Table.of(self._record, self._rows))
-            self._rows = []
+            self._pack()
+
+    def _pack(self) -> None:
+        self._parts.append(Table.of(self._record, self._rows))
+        self._size, self._rows = self._size + len(self._rows), []
+
+    def taken(self) -> Table[R]:
+        """Records that were added since the last call, or by other means than `extend`; they stay."""
+        if self._rows:
+            self._pack()
+        begin, self._taken = self._taken, len(self._parts)
+        return Table.joined(self._record, self._parts[begin:])
+
+    def extend(self, part: Table[R]) -> None:
+        """Add records that were taken from such a table."""
+        self._parts.append(part)
+        self._size, self._taken = self._size + len(part), len(self._parts)
 
     def table(self) -> Table[R]:
         """All records so far."""

@@ -184,6 +184,13 @@ class NodeLog:
             )
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was trimmed, assumed or not checked when the log was made, or those that it was merged from."""
+        stories = [self.provenance, *_mappings(self.provenance.get("merged"))]
+        notes = [note for story in stories if isinstance(some := story.get("notes"), list) for note in some]
+        return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
+
+    @property
     def window_s(self) -> float:
         """Length of the observation window in seconds."""
         return (self.end_ns - self.start_ns) / NS_PER_S
@@ -248,33 +255,13 @@ class NodeLog:
         return self._opened_at(int(times[rows]))
 
     def since(self, start_ns: int) -> NodeLog:
-        """The log from an instant of its window on; it starts with the nodes that are idle then.
-
-        Raises
-        ------
-        SettingsError
-            If the instant is not within the window.
-        """
-        if not self.start_ns <= start_ns < self.end_ns:
-            raise SettingsError(
-                f"Expected a start within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
-                f"got {iso(start_ns)}."
-            )
+        """The log from an instant of its window on (others: `SettingsError`), with the nodes that are idle then."""
+        self._check_within("a start", start_ns, self.start_ns <= start_ns < self.end_ns)
         return self if start_ns == self.start_ns else self._opened_at(start_ns)
 
     def ending(self, end_ns: int) -> NodeLog:
-        """The log up to an instant of its window.
-
-        Raises
-        ------
-        SettingsError
-            If the instant is not within the window.
-        """
-        if not self.start_ns < end_ns <= self.end_ns:
-            raise SettingsError(
-                f"Expected an end within the log's window, {iso(self.start_ns)} to {iso(self.end_ns)}, "
-                f"got {iso(end_ns)}."
-            )
+        """The log up to an instant of its window (others: `SettingsError`)."""
+        self._check_within("an end", end_ns, self.start_ns < end_ns <= self.end_ns)
         rows = self.row_index
         last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
         stop = int(rows.start[last])
@@ -285,6 +272,17 @@ class NodeLog:
             idle=self.idle[:stop],
             unchanged_ns=self.unchanged_ns[self.unchanged_ns < end_ns],
         )
+
+    def _check_within(self, what: str, time_ns: int, is_within: bool) -> None:
+        """Refuse an instant beyond the window.
+
+        Raises
+        ------
+        SettingsError
+        """
+        if not is_within:
+            window = f"{iso(self.start_ns)} to {iso(self.end_ns)}"
+            raise SettingsError(f"Expected {what} within the log's window, {window}, got {iso(time_ns)}.")
 
     def _opened_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""
@@ -321,3 +319,8 @@ class NodeLog:
         Earlier changes are part of the row at 0 s.
         """
         return self.row_arrays().rows()
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    """Those members of a list that are mappings; none if it is no list."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

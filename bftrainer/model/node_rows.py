@@ -40,9 +40,9 @@ class RowArrays:
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
 
-    def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Each row's time in seconds, and the nodes that became idle, and busy, ascending."""
-        for first in range(0, self.time_s.size, BLOCK):
+    def rows(self, begin: int = 0) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
+        """Each row's time in seconds, and the nodes that became idle, and busy, ascending; from row `begin` on."""
+        for first in range(begin, self.time_s.size, BLOCK):
             times_s = self.time_s[first : first + BLOCK].tolist()
             places = itertools.pairwise(self.start[first : first + BLOCK + 1].tolist())
             for time_s, (begin, end) in zip(times_s, places, strict=True):

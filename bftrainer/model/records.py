@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,13 @@ HELD = ("optimal", "incumbent", "kept")
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# What a record holds of a solver's result, in its order; and what it ends with, of the decision.
+_OF_RESULT = attrgetter(
+    *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
+    *("decided_by", "model_rows", "model_columns", "backend_s"),
+)
+_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter("batch_sizes", "power_limits_w", "drawn_w", "cap_w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +112,10 @@ class DecisionRecord:
     ----------
     event : int
         Number of the event that triggered it.
-    time_s : float
-        Seconds since the window's start.
-    nodes : int
-        Number of idle nodes, held by tasks or free.
     tasks : tuple of int, length A
         Active tasks in order of admission, as indices of the roster.
-    before, after : tuple of int, length A
-        Node counts before and after the decision.
+    time_s, nodes, before, after, batch_sizes, power_limits_w, drawn_w, cap_w
+        See `Decision`.
     objective, bound, gap : float
         NaN and infinity where they are unknown.
     stop_reason : StopReason
@@ -123,10 +127,6 @@ class DecisionRecord:
     decided_by : DecidedBy
     model_rows, model_columns : int or None
     backend_s : float or None
-    batch_sizes, power_limits_w : tuple of int or None, optional
-        Settings of each active task after the decision, None for those not tuned; None if no task is.
-    drawn_w, cap_w : float, optional
-        Largest power of the pool until the next event, None if no task is tuned; what it may draw, None without cap.
     """
 
     event: int
@@ -154,29 +154,8 @@ class DecisionRecord:
     @classmethod
     def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:
         """Record of a decision at an event, and its result; the tasks by number."""
-        return cls(
-            event=event,
-            time_s=decision.time_s,
-            nodes=decision.nodes,
-            tasks=tasks,
-            before=decision.before,
-            after=decision.after,
-            objective=result.objective,
-            bound=result.bound,
-            gap=result.gap,
-            stop_reason=result.stop_reason,
-            held=result.held,
-            solver=result.solver,
-            solve_s=result.solve_s,
-            decided_by=result.decided_by,
-            model_rows=result.model_rows,
-            model_columns=result.model_columns,
-            backend_s=result.backend_s,
-            batch_sizes=decision.batch_sizes,
-            power_limits_w=decision.power_limits_w,
-            drawn_w=decision.drawn_w,
-            cap_w=decision.cap_w,
-        )
+        counts = (decision.before, decision.after)
+        return cls(event, decision.time_s, decision.nodes, tasks, *counts, *_OF_RESULT(result), *_OF_DECISION(decision))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

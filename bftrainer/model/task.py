@@ -72,6 +72,8 @@ class ScalingCurve:
             raise InvalidTaskError(f"Expected node counts to start at 0, got {nodes[0]}.")
         if any(b <= a for a, b in itertools.pairwise(nodes)):
             raise InvalidTaskError(f"Expected node counts to increase strictly, got {list(nodes)}.")
+        if nodes[-1] > MOST_NODES:
+            raise InvalidTaskError(f"Expected node counts of at most {MOST_NODES:,}, got {nodes[-1]}.")
         _check_curve("throughput", self.throughput, len(nodes))
         if self.credit is not None:
             _check_curve("credit", self.credit, len(nodes))

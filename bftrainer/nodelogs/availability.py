@@ -227,7 +227,10 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     if terminations is not None:
         raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if kind == "nodes":
-        return AvailabilityTrace.of_log(read_node_log(path, warn=warn))
+        log = read_node_log(path, warn=warn)
+        for note in log.notes:
+            warn(note)
+        return AvailabilityTrace.of_log(log)
     if kind == "terminations":
         pair = _change_columns(path)
         taken = read_changes(path, pair)

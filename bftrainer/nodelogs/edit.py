@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import HostlistError, LogError, OutputError, SettingsError
+from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
@@ -89,8 +90,9 @@ def filtered_log(
     exclude: Sequence[str] = (),
     partitions: Sequence[str] = (),
     min_hole_ns: int = 0,
+    offer_after_ns: int = 0,
 ) -> NodeLog:
-    """The log of some of its nodes, without short idle intervals.
+    """The log of some of its nodes, without short idle intervals or the beginning of each.
 
     Parameters
     ----------
@@ -103,6 +105,8 @@ def filtered_log(
         Keep only nodes of these partitions.
     min_hole_ns : int
         Leave out idle intervals shorter than this.
+    offer_after_ns : int
+        Leave out so much of the beginning of each.
 
     Raises
     ------
@@ -125,11 +129,12 @@ def filtered_log(
     place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
     idle = idle_spans(log)
     idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
+    idle = idle.delayed(offer_after_ns)
     story = dict(log.provenance)
     if groups:
         within = {name: [node for node in some if node in wanted] for name, some in groups.items()}
         story["partitions"] = {name: folded(some) for name, some in within.items() if some}
-    last = {} if min_hole_ns else last_changes(log)
+    last = {} if min_hole_ns or offer_after_ns else last_changes(log)
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
     return log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
 
@@ -197,7 +202,7 @@ def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
 
 _KEY_BYTES = 32
 _DIGITS = 12
-_KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "placement")
+_KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "offer_after_s", "placement")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +255,7 @@ def read_or_make_key(path: Path) -> tuple[bytes, bool]:
     """
     if path.exists():
         try:
-            key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+            key = bytes.fromhex(whole_bytes(path).decode("ascii").strip())
         except (OSError, ValueError):
             key = b""
         if len(key) != _KEY_BYTES:
@@ -282,6 +287,8 @@ def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog
     node = place[log.node]
     by_time = np.lexsort((node, log.time_ns))
     story = {key: log.provenance[key] for key in _KEPT if key in log.provenance}
+    if log.notes:
+        story["notes"] = ["the notes of its import are left out: what was trimmed, assumed and not checked."]
     story |= {"anonymised": True, "tool": f"bftrainer {version('bftrainer')}"}
     partitions = partitions_of(log)
     if partitions:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bftrainer.errors import HostlistError, LogError, SettingsError, at_place, suggestion
-from bftrainer.files.log_files import whole_text
+from bftrainer.files.log_files import head, whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 
 _EXAMPLES = 10
 _SUFFIXES = "*~#!%$@^-+"
@@ -27,6 +28,10 @@ _IN_SERVICE = frozenset(
 )
 _NODE_HEADINGS = ("nodelist", "hostnames", "nodehost", "nodename", "node", "name", "host", "hostname")
 _SHOW_NODE = re.compile(r"^\s*NodeName=(\S+)", re.MULTILINE)
+_CPUS = re.compile(r"(?:^|,)cpu=(\d{1,9})\b", re.ASCII)
+_GPUS = re.compile(r"gres/gpu=(\d{1,9})\b", re.ASCII)
+_TYPED_GPUS = re.compile(r"gres/gpu:[^=,]+=(\d{1,9})\b", re.ASCII)
+_GRES = re.compile(r"\bgpu(?::[\w-]+)?:(\d{1,6})", re.ASCII)
 _FIELDS = re.compile(r"[\s|]+")
 _NUMBERS = re.compile(r"(\d{1,18})", re.ASCII)
 
@@ -43,6 +48,8 @@ class Inventory:
         Nodes that could not run jobs when the inventory was taken.
     partitions : mapping of str to tuple of str
         Nodes by partition, if the source gives them.
+    gpus, cores : mapping of str to int
+        Number of them by node, if the source gives it.
 
     Raises
     ------
@@ -53,6 +60,8 @@ class Inventory:
     names: tuple[str, ...]
     out_of_service: frozenset[str] = frozenset()
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    cores: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -93,8 +102,8 @@ def read_inventory(source: str) -> Inventory:
     Parameters
     ----------
     source : str
-        Name of a file: one node or hostlist a line, `sinfo -N`, lines of node and state with any separator, or
-        `scontrol show node`. Anything else is a hostlist.
+        Name of a file: one node or hostlist a line, `sinfo -N`, lines of node and state with any separator,
+        `scontrol show node`, or its JSON. Anything else is a hostlist.
 
     Raises
     ------
@@ -107,7 +116,7 @@ def read_inventory(source: str) -> Inventory:
             raise LogError(f"{source}: No such file.")
         with at_place("--nodes", HostlistError):
             return Inventory(expanded(source))
-    text = whole_text(path)
+    text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
     try:
         return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
     except LogError as fault:
@@ -119,16 +128,35 @@ def _shown_nodes(text: str) -> Inventory:
     names: dict[str, None] = {}
     out: set[str] = set()
     partitions: dict[str, dict[str, None]] = {}
+    gpus: dict[str, int] = {}
+    cores: dict[str, int] = {}
     starts = [found.start() for found in _SHOW_NODE.finditer(text)]
     for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
         values = dict(re.findall(r"(\w+)=(\S*)", text[begin:end]))
         name = values["NodeName"]
         names[name] = None
-        if _is_out(values.get("State", "")):
+        counted, generic = values.get("CfgTRES", ""), _GRES.findall(values.get("Gres", ""))
+        gpus[name] = tres_count(counted, "gpu") or sum(map(int, generic))
+        cores[name] = tres_count(counted, "core") or tres_count(f"cpu={values.get('CPUTot', '')}", "core")
+        if is_out_of_service(values.get("State", "")):
             out.add(name)
         for partition in filter(None, values.get("Partitions", "").split(",")):
             partitions.setdefault(partition, {})[name] = None
-    return Inventory(tuple(names), frozenset(out), {name: tuple(some) for name, some in partitions.items()})
+    within = {name: tuple(some) for name, some in partitions.items()}
+    return Inventory(tuple(names), frozenset(out), within, gpus, {} if not any(cores.values()) else cores)
+
+
+def tres_count(text: str, unit: str) -> int:
+    """Number of GPUs or cores among the resources that Slurm counts.
+
+    Examples
+    --------
+    >>> tres_count("cpu=8,gres/gpu=2,gres/gpu:a100=2", "gpu"), tres_count("cpu=8,gres/gpu:a100=2", "core")
+    (2, 8)
+    """
+    if unit == "core":
+        return int((_CPUS.findall(text) or [0])[0])
+    return int((_GPUS.findall(text) or [0])[0]) or sum(map(int, _TYPED_GPUS.findall(text)))
 
 
 def _listed_nodes(path: Path, text: str) -> Inventory:
@@ -148,7 +176,7 @@ def _listed_nodes(path: Path, text: str) -> Inventory:
             nodes, partition, state = _split_line(line.strip(), columns)
             some = expanded(nodes)
         names.update(dict.fromkeys(some))
-        if _is_out(state):
+        if is_out_of_service(state):
             out.update(some)
         if partition:
             partitions.setdefault(partition.removesuffix("*"), {}).update(dict.fromkeys(some))
@@ -176,7 +204,7 @@ def _is_state(word: str) -> bool:
     return bool(_state_parts(word) & (_OUT_OF_SERVICE | _IN_SERVICE))
 
 
-def _is_out(state: str) -> bool:
+def is_out_of_service(state: str) -> bool:
     """Whether a node in this state, such as `IDLE+DRAIN` or `down*`, takes no jobs."""
     return "*" in state or bool(_state_parts(state) & _OUT_OF_SERVICE)
 

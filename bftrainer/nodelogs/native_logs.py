@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, at_place, legible
+from bftrainer.files.budgets import lines
 from bftrainer.files.documents import json_file, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 from bftrainer.model.node_rows import BLOCK, RowParts
@@ -187,10 +188,8 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
     unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
     times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
     names = [log.nodes[index] for index in log.node.tolist()]
-    # Both are written before either is moved into place, so that a full disk leaves existing files alone.
-    with replacing(metadata_path(path)) as notes, replacing(path) as stream:
+    with replacing_together(metadata_path(path), path) as (notes, stream):
         notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
-        notes.flush()
         states = log.idle.astype(np.int8).tolist()
         write_csv(stream, COLUMNS, zip((f"{time}Z" for time in times), names, states, strict=True))
 
@@ -263,7 +262,7 @@ def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
 
 def _check_utf8(path: Path) -> None:
     with translated(path, NodeLogError), open_plain(path) as stream:
-        for line, text in enumerate(stream, start=1):
+        for line, text in enumerate(lines(path, stream), start=1):
             try:
                 text.decode()
             except UnicodeDecodeError:

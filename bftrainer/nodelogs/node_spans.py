@@ -158,6 +158,11 @@ class NodeSpans:
         node = np.repeat(np.arange(nodes, dtype=np.int32), taken + 1)
         return NodeSpans(node, start, end).where(start < end)
 
+    def delayed(self, by_ns: int) -> NodeSpans:
+        """The spans without their first `by_ns`; those that are no longer than that are left out."""
+        late = NodeSpans(self.node, self.start_ns + by_ns, self.end_ns)
+        return late.where(late.start_ns < late.end_ns) if by_ns else self
+
     def lasting(self, least_ns: int) -> NodeSpans:
         """The spans of length `least_ns` or more."""
         return self.where(self.end_ns - self.start_ns >= least_ns)

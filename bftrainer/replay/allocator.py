@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,11 @@ from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import checked_names, instances, whole_number
 from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
+from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
 from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
-from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w
+from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w, drawn_w
 from solvers.registry import get_solver, solve
-
-_Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]
 
 
 class Allocator:
@@ -76,6 +76,7 @@ class Allocator:
         self._number(tasks)
         if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
             raise SettingsError("Expected unique task names and unique node names.")
+        self._first_tasks: dict[str, object] = {f"task {number}": task for number, task in enumerate(tasks)}
         self.start_ns = start_ns = whole_number("start_ns", start_ns, SettingsError)
         given = settings.fallback
         self._fallback = get_solver(given) if isinstance(given, str) else given
@@ -83,15 +84,46 @@ class Allocator:
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
-        self._held: tuple[Sequence[TaskSpec], list[int], _Held] = ((), [], ((), ()))
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
         self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
 
     @property
-    def is_tuned(self) -> bool:
-        """Whether a tuner sets batch sizes and power limits."""
-        return self._tuned is not None
+    def tuners(self) -> tuple[Tuner, ...]:
+        """What sets batch sizes and power limits, if anything does."""
+        return () if self._tuned is None else (self._tuned.tuner,)
+
+    @property
+    def given(self) -> dict[str, object]:
+        """By name, what the allocator was made from and does not change: what is saved leaves that out."""
+        parts = {"settings": self.settings, "solver": self.solver, "fallback": self._fallback} | self._first_tasks
+        for tuner in self.tuners:
+            parts |= getattr(tuner, "given", {})
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def save(self, path: str | Path) -> None:
+        """Save the state for `load`: nodes, tasks and their progress, and what a tuner has learnt.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written; an earlier file stays as it was.
+        """
+        self._kept().write(Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Go on from what an allocator of the same settings, first tasks and tuner has saved.
+
+        Raises
+        ------
+        ResumeError
+            If there is no such file, another user wrote it, it is damaged, or it is of other settings or tasks.
+        """
+        self._kept().read(Path(path))
+        self._tables.clear()
+
+    def _kept(self) -> KeptState:
+        return KeptState((self, *self.tuners), self.given, (self.settings, *self._first_tasks.values(), self.start_ns))
 
     def _first_usable(self) -> solvers.Solver:
         given = self.settings.solver
@@ -172,7 +204,7 @@ class Allocator:
         return self.apply(time_s, joined, left, completed)
 
     def _check_time(self, time_s: float) -> None:
-        if not (math.isfinite(time_s) and time_s >= self.state.time_s):
+        if not self.state.time_s <= time_s < 1e18:  # products with rates stay numbers
             raise InputError(f"Expected an event at or after {self.state.time_s} s, got one at {time_s} s.")
 
     def apply(
@@ -355,23 +387,9 @@ class Allocator:
         cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
         if self._tuned is None:
             return {"cap_w": cap_w}
-        idle_w, specs, active = settings.idle_node_w, state.specs, state.active.tolist()
-        drawn = state.pool * idle_w
-        for number, count, progress in zip(active, state.counts.tolist(), state.progress.tolist(), strict=True):
-            above_w = drawn_at_most_w(specs[number], progress, count) - count * idle_w if count else 0.0
-            if above_w > 0.0:
-                drawn += above_w
-        sizes, limits = self._settings_held(specs, active)
+        sizes, limits = self._tuned.held(state)
+        drawn = drawn_w(state, settings.idle_node_w)
         return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}
-
-    def _settings_held(self, specs: Sequence[TaskSpec], active: list[int]) -> _Held:
-        """Batch sizes and power limits of active tasks; they rarely change between decisions."""
-        if self._held[0] is not specs or self._held[1] != active:
-            runs = [specs[number].run for number in active]
-            sizes = tuple(None if run is None else run.batch_size for run in runs)
-            limits = tuple(None if run is None else run.power_limit_w for run in runs)
-            self._held = (specs, active, (sizes, limits))
-        return self._held[2]
 
 
 def _kept(state: ReplayState) -> list[int]:

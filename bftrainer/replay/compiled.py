@@ -7,8 +7,7 @@ and what exact pruning decides; whatever else there is to decide it asks the all
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
@@ -17,24 +16,17 @@ from numpy.typing import NDArray
 
 import solvers
 from bftrainer._core import core
-from bftrainer.errors import BftrainerError
+from bftrainer.errors import BftrainerError, ResumeError
 from bftrainer.files import mapped
 from bftrainer.files.mapped import GrowingColumns, release_mapped
 from bftrainer.model import RowArrays, TaskState, is_static
-from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import (
-    AllocationChange,
-    Columns,
-    DecisionRecord,
-    EventRecord,
-    Overrun,
-    Recording,
-    TaskRecord,
-)
+from bftrainer.model.records import Recording
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, Floats
+from bftrainer.replay.checkpoints import Checkpoints, Snapshots
+from bftrainer.replay.core_records import HELD, REASONS, CoreRecords
 from bftrainer.replay.engine import DecideOn, replay
-from bftrainer.replay.observers import WINDOW_START, Observer, Recorder, known_time
+from bftrainer.replay.observers import Observer, PowerMeter, Recorder
 from bftrainer.replay.option_tables import OptionTables
 from solvers.problem import STEPS
 
@@ -43,9 +35,10 @@ Engine = Literal["compiled", "general"]
 # Who decides in the core: its programme, its pruning where that leaves one allocation, or nobody.
 DECIDERS = {"programme": 0, "pruning": 1}
 ASKING = 2
-HELD, REASONS = tuple(solvers.Held), tuple(solvers.StopReason)
 # Records are taken from the core after so many instants.
 STEPS_AT_ONCE = 1 << 16
+# Where a checkpoint may be due, it is asked for so often.
+STEPS_TO_CHECKPOINT = 1 << 6
 COUNTS = ("decision.nodes", *(f"event.{name}" for name in ("left", "joined", "preempted", "idle", "running", "used")))
 # No replay has as many events; larger numbers of them are as good as none.
 NO_END = 2**62
@@ -64,16 +57,18 @@ def recorded(
     power_caps_w: Sequence[tuple[float, float]] = (),
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
+    checkpoints: Checkpoints | None = None,
 ) -> tuple[Recording, Engine]:
     """Replay `rows` as `bftrainer.replay.replay` does; return the record, and which engine made it.
 
-    The core takes new allocators alone, and leaves them as they are.
+    The core takes new allocators alone, and leaves them as they are. With `checkpoints` the replay goes on from the
+    last one, if there is one; of the observers, meters of power alone are brought to it.
     """
     table = None if observers or power_caps_w else _credits_for_core(allocator)
     if core is None or table is None:
         recorder = Recorder()
         replay(
-            rows.rows(),
+            rows.rows,
             end_s,
             allocator,
             decide_on=decide_on,
@@ -82,20 +77,105 @@ def recorded(
             power_caps_w=power_caps_w,
             observers=[recorder, *observers],
             interrupted=interrupted,
+            snapshots=None if checkpoints is None else _snapshots(checkpoints, allocator, [recorder, *observers]),
         )
         return recorder.recording, "general"
     ends = {"end_s": end_s, "until_s": until_s, "max_events": -1 if max_events is None else min(max_events, NO_END)}
     state = _core_replay(core, rows, allocator, table, by_rows_only=decide_on == "nodes", **ends)
-    results, columns = [], GrowingColumns(mapped.MOST_BYTES)
-    while (progress := state.run(STEPS_AT_ONCE, interrupted)) != 2:
+    results: list[solvers.SolveResult] = []
+    columns = GrowingColumns(mapped.MOST_BYTES)
+    reason = _run_core(state, allocator, columns, results, interrupted, checkpoints)
+    books = {name: np.frombuffer(values, dtype=_book_type(name)) for name, values in state.books().items()}
+    return CoreRecords(allocator, columns.joined(), results).recording(books, reason), "compiled"
+
+
+def _snapshots(checkpoints: Checkpoints, allocator: Allocator, observers: Sequence[Observer]) -> Snapshots:
+    """Snapshots of an allocator, its tuner, and what records its replay."""
+    kept: list[Recorder | PowerMeter] = [each for each in observers if isinstance(each, Recorder | PowerMeter)]
+    tables = [table for each in kept for table in each.tables]
+    # A replay gets no nodes or tasks that are not known from its start.
+    given = allocator.given | {"nodes": allocator.node_names, "tasks": allocator.state.specs}
+    given |= {"submit_s": allocator.state.submit_s}
+    return Snapshots(checkpoints, [allocator, *allocator.tuners, *kept], tables, given)
+
+
+def _run_core(
+    state: Any,
+    allocator: Allocator,
+    columns: GrowingColumns,
+    results: list[solvers.SolveResult],
+    interrupted: Callable[[], bool],
+    checkpoints: Checkpoints | None,
+) -> str:
+    """Run the core's replay to its end, from the last checkpoint on; return why it ended."""
+    reason = None if checkpoints is None else _restored(state, columns, results, checkpoints)
+    if reason is not None:
+        return reason
+    known, steps = len(results), 0
+    while (progress := _some_steps(state, interrupted, checkpoints)) != 2:
+        steps += STEPS_TO_CHECKPOINT if checkpoints else STEPS_AT_ONCE
         if progress == 1:
             results.append(_answered(state, allocator))
-        else:
+        stops = checkpoints is not None and interrupted()
+        if checkpoints is not None and (stops or checkpoints.is_due):
+            columns.add(_recorded(state))
+            _save(checkpoints, columns, results[known:], state.saved())
+            known = len(results)
+            if stops:
+                state.run(1, interrupted)
+                break
+        elif steps >= STEPS_AT_ONCE:
             columns.add(_recorded(state))
             release_mapped()
+            steps = 0
     columns.add(_recorded(state))
-    books = {name: np.frombuffer(values, dtype=_book_type(name)) for name, values in state.books().items()}
-    return _Records(allocator, columns.joined(), results).recording(books, state.reason), "compiled"
+    if checkpoints is not None and checkpoints.is_due and state.reason != "interrupted":
+        _save(checkpoints, columns, results[known:], state.saved(), state.reason)
+    return str(state.reason)
+
+
+def _some_steps(state: Any, interrupted: Callable[[], bool], checkpoints: Checkpoints | None) -> int:
+    """Go on for a while; an interrupt is left to who saves the state before it."""
+    if checkpoints is None:
+        return int(state.run(STEPS_AT_ONCE, interrupted))
+    return int(state.run(STEPS_TO_CHECKPOINT, None))
+
+
+def _save(
+    checkpoints: Checkpoints,
+    columns: GrowingColumns,
+    results: list[solvers.SolveResult],
+    state: bytes,
+    reason: str | None = None,
+) -> None:
+    """Save what is new, and the state."""
+    for part in columns.taken():
+        checkpoints.save((part, []), None)
+    checkpoints.save(({}, results), (state,), reason)
+
+
+def _restored(
+    state: Any, columns: GrowingColumns, results: list[solvers.SolveResult], checkpoints: Checkpoints
+) -> str | None:
+    """Bring the core's replay to its last checkpoint; return why it had ended, or None if it goes on.
+
+    Raises
+    ------
+    ResumeError
+        If the run was begun without the core.
+    """
+    saved, reason = None, None
+    for records, saved, reason in checkpoints.begun():  # noqa: B007 - the last one counts
+        if not isinstance(saved, tuple):
+            raise ResumeError("The run was begun without the compiled core; resume it without: BFTRAINER_CORE=0.")
+        for part, answered in records:
+            columns.add(part)
+            results += answered
+    if saved is not None:
+        state.restore(saved[0])
+        for _ in columns.taken():
+            pass
+    return reason
 
 
 def _recorded(state: Any) -> dict[str, NDArray[Any]]:
@@ -113,7 +193,7 @@ def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
     plain = all(spec.tuning is None and spec.run is None for spec in state.specs)
     fresh = state.time_s == 0.0 and state.pool == 0 and not state.active.size
     capped = math.isfinite(allocator.power_cap_w)
-    if not (plain and fresh) or capped or allocator.is_tuned or settings.initial == INITIAL_RANDOM:
+    if not (plain and fresh) or capped or allocator.tuners or settings.initial == INITIAL_RANDOM:
         return None
     tables = OptionTables(settings, allocator.start_ns, {})
     found, largest = [], 0.0
@@ -184,128 +264,3 @@ def _answered(state: Any, allocator: Allocator) -> solvers.SolveResult:
 
 def _book_type(name: str) -> type[np.generic]:
     return np.int64 if name in ("rescales", "preemptions") else np.float64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Records:
-    """Tables of a replay, made of the core's columns and of the results of what it asked."""
-
-    allocator: Allocator
-    columns: Columns
-    results: Sequence[solvers.SolveResult]
-
-    def recording(self, books: Columns, reason: str) -> Recording:
-        """Everything that happened."""
-        changes = Table(
-            AllocationChange,
-            {
-                "time_s": self.columns["change.time_s"],
-                "task": self.columns["change.task"],
-                "nodes": Lists(self.columns["change.nodes"], _offsets(self.columns["change.size"])),
-            },
-        )
-        return Recording(self._timeline(), self._decisions(), changes, tuple(self._tasks(books)), reason)
-
-    def _of(self, kind: str, *names: str) -> dict[str, Any]:
-        return {name: self.columns[f"{kind}.{name}"] for name in names}
-
-    def _timeline(self) -> Table[EventRecord]:
-        late = Table(Overrun, self._of("overrun", "task", "rate", "reached_s", "idle_from_s"))
-        sizes = self.columns["event.active"]
-        figures = ("number", "time_s", "elapsed_s", "gross", "rescale_booked", "preemption_cost", "rate")
-        events = Table(
-            EventRecord,
-            {
-                **self._of("event", *figures, "rescale_cost"),
-                **self._of("event", "left", "joined", "preempted", "idle", "running", "used"),
-                "tasks": Lists(self.columns["event.tasks"], _offsets(sizes)),
-                "overruns": Lists(late, _offsets(np.bincount(self.columns["overrun.record"], minlength=sizes.size))),
-            },
-        )
-        if not len(events) or events["time_s"][0] <= 0.0:
-            return events
-        return Table.joined(EventRecord, [Table.of(EventRecord, [WINDOW_START]), events])
-
-    def _decisions(self) -> Table[DecisionRecord]:
-        sizes, records = self.columns["event.active"], self.columns["decision.record"]
-        offsets = _offsets(sizes[records])
-        held, by = self.columns["decision.held"], self.columns["decision.decided_by"]
-        found = self._of("decision", "event", "time_s", "solve_s", "bound")
-        value = self.columns["decision.value"]
-        asked = np.flatnonzero(self.columns["decision.asked"])
-        solver = np.zeros(records.size, dtype=np.int32)
-        names = tuple(dict.fromkeys((self.allocator.solver.name, *(result.solver for result in self.results))))
-        solver[asked] = [names.index(result.solver) for result in self.results]
-        backend_s = np.where(by == STEPS.index(solvers.DecidedBy.BACKEND), found["solve_s"], np.nan)
-        make = np.full if self.results else _constant
-        size = {name: make(records.size, -1, dtype=np.int64) for name in ("model_rows", "model_columns")}
-        for place, result in zip(asked.tolist(), self.results, strict=True):
-            backend_s[place] = np.nan if result.backend_s is None else result.backend_s
-            for name, column in size.items():
-                given = getattr(result, name)
-                column[place] = -1 if given is None else given
-        return Table(
-            DecisionRecord,
-            {
-                **found,
-                **size,
-                "nodes": self.columns["decision.nodes"],
-                "tasks": Lists(self._decided_tasks(records), offsets),
-                "before": Lists(self.columns["decision.before"], offsets),
-                "after": Lists(self.columns["decision.after"], offsets),
-                "objective": value,
-                "gap": _gaps(held, value, found["bound"]),
-                "stop_reason": Coded(self.columns["decision.stop_reason"], REASONS),
-                "held": Coded(held, HELD),
-                "solver": Coded(solver, names),
-                "decided_by": Coded(by, STEPS),
-                "backend_s": backend_s,
-            },
-        )
-
-    def _decided_tasks(self, records: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Active tasks of the events that have decisions, one event after the other."""
-        sizes, tasks = self.columns["event.active"], self.columns["event.tasks"]
-        first, last = (int(records[0]), int(records[-1]) + 1) if records.size else (0, 0)
-        begin = int(sizes[:first].sum(dtype=np.int64))
-        part = tasks[begin : begin + int(sizes[first:last].sum(dtype=np.int64))]
-        if records.size == last - first:
-            return part
-        decided = np.zeros(last - first, dtype=np.bool_)
-        decided[records - first] = True
-        return part[np.repeat(decided, sizes[first:last])]
-
-    def _tasks(self, books: Columns) -> Iterator[TaskRecord]:
-        lists = {name: values.tolist() for name, values in books.items()}
-        work, started_s, completed_s = lists.pop("work"), lists.pop("started_s"), lists.pop("completed_s")
-        submit_s = self.allocator.state.submit_s.tolist()
-        for number, spec in enumerate(self.allocator.state.specs):
-            yield TaskRecord(
-                spec=spec,
-                submitted_s=submit_s[number],
-                started_s=known_time(started_s[number]),
-                completed_s=known_time(completed_s[number]),
-                work_done=work[number],
-                work_total=spec.work,
-                **{name: values[number] for name, values in lists.items()},
-            )
-
-
-def _constant(size: int, value: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """The same value everywhere, in the memory of one."""
-    return np.broadcast_to(np.array(value, dtype=dtype), size)
-
-
-def _offsets(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """Where lists of these lengths begin, and the last one ends."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-
-
-def _gaps(held: NDArray[Any], value: Floats, bound: Floats) -> Floats:
-    """`solvers.SolveResult.gap` of each decision."""
-    excess = bound - value
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(excess <= 0.0, 0.0, np.where(value == 0.0, np.inf, excess / np.abs(value)))
-    gap[held == HELD.index(solvers.Held.OPTIMAL)] = 0.0
-    gap[held == HELD.index(solvers.Held.NOTHING)] = np.nan
-    return gap

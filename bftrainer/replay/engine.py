@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 from bftrainer.model import rounding_s
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Effects, Indices
+from bftrainer.replay.checkpoints import Snapshots
 from bftrainer.replay.observers import Observer
 from bftrainer.replay.state import NO_NODES, ReplayState
 
@@ -24,7 +26,7 @@ Row = tuple[float, Indices, Indices]
 class _Timeline:
     """Merge node rows, submissions, caps and predicted completions into instants, and tell what ends the replay."""
 
-    rows: Iterator[Row]
+    rows: Callable[[int], Iterator[Row]]
     submissions: list[float]
     power_caps_w: list[tuple[float, float]]
     end_s: float
@@ -32,15 +34,29 @@ class _Timeline:
     max_events: int | None
     interrupted: Callable[[], bool]
     by_rows_only: bool
+    coming: Iterator[Row] = field(default_factory=lambda: iter(()))
     row: Row | None = None
+    taken: int = 0
     submitted: int = 0
     capped: int = 0
     events: int = 0
     completing: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        self.row = next(self.rows, None)
+        self.position = self.position
         self.submissions = sorted(max(0.0, time) for time in self.submissions)
+
+    @property
+    def position(self) -> tuple[int, int, int, int]:
+        """Numbers of rows, submissions and caps that were applied, and of events: where to go on from."""
+        return self.taken, self.submitted, self.capped, self.events
+
+    @position.setter
+    def position(self, given: tuple[int, int, int, int]) -> None:
+        """Go on from there."""
+        self.taken, self.submitted, self.capped, self.events = given
+        self.coming = self.rows(self.taken)
+        self.row = next(self.coming, None)
 
     def peek(self, state: ReplayState) -> float:
         """Time of the next instant, at most the end."""
@@ -68,7 +84,8 @@ class _Timeline:
             self.capped += 1
         if self.row is not None and self.row[0] <= time_s:
             _, joined, left = self.row
-            self.row = next(self.rows, None)
+            self.row = next(self.coming, None)
+            self.taken += 1
         is_event = bool(self.completing) or joined.size > 0 or left.size > 0 or self.capped > capped
         is_event |= self.submitted > submitted and not self.by_rows_only
         self.events += is_event
@@ -86,7 +103,7 @@ class _Timeline:
 
 
 def replay(
-    rows: Iterable[Row],
+    rows: Iterable[Row] | Callable[[int], Iterator[Row]],
     end_s: float,
     allocator: Allocator,
     *,
@@ -96,6 +113,7 @@ def replay(
     power_caps_w: Sequence[tuple[float, float]] = (),
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
+    snapshots: Snapshots | None = None,
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
@@ -103,8 +121,8 @@ def replay(
 
     Parameters
     ----------
-    rows : iterable of Row
-        Ascending times, within ``[0, end_s]``.
+    rows : iterable of Row, or callable
+        Ascending times, within ``[0, end_s]``; a function of the number of the first one, if it may be resumed.
     end_s : float
         Length of the window in seconds.
     allocator : Allocator
@@ -120,28 +138,50 @@ def replay(
     observers : sequence of Observer
     interrupted : callable
         Called before each event; True ends the replay when that event is due.
+    snapshots : Snapshots, optional
+        Of the allocator and the observers, to resume from where there is one, and to make when they are due.
     """
     stops = end_s, until_s, max_events, interrupted
     submissions = allocator.state.submit_s.tolist()
-    timeline = _Timeline(iter(rows), submissions, list(power_caps_w), *stops, by_rows_only=decide_on == "nodes")
+    begun = rows if callable(rows) else lambda first: itertools.islice(rows, first, None)
+    timeline = _Timeline(begun, submissions, list(power_caps_w), *stops, by_rows_only=decide_on == "nodes")
     reason: EndReason | None = None
+    if snapshots is not None:
+        position, reason = cast(tuple[Any, EndReason | None], snapshots.restore())
+        if position is not None:
+            timeline.position = position
+    was_over = reason is not None
     while reason is None:
-        time_s = timeline.peek(allocator.state)
-        reason = timeline.stops(time_s)
-        # At the end, time is booked and events are recorded, but nothing is decided any more.
-        if reason in (None, "until", "window_end"):
-            effects, is_event = timeline.apply(time_s, allocator)
-        else:
-            effects, is_event = allocator.apply(time_s, completed=timeline.completing), False
-        for observer in observers:
-            observer.applied(allocator.state, effects, is_event=is_event)
-        if reason is None and allocator.state.is_finished:
-            reason = "finished"
-        if reason is None:
-            decision, moves = allocator.decide()
-            if moves is not None:
-                for observer in observers:
-                    observer.decided(allocator.state, decision, moves)
+        if snapshots is not None and snapshots.is_due:
+            snapshots.save(timeline.position)
+        reason = _instant(timeline, allocator, observers, snapshots)
+    if snapshots is not None and snapshots.is_due and reason != "interrupted" and not was_over:
+        snapshots.save(timeline.position, reason)
     for observer in observers:
         observer.ended(allocator.state, reason)
+    return reason
+
+
+def _instant(
+    timeline: _Timeline, allocator: Allocator, observers: Sequence[Observer], snapshots: Snapshots | None
+) -> EndReason | None:
+    """Apply the next instant, and decide; return why that was the last one, or None if it was not."""
+    time_s = timeline.peek(allocator.state)
+    reason = timeline.stops(time_s)
+    if snapshots is not None and reason == "interrupted":
+        snapshots.save(timeline.position)
+    # At the end, time is booked and events are recorded, but nothing is decided any more.
+    if reason in (None, "until", "window_end"):
+        effects, is_event = timeline.apply(time_s, allocator)
+    else:
+        effects, is_event = allocator.apply(time_s, completed=timeline.completing), False
+    for observer in observers:
+        observer.applied(allocator.state, effects, is_event=is_event)
+    if reason is None and allocator.state.is_finished:
+        return "finished"
+    if reason is None:
+        decision, moves = allocator.decide()
+        if moves is not None:
+            for observer in observers:
+                observer.decided(allocator.state, decision, moves)
     return reason

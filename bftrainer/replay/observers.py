@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,11 @@ class Recorder(Observer):
         self._open: tuple[Effects, bool] | None = None
         self._after: ReplayState | None = None
         self._recording: Recording | None = None
+
+    @property
+    def tables(self) -> tuple[GrowingTable[Any], ...]:
+        """What was recorded so far, but for sums per task."""
+        return self._timeline, self._decisions, self._allocation
 
     @property
     def recording(self) -> Recording:
@@ -223,7 +229,7 @@ class PowerMeter(Observer):
 
     def __init__(self, idle_node_w: float = 0.0) -> None:
         self.idle_node_w = idle_node_w
-        self.samples: list[PowerSample] = []
+        self._samples = GrowingTable(PowerSample)
         self._energy_j: defaultdict[int, float] = defaultdict(float)
         self._train_s: defaultdict[int, float] = defaultdict(float)
         self._after: ReplayState | None = None
@@ -247,16 +253,21 @@ class PowerMeter(Observer):
         if before is not None:
             self._rescaling_s = _rescaling(before, state, moves, self._preempted_s)
 
+    @property
+    def tables(self) -> tuple[GrowingTable[Any], ...]:
+        """What was metered so far, but for sums per task."""
+        return (self._samples,)
+
     def record(self) -> PowerRecord:
         """The finished record."""
-        return PowerRecord(self.idle_node_w, tuple(self.samples), dict(self._energy_j), dict(self._train_s))
+        return PowerRecord(self.idle_node_w, tuple(self._samples.table()), dict(self._energy_j), dict(self._train_s))
 
     def _book(self, held: ReplayState, begin_s: float, end_s: float, idle_from_s: Mapping[int, float]) -> None:
         """Cut the time into pieces of constant power."""
         changing, steady_w, nodes = self._steady(held, end_s - begin_s, idle_from_s)
         idle_w = (held.pool - nodes) * self.idle_node_w
         if not changing:
-            self.samples.append(PowerSample(begin_s, end_s, steady_w, idle_w))
+            self._samples.append(PowerSample(begin_s, end_s, steady_w, idle_w))
             return
         edges = {begin_s, end_s, *(edge for task in changing for edge in task.edges if begin_s < edge < end_s)}
         for start, stop in itertools.pairwise(sorted(edges)):
@@ -267,7 +278,7 @@ class PowerMeter(Observer):
                 self._energy_j[task.number] += power_w * (stop - start)
                 if trains:
                     self._train_s[task.number] += stop - start
-            self.samples.append(PowerSample(start, stop, drawn, idle_w))
+            self._samples.append(PowerSample(start, stop, drawn, idle_w))
 
     def _steady(
         self, held: ReplayState, elapsed_s: float, idle_from_s: Mapping[int, float]

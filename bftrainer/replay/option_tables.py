@@ -45,6 +45,10 @@ class OptionTables:
         self._is_static = is_static(settings.objective)
         self._known: dict[int, dict[Situation, Offer]] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """Snapshots leave out what can be made again."""
+        return vars(self) | {"_known": {}}
+
     def forget(self, task: int) -> None:
         """Drop the cached options of a task that ended."""
         self._known.pop(task, None)

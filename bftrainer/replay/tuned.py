@@ -52,6 +52,20 @@ def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
     return max(most_w, count * held_idle_w(spec, 0.0))
 
 
+def drawn_w(state: ReplayState, idle_node_w: float) -> float:
+    """Most power that the pool may draw under its present allocation, in watts."""
+    drawn = state.pool * idle_node_w
+    slots = zip(state.active.tolist(), state.counts.tolist(), state.progress.tolist(), strict=True)
+    for number, count, progress in slots:
+        above_w = drawn_at_most_w(state.specs[number], progress, count) - count * idle_node_w if count else 0.0
+        if above_w > 0.0:
+            drawn += above_w
+    return drawn
+
+
+_Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]
+
+
 class TunedTasks:
     """Keep a tuner and a replay's state in step.
 
@@ -76,6 +90,21 @@ class TunedTasks:
         self._work_at: dict[int, dict[int, float]] = {}
         self._has_choices = False
         self._undo: dict[str, Callable[[], None]] | None = None
+        self._held: tuple[Sequence[TaskSpec], list[int], _Held] = ((), [], ((), ()))
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is saved leaves out how to go back to an earlier state."""
+        return vars(self) | {"_undo": None}
+
+    def held(self, state: ReplayState) -> _Held:
+        """Batch sizes and power limits of active tasks; they rarely change between decisions."""
+        specs, active = state.specs, state.active.tolist()
+        if self._held[0] is not specs or self._held[1] != active:
+            runs = [specs[number].run for number in active]
+            sizes = tuple(None if run is None else run.batch_size for run in runs)
+            limits = tuple(None if run is None else run.power_limit_w for run in runs)
+            self._held = (specs, active, (sizes, limits))
+        return self._held[2]
 
     def checkpoint(self) -> Callable[[], None]:
         """Snapshot to return to: of the tuner, only the groups that change from now on."""

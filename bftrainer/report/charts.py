@@ -30,6 +30,8 @@ from bftrainer.report.chart import (
     step_trace,
     thinned_steps,
 )
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import PARTS
 
 MOST_SPANS = 20_000
 MOST_TASKS = 1_000
@@ -229,57 +231,41 @@ def _same_log(run: FinishedRun, other: FinishedRun) -> bool:
 
 
 def loss_chart(runs: Sequence[FinishedRun]) -> PageChart:
-    """Chart of where the idle node-time and the work went."""
+    """Chart of where the idle node-time went: the ledger."""
     traces = [
         {
             "type": "bar",
             "orientation": "h",
             "name": label,
-            "y": [mark_of(runs, run) + group for run in runs],
+            "y": [mark_of(runs, run) + "idle node-time" for run in runs],
             "x": [
-                None if value is None else round(100 * value, 4) for value in (loss_shares(run)[label] for run in runs)
+                None if value is None else round(100 * value, 4) for value in (ledger_share(run, key) for run in runs)
             ],
             "marker": {"color": color},
             "hovertemplate": "%{x:.2f} % " + label + "<extra></extra>",
         }
-        for group, label, color in _PARTS
+        for key, label, color in _PARTS
     ]
     layout = axes("%", "")
-    layout |= {"barmode": "stack", "hovermode": "closest", "height": 190 + 70 * len(runs)}
+    layout |= {"barmode": "relative", "hovermode": "closest", "height": 190 + 70 * len(runs)}
     layout["legend"] = {"traceorder": "normal", "orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    layout["xaxis"] |= {"range": [0, 100]}
     layout["yaxis"] |= {"automargin": True, "autorange": "reversed", "rangemode": "normal"}
     return PageChart(
         "losses",
         "Where it went",
-        "Above, what tasks made of the idle node-time; below, what rescaling and preemption took of the work.",
+        "Each node-second that was idle, once: what tasks made of it, and why the rest was left.",
         traces,
         layout,
     )
 
 
-_PARTS = (
-    ("idle node-time", "used by tasks", "@blue"),
-    ("idle node-time", "unused", "@gray"),
-    ("work", "net work", "@green"),
-    ("work", "lost to rescaling", "@orange"),
-    ("work", "lost to preemption", "@red"),
-)
+_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "gantt4", "gantt3", "gantt2", "gantt1")
+_PARTS = [(part, GLOSSARY[f"ledger.{part}"].label, f"@{color}") for part, color in zip(PARTS, _COLORS, strict=True)]
 
 
-def loss_shares(run: FinishedRun) -> dict[str, float | None]:
-    """Shares of the idle node-time and of the work, by the names of `_PARTS`; None if there was none."""
-    used, rescale, preemption = (
-        run.summary.get(key) for key in ("occupancy", "rescale_loss_share", "preemption_loss_share")
-    )
-    net = None if rescale is None or preemption is None else 1.0 - rescale - preemption
-    return {
-        "used by tasks": used,
-        "unused": None if used is None else 1.0 - used,
-        "net work": net,
-        "lost to rescaling": rescale,
-        "lost to preemption": preemption,
-    }
+def ledger_share(run: FinishedRun, part: str) -> float | None:
+    """Share of a part of the ledger; None if there were no idle nodes, or an earlier version made the run."""
+    return (run.summary.get("ledger") or {}).get(part)
 
 
 def decision_chart(runs: Sequence[FinishedRun]) -> PageChart:

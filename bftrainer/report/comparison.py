@@ -19,11 +19,13 @@ _NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "as
 def figures_of(summary: Summary) -> dict[str, float | None]:
     """All numeric outcomes of a run: those of the glossary first, in its order, then the others.
 
-    Figures of the time while few nodes are idle are called ``below_large_idle.occupancy`` and so on.
+    Parts of the ledger are called ``ledger.useful`` and so on, figures of the time while few nodes are idle
+    ``below_large_idle.occupancy``.
     """
     numbers = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES and _is_number(value)}
-    small = summary.get("below_large_idle") or {}
-    numbers |= {f"below_large_idle.{key}": value for key, value in small.items() if _is_number(value)}
+    for group in ("ledger", "below_large_idle"):
+        parts = summary.get(group) or {}
+        numbers |= {f"{group}.{key}": value for key, value in parts.items() if _is_number(value)}
     known = {key: numbers[key] for key in GLOSSARY if key in numbers}
     return known | numbers
 

@@ -18,8 +18,9 @@ from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace, Survival
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.charts import node_classes
-from bftrainer.report.glossary import ASSUMED, assumption
+from bftrainer.report.charts import ledger_share, node_classes
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption
+from bftrainer.report.ledger import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -258,38 +259,29 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "effic
 
 
 def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """Plot the work lost to rescaling and preemption, as shares of all work done.
+    """Plot the ledger of the idle node-time, a bar a run; parts that no run has are left out.
 
-    If runs were compared with constant pools, also the losses to the pool's variability and the horizon of decisions,
-    as shares of the most that the idle nodes could have given. That is another whole, so bars are not stacked.
+    Raises
+    ------
+    SettingsError
+        If no run has a ledger, as those of earlier versions, or had idle nodes.
     """
     ax = axes_or_new(ax)
-    parts = [
-        (label, key)
-        for label, key in (
-            ("rescaling", "rescale_loss_share"),
-            ("preemption", "preemption_loss_share"),
-            ("variability", "loss_variability_share"),
-            ("horizon", "loss_horizon_share"),
-        )
-        if any(run.summary.get(key) is not None for run in runs)
-    ]
-    if not parts:
-        raise SettingsError("No run did any work.")
-    width = 0.8 / len(runs)
-    for place, run in enumerate(runs):
-        # A missing bar: the loss is unknown, which differs from 0.
-        known = [run.summary.get(key) for _, key in parts]
-        # Rounding noise, which an axis would be scaled to if nothing else was lost, is nothing.
-        shares = [np.nan if share is None else round(100 * share, 6) for share in known]
-        ax.bar(
-            np.arange(len(parts)) + (place - (len(runs) - 1) / 2) * width, shares, 0.9 * width, label=plain(run.name)
-        )
-    ax.set_xticks(np.arange(len(parts)), [label for label, _ in parts])
-    ax.set(ylabel="lost (%)")
-    if len(runs) > 1:
-        ax.legend(frameon=False)
-    return _marked(ax, runs, "rescale_loss_share")
+    shares = {part: [100 * (ledger_share(run, part) or 0.0) for run in runs] for part in PARTS}
+    if not any(map(any, shares.values())):
+        raise SettingsError("No run has a ledger of its idle node-time; bftrainer replay makes it.")
+    above, below = np.zeros(len(runs)), np.zeros(len(runs))
+    for number, (part, known) in enumerate(shares.items()):
+        amount = np.array(known)
+        left = np.where(amount < 0, below, above)
+        if np.round(amount, 6).any():
+            label = GLOSSARY[f"ledger.{part}"].label
+            ax.barh([plain(run.name) for run in runs], amount, left=left, label=label, color=f"C{number}")
+        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
+    ax.invert_yaxis()
+    ax.set(xlabel="idle node-time (%)")
+    ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return _marked(ax, runs, "ledger.useful")
 
 
 def plot_fragments(curves: Sequence[Curve], ax: Axes | None = None) -> Axes:

@@ -47,6 +47,20 @@ GLOSSARY: dict[str, Term] = {
     "preemption_loss_share": Term(
         "preemption loss", "share", "Work that was lost when the batch scheduler took nodes back, likewise.", -1
     ),
+    "ledger.useful": Term("useful", "share", "Idle node-time that became lasting work, at the tasks' best rate.", 1),
+    "ledger.rescaling": Term("rescaling", "share", "Idle node-time that growing and shrinking by choice cost.", -1),
+    "ledger.preemption": Term(
+        "preemption", "share", "Idle node-time whose work was lost as nodes were taken back.", -1
+    ),
+    "ledger.saving": Term("saving", "share", "Idle node-time that checkpoints took.", -1),
+    "ledger.below_best": Term(
+        "below best rate", "share", "Held by tasks at counts at which they do less a node, or after they were done.", -1
+    ),
+    "ledger.not_offered": Term("not offered", "share", "Withheld: idle too short, or about to leave as planned."),
+    "ledger.capped": Term("capped", "share", "Wanted by active tasks, and forbidden by the power cap."),
+    "ledger.declined": Term("declined", "share", "Wanted, and left free by decisions: for costs or minima.", -1),
+    "ledger.admission": Term("not admitted", "share", "Wanted by waiting tasks alone, which -maxJ did not admit.", -1),
+    "ledger.demand": Term("no demand", "share", "Wanted by no task."),
     "return_on_investment": Term(
         "return on investment", "share", "Work that was done, as a share of what the decisions expected.", 1
     ),
@@ -97,9 +111,12 @@ GLOSSARY: dict[str, Term] = {
 
 HEADLINES = (
     *("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s", "turnaround_mean_s"),
-    *("rescale_loss_share", "preemption_loss_share", "energy_j", "solve_s_median"),
+    *("ledger.useful", "energy_j", "solve_s_median"),
 )
 """Those that fit into one line a run."""
+
+WORK_SHARES = ("rescale_loss_share", "preemption_loss_share", "loss_variability_share", "loss_horizon_share")
+"""Figures of other wholes than the ledger's; tables and pages that show the ledger leave them out."""
 
 # From which value on a unit is used, and its size.
 _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
@@ -145,6 +162,7 @@ ON_SCALING = (
     *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales"),
     *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),
     *("peak_power_w", "site_energy_j", "emissions_gco2", "train_s", "attempts", "tasks_reached", "tasks_failed"),
+    *(key for key in GLOSSARY if key.startswith("ledger.") and key != "ledger.not_offered"),
 )
 """Figures of a summary that follow from how tasks scale, directly or by the decisions; others are the log's alone."""
 

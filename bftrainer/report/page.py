@@ -23,8 +23,9 @@ from bftrainer.report.charts import (
     pool_chart,
     power_chart,
 )
-from bftrainer.report.comparison import compare_runs, input_files
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, assumption, format_value
+from bftrainer.report.comparison import compare_runs, figures_of, input_files
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, WORK_SHARES, assumption, format_value
+from bftrainer.report.ledger import limit_in_words
 from bftrainer.report.metrics import settled_before
 
 MOST_GANTTS = 4
@@ -59,20 +60,16 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
     version : str
         Of bftrainer.
     """
-    from jinja2 import Environment, StrictUndefined
     from plotly.offline import get_plotlyjs
 
     charts = _charts(runs, logs)
-    source = resources.files("bftrainer.report").joinpath("page.html").read_text(encoding="utf-8")
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_escape
-    ).from_string(source)
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
     facts = {chart.key: _assumed(runs) for chart in charts}
     facts |= {"decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs)}
-    facts["losses"] += _losses(runs)
-    return template.render(
+    facts["losses"] += _limits(runs)
+    return rendered_page(
+        "page.html",
         version=version,
         title=title,
         subtitle=f"{first['nodes_total']:,} nodes, {first['window_start'][:16]} to {first['window_end'][:16]} UTC",
@@ -93,6 +90,17 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
         data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
         plotly=get_plotlyjs(),
     )
+
+
+def rendered_page(name: str, **values: Any) -> str:
+    """A page of one of this room's templates, with the style that all have."""
+    from jinja2 import Environment, StrictUndefined
+
+    folder = resources.files("bftrainer.report")
+    template = Environment(
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_escape
+    ).from_string(folder.joinpath(name).read_text(encoding="utf-8"))
+    return template.render(style="\n" + folder.joinpath("style.css").read_text(encoding="utf-8"), **values)
 
 
 def _escape(value: Any) -> Any:
@@ -126,6 +134,9 @@ def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Pag
 
 def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
     notes = [f"{run.name}: {log.reason}" for run, log in zip(runs, logs, strict=True) if log.reason]
+    for run in runs:
+        said = " ".join(f"{note[0].upper()}{note[1:]}" for note in run.summary.get("node_log_notes") or () if note)
+        notes += [f"{run.name}: idle time rests on the node log. {said}"] if said else []
     if len(runs) > MOST_GANTTS:
         notes.append(f"Allocations and task tables are those of the first {MOST_GANTTS} of {len(runs)} runs.")
     return notes
@@ -153,6 +164,10 @@ def _answer(summary: Mapping[str, Any]) -> str:
         text += f", and training used {used}"
     completed = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
     text += f". {completed}{_marked(summary, 'tasks_completed')}."
+    limit = limit_in_words(summary)
+    if limit is not None:
+        useful = f"{format_value(figures_of(summary)['ledger.useful'], 'share')}{_marked(summary, 'ledger.useful')}"
+        text += f" Of the idle node-time {useful} became lasting work; what limited it: {limit}."
     nodes = summary.get("efficiency_eq_nodes")
     if summary.get("efficiency") is not None and nodes is not None:
         held = format_value(summary["efficiency"], "share")
@@ -162,21 +177,34 @@ def _answer(summary: Mapping[str, Any]) -> str:
             f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)"
             f"{_marked(summary, 'efficiency')}."
         )
+        if summary.get("limited_by") == "demand":
+            text += " Those would have been as short of tasks, so this says little."
     return text
 
 
 def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    keys = (
-        *("efficiency", "eq_nodes", "occupancy", "tasks_completed", "makespan_s", "turnaround_mean_s", "wait_mean_s"),
-        *("rescale_loss_share", "preemption_loss_share", "return_on_investment", "preemptions", "rescales"),
+    keys: tuple[str, ...] = (
+        *(
+            "efficiency",
+            "ledger.useful",
+            "eq_nodes",
+            "occupancy",
+            "tasks_completed",
+            "makespan_s",
+            "turnaround_mean_s",
+            "wait_mean_s",
+        ),
+        *("return_on_investment", "preemptions", "rescales"),
         *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
         *("decisions_optimal", "solve_s_median", "wall_s"),
     )
-    found = []
+    if summary.get("limited_by") == "demand":
+        keys = (*keys[1:], keys[0])  # dedicated nodes would have been starved as much
+    found, figures = [], figures_of(summary)
     for key in keys:
-        if summary.get(key) is not None:
+        if figures.get(key) is not None:
             term = GLOSSARY[key]
-            card = {"label": term.label, "value": format_value(summary[key], term.unit), "meaning": term.meaning}
+            card = {"label": term.label, "value": format_value(figures[key], term.unit), "meaning": term.meaning}
             found.append(card | {"mark": _marked(summary, key)})
     return found
 
@@ -191,7 +219,7 @@ def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     found = compare_runs([run.name for run in runs], [run.summary for run in runs])
     rows = []
     for key, term in GLOSSARY.items():
-        if key not in found.figures:
+        if key not in found.figures or key in WORK_SHARES:
             continue
         cells = []
         for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
@@ -210,30 +238,18 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
     lead = f"{run.name}: " if named else ""
     if small.get("occupancy") is None:
         return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
-    share, occupancy, rescale, preemption = (
-        format_value(small.get(key), "share")
-        for key in ("idle_node_s_share", "occupancy", "rescale_loss_share", "preemption_loss_share")
-    )
+    share, occupancy = (format_value(small.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
     return (
         f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
         f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{occupancy}, rescale loss {rescale}, preemption loss {preemption}{_marked(run.summary, 'occupancy')}."
+        f"{occupancy}{_marked(run.summary, 'occupancy')}."
     )
 
 
-def _losses(runs: Sequence[FinishedRun]) -> list[str]:
-    found = []
-    for run in runs:
-        variability, horizon = (run.summary.get(f"loss_{name}_share") for name in ("variability", "horizon"))
-        if variability is None or horizon is None:
-            continue
-        lead = f"{run.name}: of" if len(runs) > 1 else "Of"
-        found.append(
-            f"{lead} the most that the idle nodes could have given, {format_value(variability, 'share')} is lost "
-            f"because the pool comes and goes, and {format_value(horizon, 'share')} because decisions look a fixed "
-            f"time ahead{_marked(run.summary, 'loss_horizon_share')}."
-        )
-    return found
+def _limits(runs: Sequence[FinishedRun]) -> list[str]:
+    """What limited each run."""
+    named = [(run.name, limit_in_words(run.summary)) for run in runs]
+    return [f"{f'{name}: l' if len(runs) > 1 else 'L'}imited by: {text}." for name, text in named if text is not None]
 
 
 def _optimality(runs: Sequence[FinishedRun]) -> list[str]:

@@ -1,117 +1,30 @@
 """Configuration of a run: the one place where each option of a replay is declared."""
 
-# ruff: noqa: RUF009 - `_option` gives what `field` gives
+# ruff: noqa: RUF009 - `option_field` gives what `field` gives
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
+from bftrainer.runs.option import Option, option_field
+from bftrainer.runs.option_values import check_solver_option, input_value, option_time_ns, python_value
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
     from bftrainer.replay.allocator_settings import Settings
     from solvers import Solver
 
-SECTIONS = {
-    "inputs": "What is read, and which part of it is used?",
-    "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
-    "solver": "Which solver decides?",
-    "objective": "What is maximised?",
-    "start": "When are decisions made, and how do runs start?",
-    "limits": "How accurate are decisions?",
-    "power": "How much power is drawn?",
-    "figures": "What else is reported?",
-}
-"""Sections of options in the order of help and documentation, and the question that each answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """Declaration of an option of a replay.
-
-    Parameters
-    ----------
-    section : str
-        One of `SECTIONS`.
-    flags : tuple of str
-        On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
-        False.
-    kind : type
-        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be.
-    default : object
-    text : str
-    unset : str
-        Description of the default, if it is None.
-    metavar : str, optional
-    least : int, optional
-        Smallest allowed value.
-    sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones need `--large`.
-    units : mapping of str to float
-        Units of a number that may have one on the command line, or be a file with its values over time.
-    expected : str
-        Description of such a number in messages.
-    limit : str
-        Name in `solvers.registry.heeded` of a limit that a solver may ignore.
-    changes_result : bool
-        False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
-    """
-
-    section: str
-    flags: tuple[str, ...]
-    kind: Any
-    default: Any
-    text: str
-    unset: str = ""
-    metavar: str | None = None
-    least: int | None = None
-    sized: Literal["", "tasks", "processes"] = ""
-    units: Mapping[str, float] = field(default_factory=dict)
-    expected: str = ""
-    limit: str = ""
-    changes_result: bool = True
-
-    @property
-    def flag(self) -> str:
-        """The flag that messages name."""
-        return max(self.flags, key=len)
-
-    @property
-    def is_setting(self) -> bool:
-        """Whether summaries keep it among the settings; inputs and times are kept in other forms."""
-        return self.changes_result and self.kind not in (Path, datetime)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it names, or may name, a file."""
-        return self.kind is Path or bool(self.units)
-
-    @property
-    def type(self) -> Any:
-        """Type of its values in files, except None."""
-        if self.kind is datetime:
-            return datetime | float
-        return (float | str if self.units else str) if self.is_file else self.kind
-
-
 DecideOn = Literal["all", "nodes"]
 Initial = Literal["solve", "empty", "random"]
 StartupCost = Literal["none", "full"]
+Isolate = Literal["auto", "always", "never"]
 PowerOptions = Literal["chosen", "pareto", "all"]
-
-
-def _option(default: Any, kind: Any, place: str, text: str, **more: Any) -> Any:
-    """Declare a field that is an option; `place` holds its section and its flags."""
-    section, flags = place.split(": ")
-    return field(
-        default=default, metadata={"option": Option(section, tuple(flags.split()), kind, default, text, **more)}
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +41,24 @@ class ReplayConfig:
         If a number is out of range.
     """
 
-    node_log: Path | NodeLog | None = _option(
+    node_log: Path | NodeLog | None = option_field(
         None,
         Path,
         "inputs: -ndmap --node-log",
         "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
         unset="embedded sample",
     )
-    tasks: Path | Sequence[TaskSpec] | None = _option(
+    tasks: Path | Sequence[TaskSpec] | None = option_field(
         None, Path, "inputs: -bdfn --tasks", "Task set (TOML, CSV or legacy bounds).", unset="embedded sample"
     )
-    scalability: Path | None = _option(
+    scalability: Path | None = option_field(
         None,
         Path,
         "inputs: -scfn --scalability",
         "Legacy scalability of the tasks.",
         unset="the sibling with JNPs for Jbnd",
     )
-    scaling: str | None = _option(
+    scaling: str | None = option_field(
         None,
         str,
         "inputs: --scaling",
@@ -153,42 +66,55 @@ class ReplayConfig:
         unset="linear, 1 work/s and node",
         metavar="linear|amdahl:F",
     )
-    first_node: int = _option(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
-    node_count: int | None = _option(
+    first_node: int = option_field(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
+    node_count: int | None = option_field(
         None, int, "inputs: -nN --node-count", "Number of nodes used.", unset="all", least=1
     )
-    skip_events: int = _option(0, int, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
-    since: datetime | float | None = _option(
+    skip_events: int = option_field(0, int, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
+    since: datetime | float | None = option_field(
         None, datetime, "inputs: --since", "Begin there: ISO time, or seconds since the log's start."
     )
-    until: datetime | float | None = _option(
+    until: datetime | float | None = option_field(
         None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
     )
-    cache: bool = _option(
+    offer_after_s: float = option_field(
+        0.0, float, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds."
+    )
+    planned_departures: Path | None = option_field(
+        None,
+        Path,
+        "inputs: --planned-departures",
+        "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
+    )
+    cache: bool = option_field(
         True, bool, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
     )
-    max_events: int | None = _option(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
-    decide_on: DecideOn = _option(
+    max_events: int | None = option_field(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
+    decide_on: DecideOn = option_field(
         "all", DecideOn, "start: --decide-on", "Events: also submissions and completions, or rows of the log only."
     )
-    initial: Initial = _option("solve", Initial, "start: --initial", "First allocation.")
-    startup_cost: StartupCost = _option("none", StartupCost, "start: --startup-cost", "Cost of a start from nothing.")
-    objective: str | Objective = _option(
+    initial: Initial = option_field("solve", Initial, "start: --initial", "First allocation.")
+    startup_cost: StartupCost = option_field(
+        "none", StartupCost, "start: --startup-cost", "Cost of a start from nothing."
+    )
+    objective: str | Objective = option_field(
         "as-given",
         str,
         "objective: --objective",
         "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
         metavar="NAME",
     )
-    solver: str | Solver = _option("cbc", str, "solver: --solver", "See `bftrainer solvers`.", metavar="NAME")
-    fallback: str | Solver | None = _option(
+    solver: str | Solver = option_field("cbc", str, "solver: --solver", "See `bftrainer solvers`.", metavar="NAME")
+    fallback: str | Solver | None = option_field(
         None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME"
     )
-    forward_time_s: float = _option(10.0, float, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
-    time_limit_s: float = _option(
+    forward_time_s: float = option_field(
+        10.0, float, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds."
+    )
+    time_limit_s: float = option_field(
         10.0, float, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
     )
-    effort: int | None = _option(
+    effort: int | None = option_field(
         None,
         int,
         "limits: --effort",
@@ -198,20 +124,27 @@ class ReplayConfig:
         least=1,
         limit="effort",
     )
-    mip_gap: float = _option(
+    mip_gap: float = option_field(
         1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
     )
-    threads: int = _option(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
-    max_tasks: int = _option(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
-    seed: int = _option(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
-    prune: bool = _option(
+    threads: int = option_field(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
+    seed: int = option_field(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
+    prune: bool = option_field(
         True, bool, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
     )
-    strict_published: bool = _option(
+    isolate: Isolate = option_field(
+        "auto",
+        Isolate,
+        "solver: --isolate",
+        "Solvers that answer in a process of their own: other packages', all that call a library, or none.",
+        changes_result=False,
+    )
+    strict_published: bool = option_field(
         False, bool, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
     )
-    baseline: bool = _option(True, bool, "figures: --no-baseline", "Skip the efficiency against constant pools.")
-    large_idle: int | None = _option(
+    baseline: bool = option_field(True, bool, "figures: --no-baseline", "Skip the efficiency against constant pools.")
+    large_idle: int | None = option_field(
         None,
         int,
         "figures: --large-idle",
@@ -220,12 +153,12 @@ class ReplayConfig:
         metavar="N",
         least=1,
     )
-    idle_power_w: float = _option(0.0, float, "power: --idle-power", "Watts of a node that does not train.")
-    pue: float = _option(1.0, float, "power: --pue", "Watts at the meter for each watt of the nodes.")
-    power_options: PowerOptions = _option(
+    idle_power_w: float = option_field(0.0, float, "power: --idle-power", "Watts of a node that does not train.")
+    pue: float = option_field(1.0, float, "power: --pue", "Watts at the meter for each watt of the nodes.")
+    power_options: PowerOptions = option_field(
         "chosen", PowerOptions, "power: --power-options", "Power limits of tuned tasks that decisions choose from."
     )
-    power_cap: float | Path | None = _option(
+    power_cap: float | Path | None = option_field(
         None,
         float,
         "power: --power-cap",
@@ -233,7 +166,7 @@ class ReplayConfig:
         units={"": 1.0, "W": 1.0, "kW": 1000.0, "MW": 1000000.0},
         expected="watts (250000, 250kW, 0.25MW)",
     )
-    carbon: float | Path | None = _option(
+    carbon: float | Path | None = option_field(
         None,
         float,
         "power: --carbon",
@@ -247,20 +180,26 @@ class ReplayConfig:
             value = getattr(self, name)
             if option.is_file and isinstance(value, str):
                 object.__setattr__(self, name, Path(value))
+            if (value is not None and option.kind in (Path, datetime)) or option.is_file or name == "scaling":
+                object.__setattr__(self, name, value := input_value(name, option, getattr(self, name)))
             if option.kind in (int, float, bool) and not (value is None is option.default or option.is_file):
-                object.__setattr__(self, name, value := _checked(name, option.kind, value))
+                object.__setattr__(self, name, value := python_value(name, option.kind, value))
             if option.least is not None and value is not None and value < option.least:
                 raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
-            if option.units and isinstance(value, int | float) and not 0 <= value < math.inf:
+            if (
+                (option.units or name == "offer_after_s")
+                and isinstance(value, int | float)
+                and not 0 <= value < math.inf
+            ):
                 raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
-            if get_origin(option.kind) is Literal and value not in get_args(option.kind):
+            if get_origin(option.kind) is Literal and not (isinstance(value, str) and value in get_args(option.kind)):
                 *others, last = get_args(option.kind)
                 raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
         if not callable(self.objective) and not isinstance(self.objective, str):
             raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
-        _check_solver("solver", self.solver)
+        check_solver_option("solver", self.solver)
         if self.fallback is not None:
-            _check_solver("fallback", self.fallback)
+            check_solver_option("fallback", self.fallback)
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
@@ -326,7 +265,7 @@ class ReplayConfig:
         """
         if self.since is None:
             return log.start_ns
-        return _instant_ns(log.start_ns, self.since, "since")
+        return option_time_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
         """Latest end of the replay, in seconds since the window's start.
@@ -342,7 +281,7 @@ class ReplayConfig:
             from bftrainer.model import NS_PER_S
 
             # Computed exactly like the times of the log's rows, so that rounding does not miss a row at this time.
-            seconds = (_instant_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
+            seconds = (option_time_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
         else:
             seconds = float(self.until)
         if not seconds > 0:
@@ -352,40 +291,3 @@ class ReplayConfig:
 
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
 """All options by their field names, which are keys of sweep files and of the summary."""
-
-
-def _checked(name: str, kind: type, value: Any) -> Any:
-    """A number or a truth value, of Python or NumPy, as one of Python."""
-    from bftrainer.model.type_checks import real_number, whole_number
-
-    if kind is int:
-        return whole_number(name, value, SettingsError)
-    if kind is float:
-        return value if type(value) is int else real_number(name, value, SettingsError)
-    if type(value).__name__ not in ("bool", "bool_"):
-        raise SettingsError(f"Expected {name} to be true or false, got {value!r}.")
-    return bool(value)
-
-
-def _check_solver(option: str, solver: object) -> None:
-    """Refuse a value that is neither a name nor a solver."""
-    if isinstance(solver, str):
-        return
-    if isinstance(solver, type):
-        raise SettingsError(
-            f"Expected {option} to be a name or a solver, got the class {solver.__name__}: make one of it."
-        )
-    if not callable(getattr(solver, "solve", None)) or not isinstance(getattr(solver, "name", None), str):
-        raise SettingsError(f"Expected {option} to be a name or an object with name and solve, got {solver!r}.")
-
-
-def _instant_ns(start_ns: int, moment: datetime | float, option: str) -> int:
-    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start."""
-    from bftrainer.model import NS_PER_S, instant_ns
-
-    if not isinstance(moment, datetime) and not math.isfinite(moment):
-        raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
-    try:
-        return instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
-    except OverflowError as error:
-        raise SettingsError(f"--{option}: {error}") from None

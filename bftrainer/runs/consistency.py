@@ -20,8 +20,8 @@ from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# Figures that pages show besides those of the glossary, and their units.
-_FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes"}
+# Figures that pages and checks use besides those of the glossary, and their units.
+_FIGURES: dict[str, Unit] = {"efficiency_horizon_s": "s", "efficiency_eq_nodes": "nodes", "solve_wall_share": "share"}
 # Bounds of figures by unit. Work less costs may be negative, and shares of it anything.
 _SLACK = 1e-9
 _BOUNDS: dict[Unit, dict[str, float]] = {
@@ -30,7 +30,7 @@ _BOUNDS: dict[Unit, dict[str, float]] = {
 }
 _BOUNDS_OF_SHARES: dict[str, dict[str, float]] = {
     **{key: {"ge": 0, "le": 1 + _SLACK} for key in ("occupancy", "idle_node_s_share", "time_share")},
-    **{key: {"ge": 0} for key in ("rescale_loss_share", "preemption_loss_share", "gap_max")},
+    **{key: {"ge": 0} for key in ("rescale_loss_share", "preemption_loss_share", "solve_wall_share", "gap_max")},
 }
 # Figures that are parts of other figures.
 _PARTS = (
@@ -119,7 +119,7 @@ def _schema() -> type[BaseModel]:
 
     shares = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
     below = create_model("Below", __base__=Part, **figures({"large_idle": "count", **dict.fromkeys(shares, "share")}))
-    fields = figures({key: term.unit for key, term in GLOSSARY.items()} | _FIGURES)
+    fields = figures({key: term.unit for key, term in GLOSSARY.items() if "." not in key} | _FIGURES)
     options = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
     options |= {"since": str, "until_s": float}
     settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()}
@@ -133,7 +133,9 @@ def _schema() -> type[BaseModel]:
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),
         "decided_by": (dict[str, int] | None, None),
+        "ledger": (dict[str, float | None] | None, None),
         "below_large_idle": (below | None, None),
+        "node_log_notes": (list[str] | None, None),
         "assumed_scaling": (Assumed | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)
@@ -180,6 +182,9 @@ def _claims(run: FinishedRun) -> Iterator[tuple[str, str, Any, Any]]:
     yield file, "number of decisions at events", began_s.size, at_events
     if began_s.size:
         yield file, "longest decision in s", summary.get("solve_s_max"), decisions["solve_s"].max()
+        share, wall_s = summary.get("solve_wall_share"), summary.get("wall_s")
+        solve_s = None if share is None or wall_s is None else share * wall_s
+        yield file, "time of all decisions in s", solve_s, decisions["solve_s"].sum()
     for what, key, found in (
         ("number of tasks", "tasks_total", tasks["name"].size),
         ("number of tasks that started", "tasks_started", np.isfinite(tasks["started_s"]).sum()),

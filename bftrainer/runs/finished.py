@@ -15,12 +15,15 @@ from bftrainer.errors import BftrainerError, RunDirectoryError, escaped
 from bftrainer.extras import require_extra
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import parsed_json
-from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path, translated
+from bftrainer.files.manifest import check_intact
+from bftrainer.files.opening import SAMPLE_NODE_LOG, open_file, sample_path, translated, whole_bytes
 from bftrainer.files.writing import file_source, refuse_existing, replacing
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
 from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.edit import filtered_log
+from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.report.page import LogFigures, page
 from bftrainer.runs.consistency import check_one_run, check_summary
@@ -49,7 +52,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         if not file.is_file():
             raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
     try:
-        text = file.read_bytes()
+        check_intact(file)
+        text = whole_bytes(file)
     except OSError as error:
         raise RunDirectoryError(f"{file}: Cannot read the summary: {_reason(error)}.") from error
     summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _finite, _whole)
@@ -168,7 +172,8 @@ def _steps(path: Path) -> pa.Table:
 
     types = {column.name: column.kind.type for column in STEPS.read}
     try:
-        with path.open("rb") as stream:
+        check_intact(path)
+        with open_file(path) as stream:
             table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
         _need(path, STEPS, table.column_names)  # names need not be valid text
         return table
@@ -178,6 +183,8 @@ def _steps(path: Path) -> pa.Table:
 
 def _parquet(path: Path, schema: RunTable) -> pa.Table:
     """Read the needed columns of a file."""
+    with translated(path, RunDirectoryError):
+        check_intact(path)
     with parquet_file(path, RunDirectoryError) as file:
         there = file.schema_arrow.names
         _need(path, schema, there)
@@ -339,7 +346,8 @@ def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures
     for path, run in zip(paths, runs, strict=True):
         source = (run.summary.get("inputs") or {}).get("node_log")
         settings = run.summary["settings"]
-        key = (str(source), *(settings.get(name) for name in ("skip_events", "first_node", "node_count")))
+        part = ("skip_events", "offer_after_s", "first_node", "node_count")
+        key = (str(source), *map(settings.get, part))
         # The log may be missing near the first run, but present near another one.
         if key not in known or known[key].statistics is None:
             known[key] = _log_figures(path, source, settings)
@@ -363,6 +371,8 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
         log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None, lambda: str(source["sha256"]))
+        if settings.get("offer_after_s"):
+            log = filtered_log(log, offer_after_ns=nanoseconds(settings["offer_after_s"]))
         log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
     except (BftrainerError, OSError) as error:
         return LogFigures(None, f"the node log can no longer be read: {error}")

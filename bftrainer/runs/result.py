@@ -17,7 +17,9 @@ from bftrainer.model.records import RUN_SCHEMA, Recording
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
 from bftrainer.replay.compiled import Engine
+from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
+from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
@@ -57,6 +59,8 @@ class RunResult:
         What replayed it: the compiled core, or the general loop. They record the same.
     nodes : tuple of str
         Node names.
+    log_notes : tuple of str
+        What was trimmed, assumed or not checked when the node log was made.
     start_ns : int
         Start of the window, nanoseconds since the Unix epoch.
     recording : Recording
@@ -66,6 +70,8 @@ class RunResult:
         Whether the run was interrupted, in the replay or in the comparison with constant pools.
     metered : Metered or None
         Power and tuning; None if power is unknown.
+    idle_node_s : float or None
+        Idle node-seconds of which the pool was offered a part; None if it was offered all.
     """
 
     config: ReplayConfig
@@ -76,12 +82,14 @@ class RunResult:
     versions: Mapping[str, str]
     engine: Engine
     nodes: tuple[str, ...]
+    log_notes: tuple[str, ...]
     start_ns: int
     recording: Recording
     efficiency: Efficiency | None
     timings: Timings
     is_partial: bool = False
     metered: Metered | None = None
+    idle_node_s: float | None = None
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -95,6 +103,8 @@ class RunResult:
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions)
         solve_s = math.fsum(recording.decisions["solve_s"])
+        withheld_s = 0.0 if self.idle_node_s is None else max(0.0, self.idle_node_s - pool["idle_node_s"])
+        ledger = ledger_of(recording, withheld_s)
         summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,
@@ -113,9 +123,12 @@ class RunResult:
             "window_end": self.iso(recording.end_s),
             "window_s": recording.end_s,
             "nodes_total": len(self.nodes),
+            "node_log_notes": list(self.log_notes),
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),
             **pool,
+            "ledger": ledger,
+            "limited_by": limited_by(ledger),
             **self._efficiency(),
             "return_on_investment": returned,
             **task_metrics(recording.tasks, pool["used_node_s"]),
@@ -180,11 +193,12 @@ class RunResult:
         summary = self.summary()
         assumed = assumption(summary)
         cells = ""
+        figures = figures_of(summary)
         for key in HEADLINES:
-            if summary.get(key) is not None:
+            if figures.get(key) is not None:
                 term = GLOSSARY[key]
                 mark = f"{MARK} " if assumed is not None and assumed.bears(key) else ""
-                value = mark + format_value(summary[key], term.unit)
+                value = mark + format_value(figures[key], term.unit)
                 cells += f"<tr><th>{term.label}</th><td>{value}</td><td>{term.meaning}</td></tr>"
         note = "" if assumed is None else f"<p>{MARK} {ASSUMED}: {assumed.note}</p>"
         return f"<table>{cells}</table>{note}"
@@ -226,7 +240,7 @@ class RunResult:
             "tasks": found.tasks,
             "is_default": found.is_default,
             "note": found.note,
-            "figures": [key for key in ON_SCALING if summary.get(key) is not None],
+            "figures": [key.rpartition(".")[2] for key in ON_SCALING if figures_of(summary).get(key) is not None],
         }
 
     def _settings(self) -> dict[str, Any]:

@@ -12,26 +12,35 @@ import numpy as np
 
 import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
+from bftrainer.files.budgets import budget
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
+from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.nodelogs.offers import idle_node_s, offered, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
+from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.kept import keep_problem
 from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
+from solvers.isolation import BOUNDS, isolated
 from solvers.reference_solvers import EqualShare
 from solvers.registry import get_solver, solve
 
 T = TypeVar("T")
 
 SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
+
+# Longer than any log.
+_LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +67,8 @@ class Inputs:
         Inputs of tuned tasks' tuning; None if there are none.
     load_s : float
         Wall-clock seconds that loading took.
+    idle_log : NodeLog or None
+        The log before some of its idle time was withheld; None if all of it is offered.
     """
 
     config: ReplayConfig
@@ -70,6 +81,7 @@ class Inputs:
     power: PowerPlan
     tuning: Tuning | None
     load_s: float
+    idle_log: NodeLog | None = None
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -105,12 +117,9 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
         if vain:
             raise UnusedOptionsError(vain)
+    log, idle_log = _read_log(node_log, config, readers, notes)
     if isinstance(node_log, Path):
-        log = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
         sources["node_log"] = readers.source(node_log)
-    else:
-        log = node_log.skipped(config.skip_events)
-    log = log.since(config.start_ns(log)).selected(config.first_node, config.node_count)
     config.until_s(log.start_ns)
     check = getattr(settings.objective, "check", None)
     if check is not None:
@@ -126,9 +135,24 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     load_s = time.perf_counter() - began
-    return Inputs(
-        config, log, tasks, tuple(map(legible, notes)), sources, assumed_scaling, settings, power, tuning, load_s
-    )
+    said = tuple(map(legible, notes))
+    of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
+    return Inputs(config, log, *of_tasks, load_s, idle_log)
+
+
+def _read_log(
+    node_log: Path | NodeLog, config: ReplayConfig, readers: Readers, notes: list[str]
+) -> tuple[NodeLog, NodeLog | None]:
+    """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
+    if isinstance(node_log, Path):
+        whole = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
+    else:
+        whole = node_log.skipped(config.skip_events)
+    departures = None if config.planned_departures is None else read_departures(config.planned_departures)
+    after_ns, lead_ns = (nanoseconds(min(each, _LONGEST_S)) for each in (config.offer_after_s, config.forward_time_s))
+    log = offered(whole, after_ns, departures, lead_ns)
+    chosen = [each.since(config.start_ns(each)).selected(config.first_node, config.node_count) for each in (log, whole)]
+    return chosen[0], None if log is whole else chosen[1]
 
 
 def _refuse_unused_power(config: ReplayConfig) -> None:
@@ -152,7 +176,7 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
     found: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         given = getattr(config, name)
-        if option.units and isinstance(given, Path):
+        if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
@@ -179,6 +203,11 @@ def _settings(config: ReplayConfig) -> Settings:
     if config.strict_published:
         solver = EqualShare(strict_published=True)
     else:
+        allowed = budget()
+        bounds = replace(BOUNDS, memory_bytes=int(allowed.solver_bytes * allowed.factor))
+        solver = isolated(solver, config.isolate, keep_problem, bounds)
+        fallback = config.fallback and isolated(config.fallback, config.isolate, keep_problem, bounds)
+        config = replace(config, solver=solver, fallback=fallback)
         _check_solvers(config)
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
     return config.settings(objective, solver)
@@ -213,6 +242,7 @@ def run_replay(
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
     command: str = "",
+    checkpoints: Checkpoints | None = None,
     **options: Any,
 ) -> RunResult:
     """Replay a node log with a task set.
@@ -232,6 +262,8 @@ def run_replay(
         Called before each event; True ends the replay there, and the result is marked partial.
     command : str
         Kept in the summary.
+    checkpoints : Checkpoints, optional
+        Where to go on from, and to save what is done meanwhile; see `bftrainer.runs.resumable`.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -253,8 +285,8 @@ def run_replay(
     """
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted))
-        compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted))
+        (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
+        compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted, checkpoints))
     except Exception:
         refuse_changed(given.log.node)  # which explains any fault
         raise
@@ -273,6 +305,7 @@ def _result(
     timings: Timings,
 ) -> RunResult:
     """Put a result together."""
+    idle_s = None if given.idle_log is None else idle_node_s(given.idle_log, recording.end_s)
     return RunResult(
         config=given.config,
         command=command,
@@ -282,12 +315,14 @@ def _result(
         versions=versions(),
         engine=engine,
         nodes=given.log.nodes,
+        log_notes=given.log.notes,
         start_ns=given.log.start_ns,
         recording=recording,
         efficiency=compared,
         timings=timings,
         is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
         metered=metered,
+        idle_node_s=idle_s,
     )
 
 
@@ -309,7 +344,7 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
 
 
 def _recorded(
-    inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool]
+    inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool], checkpoints: Checkpoints | None
 ) -> tuple[Recording, Engine, Metered | None]:
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
@@ -326,6 +361,7 @@ def _recorded(
         power_caps_w=inputs.power.power_caps_w(log.window_s),
         observers=[*([meter] if metering else []), *observers],
         interrupted=interrupted,
+        checkpoints=checkpoints,
     )
     if not metering:
         return recording, engine, None
@@ -335,7 +371,9 @@ def _recorded(
     return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
 
 
-def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> Efficiency | None:
+def _compared(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], checkpoints: Checkpoints | None
+) -> Efficiency | None:
     """Compute the efficiency, if it is wanted and the run was not interrupted."""
     if not inputs.config.baseline or recording.reason == "interrupted":
         return None
@@ -348,4 +386,5 @@ def _compared(inputs: Inputs, recording: Recording, interrupted: Callable[[], bo
         interrupted,
         tuner=tuning.tuner if tuning else lambda: None,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
+        checkpoints=checkpoints,
     )

@@ -23,9 +23,12 @@ UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
 BAD = UNSET + 1
 """Stands for a text that is not a time, or a time out of range."""
+EPOCH_SIZED_S = 500_000_000
+"""Times from this on count from 1970, not from the log's start: no log is sixteen years long."""
 
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
+_DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 _LOCAL_SIZE = 19
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
@@ -240,3 +243,18 @@ def exact_ns(seconds: str) -> int | None:
     except ArithmeticError:
         return None
     return round(exact) if exact.is_finite() and abs(exact) < OPEN_END_NS else None
+
+
+def duration_s(text: str) -> int | None:
+    """Seconds of a duration such as `1-02:03:04`, `10:00:00` or `03:04`; None if the text is none.
+
+    Examples
+    --------
+    >>> duration_s("1-02:03:04"), duration_s("10:00:00"), duration_s("UNLIMITED")
+    (93784, 36000, None)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -10,13 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.nodelogs.node_spans import NodeSpans, Window
-from bftrainer.schedulers.busy_book import BusyKind, column, repeated
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
+from bftrainer.schedulers.busy_records import BusyKind, column, repeated
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
     "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
 )
+_MOST_SPANS = 1 << 24
+"""Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
+_MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
+"""Shares of jobs and of node time to which placement in blocks may add nodes that were not asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,28 +36,40 @@ class Demand:
         Number of nodes, at least 1.
     key : ndarray of int64, shape (R,)
         Equal for two rows only if they are the same job.
+    submit_ns : ndarray of int64, shape (R,)
+        When each was submitted; `OPEN_START_NS` where the log does not tell.
     """
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     nodes: NDArray[np.int64]
     key: NDArray[np.int64]
+    submit_ns: NDArray[np.int64]
 
     def __len__(self) -> int:
         return self.start_ns.size
 
     def where(self, keep: NDArray[np.bool_]) -> Demand:
         """The jobs that `keep` marks."""
-        columns = ("start_ns", "end_ns", "nodes", "key")
+        columns = ("start_ns", "end_ns", "nodes", "key", "submit_ns")
         return replace(self, **{column: getattr(self, column)[keep] for column in columns})
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which jobs repeat an earlier row."""
         return repeated(self.key, self.start_ns, self.end_ns)
 
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of nodes of each job."""
+        return self.nodes
+
     def extent_ns(self) -> tuple[int, int] | None:
-        """First start and last end; None without jobs."""
-        return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self) else None
+        """First start, and last start or end that is known; None without jobs."""
+        ends = self.end_ns[self.end_ns < OPEN_END_NS]
+        return (
+            (int(self.start_ns.min()), int(max(self.start_ns.max(), ends.max(initial=OPEN_START_NS))))
+            if len(self)
+            else None
+        )
 
 
 def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
@@ -73,8 +90,39 @@ def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
     return float(lengths[level > capacity].sum() / window.length_ns)
 
 
-def placed(demand: Demand, capacity: int) -> NodeSpans:
+def in_blocks(demand: Demand, nodes: int, window: Window) -> tuple[int, Demand, str]:
+    """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all.
+
+    Returns
+    -------
+    block : int
+        Nodes of a block: the largest divisor of the machine's nodes that divides nearly all requests, or 1.
+    demand : Demand
+        In blocks; other requests get whole ones.
+    exact : str
+        How exact idle counts then are.
+    """
+    within = np.minimum(demand.end_ns, window.end_ns) - np.maximum(demand.start_ns, window.start_ns)
+    lengths, block = np.maximum(within, 0) / NS_PER_S, 1
+    for size in range(2, nodes + 1 if demand.nodes.sum() > _MOST_SPANS else 1):
+        if nodes % size:
+            continue
+        surplus = -demand.nodes % size
+        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * demand.nodes @ lengths
+        block = size if is_small else block
+    odd = int((demand.nodes % block > 0).sum())
+    exact = f"idle counts are exact{f' but for {odd:,} jobs that get whole blocks' if odd else ''}"
+    return block, replace(demand, nodes=-(-demand.nodes // block)), exact
+
+
+def placed(demand: Demand, capacity: int | NDArray[np.int64]) -> NodeSpans:
     """Put each job on the lowest-numbered nodes that are free.
+
+    Parameters
+    ----------
+    demand : Demand
+    capacity : int or ndarray of int64, shape (N,)
+        Number of nodes; or the size of each in what jobs demand, such as processors: a job fills as many as it takes.
 
     A job that finds too few gets the next nodes that become free; the job that started first is served first. So no
     node is idle while jobs demand more nodes than the machine has.
@@ -82,21 +130,23 @@ def placed(demand: Demand, capacity: int) -> NodeSpans:
     Returns
     -------
     NodeSpans
-        min(demand, `capacity`) nodes are busy at every instant.
+        min(demand, `capacity`) nodes are busy at every instant, if all are of size 1.
     """
     node, start, end = array("i"), array("q"), array("q")
-    free = np.ones(capacity, dtype=np.bool_)
-    since = np.zeros(capacity, dtype=np.int64)
+    sizes = np.ones(capacity, dtype=np.int64) if isinstance(capacity, int) else capacity
+    free = np.ones(sizes.size, dtype=np.bool_)
+    since = np.zeros(sizes.size, dtype=np.int64)
     held: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
     def _take(job: int, wanted: int, now: int) -> None:
-        got = np.flatnonzero(free)[:wanted]
+        got = np.flatnonzero(free)
+        got = got[: np.searchsorted(np.cumsum(sizes[got]), wanted) + 1]
         free[got] = False
         since[got] = now
         held[job] = np.concatenate((held[job], got)) if job in held else got
-        short[job] = wanted - got.size
-        if not short[job]:
+        short[job] = wanted - int(sizes[got].sum())
+        if short[job] <= 0:
             del short[job]
 
     time, jobs, starts = (values.tolist() for values in _events(demand))
@@ -148,6 +198,7 @@ def line_sweep(
     window: Window,
     min_gap_ns: int = 0,
     min_hole_ns: int = 0,
+    offer_after_ns: int = 0,
     job_node_s: float = 0.0,
 ) -> Swept:
     """Find idle spans: sweep over busy spans, block by block.
@@ -163,6 +214,8 @@ def line_sweep(
         Shorter gaps between two busy spans of a node count as busy.
     min_hole_ns : int
         Shorter idle spans are left out.
+    offer_after_ns : int
+        Idle spans lose so much at their beginning.
     job_node_s : float
         See `Swept`.
     """
@@ -174,5 +227,5 @@ def line_sweep(
         by_kind = list(block.values())
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         unions.append(union.within(window.start_ns, window.end_ns))
-    idle = NodeSpans.joined(unions).gaps(nodes, window).lasting(min_hole_ns)
+    idle = NodeSpans.joined(unions).gaps(nodes, window).lasting(min_hole_ns).delayed(offer_after_ns)
     return Swept(idle, dict(busy_node_s), job_node_s)

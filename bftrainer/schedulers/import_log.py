@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,103 +14,34 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import fingerprints, head, log_paths
-from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
-from bftrainer.nodelogs.inventory import inventory_paths
+from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
-from bftrainer.schedulers.busy_book import SPANS_AT_A_TIME, BusyKind, BusyRecords
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import (
+    ALL_UNITS,
+    OFFERABLE,
+    OUT_OF_SERVICE,
+    SPANS_AT_A_TIME,
+    BusyKind,
+    BusyRecords,
+)
+from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_days, judged
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
-from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, line_sweep, over_capacity_share, placed
+from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, in_blocks, line_sweep, over_capacity_share, placed
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.units import UNIT_PLACEMENT, unit_spans
 
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 
-DUPLICATE = "duplicate"
-_EXAMPLES = 10
 
 _Records = TypeVar("_Records", BusyRecords, Demand)
-
-
-@dataclass(frozen=True, slots=True)
-class DataQuality:
-    """Quality of an imported log: what was read, left out and assumed.
-
-    Parameters
-    ----------
-    format : str
-    records, kept : int
-        Number of records read, and of those kept because they describe busy nodes.
-    outside_window : int
-        Number of kept records whose intervals lie outside the window.
-    dropped : mapping of str to int
-        Number of records not kept, by reason.
-    bad : int
-        Number of dropped records that were unusable.
-    bad_examples : tuple of str
-        Place and fault of the first bad records.
-    duplicates : int
-        Number of dropped records that repeat an earlier one.
-    unknown : int
-        Number of kept records whose list of nodes is unreliable; its nodes count as busy.
-    nodes, nodes_seen : int
-        Number of nodes in the node log, and of those that the scheduler's log names.
-    nodes_unseen : int
-        Number of nodes in the inventory that the scheduler's log never names, treated as `unseen`.
-    unseen : str
-    nodes_outside : int
-        Number of nodes that the scheduler's log names but the inventory does not; left out.
-    outside_examples : tuple of str
-    window_start, window_end : str
-        ISO times.
-    window_s : float
-    zone : str or None
-        Time zone of local times in the log.
-    busy_node_s : mapping of str to float
-        Busy node-seconds in the window by kind; kinds may overlap.
-    idle_node_s, idle_share : float
-        Idle node-seconds, and their share of nodes x window.
-    overlap_factor : float or None
-        Node-seconds of all jobs divided by those of their union: above 1 where jobs share nodes.
-    over_capacity_share : float or None
-        Share of the window in which demand exceeds the nodes; only for logs without node names.
-    notes : tuple of str
-        Assumptions made, one line each.
-    """
-
-    format: str
-    records: int
-    kept: int
-    outside_window: int
-    dropped: Mapping[str, int]
-    bad: int
-    bad_examples: tuple[str, ...]
-    duplicates: int
-    unknown: int
-    nodes: int
-    nodes_seen: int
-    nodes_unseen: int
-    unseen: str
-    nodes_outside: int
-    outside_examples: tuple[str, ...]
-    window_start: str
-    window_end: str
-    window_s: float
-    zone: str | None
-    busy_node_s: Mapping[str, float]
-    idle_node_s: float
-    idle_share: float
-    overlap_factor: float | None
-    over_capacity_share: float | None
-    notes: tuple[str, ...]
-
-    def summary(self) -> dict[str, Any]:
-        """The fields as plain data for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,18 +56,6 @@ class Imported:
 
     log: NodeLog
     quality: DataQuality
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """Result of a log's line sweep, with its window and nodes."""
-
-    window: Window
-    chosen: NodeChoice
-    swept: Swept
-    outside: int
-    unknown: int = 0
-    over_capacity_share: float | None = None
 
 
 def import_log(
@@ -167,23 +86,27 @@ def import_log(
     reading = Reading.begun(settings)
     importer.read(files, reading)
     reading.tally.check(at_end=True)
+    if reading.tally.open_ended:
+        runs = f"{reading.tally.open_ended:,} runs have no end in the log"
+        reading.note(f"{runs}: their nodes are busy to the end of the window, or of the time limit if it is earlier.")
     if reading.demand is None:
         found = _swept_names(importer, reading)
     else:
         found = _swept_counts(importer, reading, reading.demand)
+    trust = _said_of_coverage(found, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.chosen.names,
         found.window,
         found.swept.idle,
-        _provenance(importer, reading, found, command, (*files, *beside)),
+        _provenance(importer, reading, found, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
         reading.unchanged_ns,
         _last_changes(found, reading),
     )
-    return Imported(log, _quality(importer, reading, found, log))
+    return Imported(log, quality_of(importer, reading, found, log, trust))
 
 
-def _last_changes(found: _Found, reading: Reading) -> dict[int, bool]:
+def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
     if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
@@ -191,69 +114,137 @@ def _last_changes(found: _Found, reading: Reading) -> dict[int, bool]:
     return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
 
 
-def _swept_names(importer: Importer, reading: Reading) -> _Found:
+def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that name nodes."""
-    settings = reading.settings
-    own, seen = len(reading.book), reading.book.node_count
+    settings, books = reading.settings, reading.books()
+    own, seen = (sum(map(count, books.values())) for count in (len, attrgetter("node_count")))
     if not own and reading.nodes is None:
         raise _nothing(reading)
-    for path in log_paths(settings.downtimes):
-        if is_eventlog(path):
-            eventlog_downtimes(path, reading)
-        else:
-            read_downtimes(path, reading.book, reading.clock, BusyKind.DOWN)
-    for path in log_paths(settings.reservations):
-        read_downtimes(path, reading.book, reading.clock, BusyKind.RESERVED)
-    records = reading.book.records()
-    is_own = np.arange(len(records)) < own
-    window = _window(importer, reading, records.where(is_own).extent_ns())
-    is_job = is_own & np.isin(records.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
-    whole = records
-    records, outside = _cleaned(whole, is_job, window, reading)
-    if not importer.is_availability and not (records.kind == BusyKind.DOWN).any():
+    whole = _with_downtimes(books, reading)
+    is_own = np.arange(len(whole)) < own
+    repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
+    jobs = whole.where(is_job & ~repeated)
+    coverage = _judged(importer, reading, jobs)
+    window = _window(reading, whole.where(is_own).extent_ns(), coverage)
+    if rare := jobs.rare_nodes():
+        reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
+    records, outside = _cleaned(whole, is_job, repeated, window, reading)
+    if not importer.is_availability and not np.isin(records.kind, OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
-    swept = _sweep(records.unions(place), records.job_node_s(window, place), chosen, window, reading)
-    return _Found(window, chosen, swept, outside, int((records.kind == BusyKind.UNKNOWN).sum()))
+    records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
+    swept = _sweep(records.unions(place), records.job_node_s(window, place), len(chosen.names), window, reading)
+    whole_share = None
+    if settings.unit != "node":
+        whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
+        chosen, swept = _by_unit(records, place, chosen, window, reading)
+    days = empty_days(np.append(jobs.start_ns, jobs.end_ns), window)
+    if settings.offer:
+        reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
+    unknown = int((records.kind == BusyKind.UNKNOWN).sum())
+    return SweptLog(window, chosen, swept, outside, coverage, days, unknown, whole_share)
 
 
-def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> _Found:
+def _by_unit(
+    records: BusyRecords, place: NDArray[np.int32], chosen: NodeChoice, window: Window, reading: Reading
+) -> tuple[NodeChoice, Swept]:
+    """Sweep GPUs or cores in place of nodes.
+
+    Raises
+    ------
+    SettingsError
+        If the log does not say how many of them jobs held.
+    """
+    unit = reading.settings.unit
+    if not (records.units != ALL_UNITS).any():
+        raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
+    found = unit_spans(records, place, chosen.names, chosen.units, unit)
+    if not found.names:
+        raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {listed(chosen.names)} without.")
+    if found.crowded:
+        reading.note(f"{found.crowded:,} times a job held more {unit}s of a node than were free there.")
+    reading.placement = UNIT_PLACEMENT.format(unit=unit)
+    reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
+    jobs = found.by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(window)
+    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading)
+    of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
+
+    def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        return {group: tuple(one for name in some for one in of[name]) for group, some in groups.items()}
+
+    return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
+
+
+def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> BusyRecords:
+    """Records of all clusters, then downtimes and reservations; with several clusters, names begin with theirs."""
+    settings, sole = reading.settings, len(books) == 1
+    beside = next(iter(books.values())) if sole else BusyBook()
+    for path in log_paths(settings.downtimes):
+        if is_eventlog(path):
+            eventlog_downtimes(path, reading)
+        else:
+            read_downtimes(path, beside, reading.clock, BusyKind.DOWN, settings.cluster, qualified=not sole)
+    for path in log_paths(settings.reservations):
+        read_downtimes(path, beside, reading.clock, BusyKind.RESERVED, settings.cluster, qualified=not sole)
+    if sole:
+        return beside.records()
+    reading.note(f"the log is of {len(books):,} clusters ({', '.join(books)}): nodes are named after them.")
+    return BusyRecords.joined({name: book.records() for name, book in books.items()} | {None: beside.records()})
+
+
+def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> SweptLog:
     """Sweep records that only count their nodes."""
     settings = reading.settings
     if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
         raise SettingsError(
             "--downtimes, --reservations, --partition and --exclude-nodes cannot be used: the log names no nodes."
         )
-    window = _window(importer, reading, demand.extent_ns())
-    chosen = counted_nodes(settings.nodes, reading.capacity)
+    repeated = demand.is_repeated()
+    coverage = _judged(importer, reading, demand.where(~repeated))
+    window = _window(reading, demand.extent_ns(), coverage)
+    chosen, sizes = counted_nodes(settings.nodes, reading.capacity), reading.node_sizes
     nodes = len(chosen.names)
-    demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), window, reading)
-    share = over_capacity_share(demand, nodes, window)
+    if sizes is not None and sizes.size != nodes:
+        raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
+    demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), repeated, window, reading)
+    share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
     reading.placement = PLACEMENT
-    reading.note("the log names no nodes: idle counts are exact, lengths of idle fragments are not.")
+    block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
+    if sizes is None:
+        has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
+        block, demand, exact = in_blocks(demand, 1 if has_names else nodes, window)
+    if block > 1:
+        reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
+        reading.note(f"a node of the node log is a block of {block:,} of the machine's {nodes:,} nodes.")
+        nodes //= block
+        chosen = counted_nodes(None, nodes)
+    reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = placed(demand, nodes)
-    blocks = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweep(blocks, jobs.node_s_within(window), chosen, window, reading)
-    return _Found(window, chosen, swept, outside, over_capacity_share=share)
+    jobs = placed(demand, nodes if sizes is None else sizes)
+    parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
+    swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
+    days = empty_days(np.append(demand.start_ns, demand.end_ns), window)
+    return SweptLog(window, chosen, swept, outside, coverage, days, over_capacity_share=share, block=block)
 
 
 def _sweep(
     blocks: Iterable[Mapping[BusyKind, NodeSpans]],
     job_node_s: float,
-    chosen: NodeChoice,
+    nodes: int,
     window: Window,
     reading: Reading,
 ) -> Swept:
-    gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(reading.settings.min_hole_s)
-    return line_sweep(blocks, len(chosen.names), window, gap_ns, hole_ns, job_node_s)
+    settings = reading.settings
+    gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
+    after_ns = nanoseconds(settings.offer_after_s)
+    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s)
 
 
 def _nothing(reading: Reading) -> LogError:
@@ -263,11 +254,25 @@ def _nothing(reading: Reading) -> LogError:
     return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
-def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | None) -> Window:
-    """The window: from the settings, else from the log."""
+def _judged(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
+    """Judge the coverage of a log's jobs; None if there are none, or the log has all that ever were."""
+    if not len(jobs) or importer.is_whole or importer.is_availability or reading.is_exact:
+        return None
+    return judged(jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes)
+
+
+def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
+    """The window: from the settings, else what can be trusted of the log, or all of it."""
     settings, covered = reading.settings, reading.window_ns or extent_ns
     shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
-    if (importer.needs_window or covered is None) and (settings.start is None or settings.end is None):
+    is_open = settings.start is None or settings.end is None
+    if is_open and coverage is not None and settings.window == "trusted":
+        if coverage.trusted is None:
+            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {coverage.advice}.{shown}")
+        trusted = coverage.trusted
+        low, high = covered or (trusted.start_ns, trusted.end_ns)
+        covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
+    elif is_open and covered is None:
         raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
     start, end = covered or (0, 0)
     if settings.start is not None:
@@ -284,9 +289,34 @@ def _window(importer: Importer, reading: Reading, extent_ns: tuple[int, int] | N
     return window
 
 
-def _cleaned(records: _Records, is_job: NDArray[np.bool_], window: Window, reading: Reading) -> tuple[_Records, int]:
+def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+    """What can be trusted of the log and of the window, with a note.
+
+    Raises
+    ------
+    LogError
+        If more of an asked window cannot be trusted than `MOST_UNTRUSTED`, and nobody insists on it.
+    """
+    coverage, window = found.coverage, found.window
+    if coverage is None:
+        return None
+    if found.empty_days[0]:
+        empty, days = found.empty_days
+        reading.note(f"{empty:,} of the window's {days:,} days have no record at all: is a file missing?")
+    account = coverage.account(window, found.swept.idle)
+    account["untrusted_idle_node_s"] *= found.block
+    text = coverage.told(window, account["untrusted_idle_node_s"])
+    too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
+    if too_much and reading.settings.window == "trusted":
+        raise LogError(f"{text}. {coverage.advice}; --window asked takes the window as it is.")
+    reading.note(f"{text}.")
+    return account
+
+
+def _cleaned(
+    records: _Records, is_job: NDArray[np.bool_], repeated: NDArray[np.bool_], window: Window, reading: Reading
+) -> tuple[_Records, int]:
     """Records without duplicates, in or near the window; and the number of jobs outside the window."""
-    repeated = records.is_repeated()
     reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
     inside = (records.end_ns > window.start_ns) & (records.start_ns < window.end_ns)
     # Records just outside the window decide whether a gap at its ends is clean-up.
@@ -296,7 +326,7 @@ def _cleaned(records: _Records, is_job: NDArray[np.bool_], window: Window, readi
 
 
 def _provenance(
-    importer: Importer, reading: Reading, found: _Found, command: str, files: Sequence[Path]
+    importer: Importer, reading: Reading, found: SweptLog, command: str, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
@@ -311,62 +341,18 @@ def _provenance(
         "unseen": found.chosen.unseen_are,
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
-        "notes": list(reading.notes),
+        "offer_after_s": settings.offer_after_s,
+        "notes": [
+            *reading.notes,
+            *causes({name: node_s * found.block for name, node_s in found.swept.busy_node_s.items()}),
+        ],
     }
     if importer.is_availability:
         story[FORM] = importer.name
     if reading.placement is not None:
         story["placement"] = reading.placement
+    if found.block > 1:
+        story["nodes_per_block"] = found.block
     if found.chosen.partitions:
         story["partitions"] = {name: folded(nodes) for name, nodes in found.chosen.partitions.items()}
     return story
-
-
-def _quality(importer: Importer, reading: Reading, found: _Found, log: NodeLog) -> DataQuality:
-    tally, chosen, swept = reading.tally, found.chosen, found.swept
-    total_s = len(log.nodes) * found.window.length_ns / NS_PER_S
-    dropped = dict(tally.dropped.most_common())
-    return DataQuality(
-        format=importer.name,
-        records=tally.records,
-        kept=tally.records - tally.dropped.total(),
-        outside_window=found.outside,
-        dropped=dropped,
-        bad=tally.bad,
-        bad_examples=tuple(tally.examples),
-        duplicates=dropped.get(DUPLICATE, 0),
-        unknown=found.unknown,
-        nodes=len(log.nodes),
-        nodes_seen=chosen.seen,
-        nodes_unseen=chosen.unseen,
-        unseen=chosen.unseen_are,
-        nodes_outside=len(chosen.outside),
-        outside_examples=chosen.outside[:_EXAMPLES],
-        window_start=iso(log.start_ns),
-        window_end=iso(log.end_ns),
-        window_s=log.window_s,
-        zone=reading.clock.zone,
-        busy_node_s=dict(sorted(swept.busy_node_s.items())),
-        idle_node_s=swept.idle.node_s,
-        idle_share=swept.idle.node_s / total_s,
-        overlap_factor=swept.overlap_factor,
-        over_capacity_share=found.over_capacity_share,
-        notes=tuple(reading.notes),
-    )
-
-
-def quality_path(path: Path) -> Path:
-    """Path of a node log's data quality: `idle.quality.json` for `idle.parquet` and `idle.csv.gz`."""
-    return path.with_name(path.name.removesuffix(".gz").rpartition(".")[0] + ".quality.json")
-
-
-def write_quality_json(path: Path, quality: DataQuality) -> None:
-    """Write the data quality as JSON.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
-    with replacing(path) as stream:
-        stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())

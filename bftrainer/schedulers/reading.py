@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
-from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
-from bftrainer.schedulers.busy_book import BusyBook, BusyKind
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
+from bftrainer.schedulers.tally import CUT_OFF, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,20 @@ class ImportSettings:
     ----------
     start, end : str, optional
         The window: ISO times, in `zone` unless they name one, or epoch seconds.
+    window : {"trusted", "asked"}
+        Whether a window must lie in what can be trusted of the log; without `start` and `end`, whether it is that, or
+        all that the log's records span.
     zone : str, optional
         Time zone of local times in the log.
+    cluster : str, optional
+        Keep only records of this cluster, of a log of several.
     nodes : str, optional
         The inventory: a file, a hostlist, or `seen` (default) for the nodes that the log names. For logs without node
         names also the number of nodes.
     unseen : {"absent", "idle"}
         How to treat nodes of the inventory that the log never names.
+    offer : tuple of str
+        Causes for which a node is not idle that do not count: nodes are offered in spite of them.
     downtimes, reservations : tuple of Path
         Files that list when nodes were out of service, or reserved.
     reserved_busy : bool
@@ -50,7 +58,9 @@ class ImportSettings:
         Shorter gaps between two busy intervals of a node are clean-up, not idle. By default 1 s for logs of jobs, and
         0 for logs of node availability.
     min_hole_s : float
-        Shorter idle intervals are left out.
+        Shorter idle intervals are left out, which takes hindsight.
+    offer_after_s : float
+        A node is offered only once it has been idle so long: each idle interval loses its first part.
     max_bad : float
         Largest share of records that may be unusable.
     max_overcommit : float
@@ -59,8 +69,19 @@ class ImportSettings:
         State of the nodes of a suspended job.
     columns : tuple of str, optional
         Names of columns where the log has no header.
-    procs_per_node : int, optional
-        Processors per node, for logs that count processors without giving it.
+    by : {"partition", "node-type"}, optional
+        Report idle time for each of these.
+    unit : {"node", "gpu", "core"}
+        What the node log lists: nodes, or the GPUs or cores of shared ones.
+    gpus_per_node, cores_per_node : int, optional
+        How many of them a node has, if the inventory does not tell.
+    procs_per_node : int or tuple of two int each, optional
+        Processors per node, for logs that count processors without giving it; or of each kind of node its processors
+        and the number of such nodes.
+    map : tuple of str
+        Columns of a table by role, `start=COLUMN` and so on.
+    preset : str, optional
+        Name of a map of a published table.
 
     Raises
     ------
@@ -70,9 +91,12 @@ class ImportSettings:
 
     start: str | None = None
     end: str | None = None
+    window: Literal["trusted", "asked"] = "trusted"
     zone: str | None = None
+    cluster: str | None = None
     nodes: str | None = None
     unseen: Literal["absent", "idle"] = "absent"
+    offer: tuple[str, ...] = ()
     downtimes: tuple[Path, ...] = ()
     reservations: tuple[Path, ...] = ()
     reserved_busy: bool = False
@@ -80,14 +104,25 @@ class ImportSettings:
     exclude_nodes: str | None = None
     min_gap_s: float | None = None
     min_hole_s: float = 0.0
+    offer_after_s: float = 0.0
     max_bad: float = 0.01
     max_overcommit: float = 0.05
     suspended: Literal["busy", "idle"] = "busy"
     columns: tuple[str, ...] | None = None
-    procs_per_node: int | None = None
+    by: Literal["partition", "node-type"] | None = None
+    unit: Literal["node", "gpu", "core"] = "node"
+    gpus_per_node: int | None = None
+    cores_per_node: int | None = None
+    procs_per_node: int | tuple[tuple[int, int], ...] | None = None
+    map: tuple[str, ...] = ()
+    preset: str | None = None
 
     def __post_init__(self) -> None:
-        for name, option in (("min_gap_s", "--min-gap"), ("min_hole_s", "--min-hole")):
+        for name, option in (
+            ("min_gap_s", "--min-gap"),
+            ("min_hole_s", "--min-hole"),
+            ("offer_after_s", "--offer-after"),
+        ):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1e8:
                 raise SettingsError(f"Expected 0 <= {option} <= 1e8 seconds, got {value:g}.")
@@ -95,91 +130,18 @@ class ImportSettings:
             value = getattr(self, name)
             if not 0 <= value <= 1 or math.isnan(value):
                 raise SettingsError(f"Expected {option} between 0 and 100 %, got {100 * value:g} %.")
-        if self.procs_per_node is not None and self.procs_per_node < 1:
-            raise SettingsError(f"Expected --procs-per-node >= 1, got {self.procs_per_node}.")
+        for name in self.offer:
+            if name not in OFFERABLE:
+                raise SettingsError(f"Expected --offer to be one of {', '.join(OFFERABLE)}, got {name!r}.")
+        for name in ("procs_per_node", "gpus_per_node", "cores_per_node"):
+            count = getattr(self, name)
+            if count is not None and min([count] if isinstance(count, int) else itertools.chain(*count)) < 1:
+                raise SettingsError(f"Expected --{name.replace('_', '-')} >= 1, got {count}.")
         if self.nodes == "":
             raise SettingsError("Expected --nodes to be a file, a hostlist or seen, got nothing.")
 
 
 _CLEAN_UP_S = 1.0
-
-
-CUT_OFF = "last line cut off"
-_EXAMPLES = 10
-_SURE = 10_000
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts of records while a log is read.
-
-    Parameters
-    ----------
-    max_bad : float
-        Largest share of records that may be unusable.
-    records : int
-        Number of records read.
-    dropped : Counter
-        Number of records that give no busy interval, by reason.
-    bad : int
-        Number of dropped records that should have given a busy interval.
-    examples : list of str
-        Place and fault of the first bad records.
-    """
-
-    max_bad: float
-    records: int
-    dropped: Counter[str]
-    bad: int
-    examples: list[str]
-
-    @classmethod
-    def begun(cls, max_bad: float) -> Tally:
-        """A tally that has counted nothing yet."""
-        return cls(max_bad, 0, Counter(), 0, [])
-
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Count records that rightly give no interval."""
-        if count:
-            self.dropped[reason] += count
-
-    def lasts(self, start: float, end: float) -> bool:
-        """Whether a job ends after its start; one that does not is counted as dropped."""
-        if start < end:
-            return True
-        self.drop("end before start" if end < start else "zero length")
-        return False
-
-    def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
-        """Count a record that should have given an interval, but is unusable.
-
-        Parameters
-        ----------
-        reason : str
-            A few words, the same for all records with this fault.
-        path, line
-            File and line of the record.
-        detail : str
-            What was expected, and what was found.
-        """
-        self.dropped[reason] += 1
-        self.bad += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(f"{path}:{line}: {one_line(detail)}")
-
-    def check(self, *, at_end: bool = False) -> None:
-        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure.
-
-        Raises
-        ------
-        LogError
-            Naming the first bad record.
-        """
-        if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
-            share = (
-                f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"
-            )
-            raise LogError(f"{self.examples[0].removesuffix('.')} ({share}).")
 
 
 @dataclass(slots=True)
@@ -194,6 +156,8 @@ class Reading:
     tally : Tally
     book : BusyBook
         Collects records that name nodes.
+    clusters : dict of str to BusyBook
+        Collects those of logs that name clusters, by cluster.
     demand : Demand, optional
         Records of a log that only counts nodes.
     notes : list of str
@@ -202,6 +166,8 @@ class Reading:
         The window, if the log itself gives it; nanoseconds since the Unix epoch.
     capacity : int, optional
         Number of the machine's nodes, if the log gives it.
+    node_sizes : ndarray of int64, optional
+        Processors of each node where these differ; demand then is in processors.
     nodes : tuple of str, optional
         All nodes of the machine, idle ones too, if the log lists them.
     unchanged_ns : ndarray of int64, optional
@@ -218,10 +184,12 @@ class Reading:
     clock: Clock
     tally: Tally
     book: BusyBook = field(default_factory=BusyBook)
+    clusters: dict[str, BusyBook] = field(default_factory=dict)
     demand: Demand | None = None
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     capacity: int | None = None
+    node_sizes: NDArray[np.int64] | None = None
     nodes: tuple[str, ...] | None = None
     unchanged_ns: NDArray[np.int64] | None = None
     last_changes: Mapping[str, bool] = field(default_factory=dict)
@@ -238,6 +206,24 @@ class Reading:
             If the zone is unknown.
         """
         return cls(settings, Clock(settings.zone), Tally.begun(settings.max_bad))
+
+    def book_of(self, cluster: str) -> BusyBook | None:
+        """Where to write down records of a cluster, which may have no name; None if another one was picked."""
+        book = self.clusters.setdefault(cluster, BusyBook()) if cluster else self.book
+        return book if self.settings.cluster in (None, cluster) else None
+
+    def books(self) -> dict[str, BusyBook]:
+        """All books with records, by cluster; at least one.
+
+        Raises
+        ------
+        SettingsError
+            If the cluster that was picked does not occur.
+        """
+        found, picked = {name: book for name, book in self.clusters.items() if len(book)}, self.settings.cluster
+        if picked is not None and picked not in found:
+            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, self.clusters)}")
+        return found if found and not len(self.book) else {"": self.book} | found
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -300,14 +286,17 @@ class Importer(Protocol):
     ----------
     name : str
         Name of the format, as users give it.
-    needs_window : bool
-        Whether such logs do not say what time they cover.
+    is_whole : bool
+        Whether such logs have all jobs that ever were, as those of simulations.
+    tells_changes : bool
+        Whether such logs tell of starts and ends alone, not of jobs that ran all the time.
     is_availability : bool
         Whether such logs list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
-    needs_window: ClassVar[bool] = False
+    is_whole: ClassVar[bool] = False
+    tells_changes: ClassVar[bool] = False
     is_availability: ClassVar[bool] = False
 
     def recognises(self, lines: Sequence[str]) -> bool:
@@ -327,16 +316,18 @@ class Importer(Protocol):
 
 # In the order in which they are tried on a log: Cobalt's lines would also pass as PBS's.
 _HOMES = {
+    "alcf": ("tables", "AlcfImporter"),
     "slurm": ("slurm", "SlurmImporter"),
     "swf": ("swf", "SwfImporter"),
     "cobalt": ("accounting", "CobaltImporter"),
     "pbs": ("accounting", "PbsImporter"),
+    "sge": ("sge", "SgeImporter"),
     "lsf": ("accounting", "LsfImporter"),
-    "alcf": ("csv_jobs", "AlcfImporter"),
     "flux": ("flux", "FluxImporter"),
     "spot": ("presence", "SpotImporter"),
     "counts": ("presence", "CountsImporter"),
-    "batsim": ("csv_jobs", "BatsimImporter"),
+    "batsim": ("batsim", "BatsimImporter"),
+    "table": ("tables", "TableImporter"),
 }
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from bftrainer.errors import HostlistError, LogError, SettingsError, at_place
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, partition_names, read_inventory
-from bftrainer.schedulers.busy_book import BusyRecords
+from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import ImportSettings, Reading
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
@@ -36,6 +36,10 @@ class NodeChoice:
         Nodes that the scheduler's log names but the inventory does not.
     partitions : mapping of str to tuple of str
         Chosen nodes by partition; empty if partitions are unknown.
+    types : mapping of str to tuple of str
+        Chosen nodes by their numbers of cores and GPUs; empty if these are unknown.
+    units : mapping of str to int
+        GPUs or cores of the chosen nodes, if these are what is offered.
     """
 
     names: tuple[str, ...]
@@ -44,6 +48,8 @@ class NodeChoice:
     unseen_are: str = "absent"
     outside: tuple[str, ...] = ()
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
 
 
 def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
@@ -96,16 +102,52 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
     names = tuple(name for name in chosen if name not in excluded)
     if not names:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
-    kept = set(names)
-    within = {name: tuple(node for node in some if node in kept) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=names,
         seen=sum(name in found for name in names),
         unseen=len(unseen),
         unseen_are=unseen_are,
         outside=outside,
-        partitions={name: some for name, some in within.items() if some},
+        partitions=_within(set(names), partitions),
+        types=_types(names, inventory),
+        units=_units(names, inventory, settings),
     )
+
+
+def _within(kept: set[str], groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The nodes of each group that were kept; groups without any are left out."""
+    within = {name: tuple(node for node in some if node in kept) for name, some in sorted(groups.items())}
+    return {name: some for name, some in within.items() if some}
+
+
+def _types(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
+    """Nodes by what they are like; empty if the inventory does not tell."""
+    found: dict[str, list[str]] = {}
+    for name in names if inventory.cores else ():
+        cores, gpus = inventory.cores.get(name, 0), inventory.gpus.get(name, 0)
+        found.setdefault(f"{cores} cores" + (f", {gpus} GPUs" if gpus else ""), []).append(name)
+    return {kind: tuple(some) for kind, some in sorted(found.items())}
+
+
+def _units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
+    """How many GPUs or cores each node has; none if nodes are offered.
+
+    Raises
+    ------
+    SettingsError
+        If that is unknown of a node.
+    """
+    if settings.unit == "node":
+        return {}
+    known = inventory.gpus if settings.unit == "gpu" else inventory.cores
+    each = settings.gpus_per_node if settings.unit == "gpu" else settings.cores_per_node
+    lacking = next((name for name in names if name not in known), None)
+    if each is None and lacking is not None:
+        raise SettingsError(
+            f"Missing --{settings.unit}s-per-node, or --nodes with what scontrol show node prints: "
+            f"nothing tells how many {settings.unit}s {lacking} has."
+        )
+    return {name: known.get(name, each or 0) for name in names}
 
 
 def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool) -> tuple[Inventory, str]:

@@ -44,8 +44,8 @@ def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
     ----------
     figures : mapping
         Of a run, with `training_s`, `redoing_s`, `reconfiguring_s`, `stalled_s`.
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
+    ax
+        See `plot_world_size`.
     """
     ax = axes_or_new(ax)
     times = [figures[f"{name}_s"] for name in _TIMES]
@@ -82,8 +82,8 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
         Of a sweep: `preemption_scale`, `addition_scale`, and `name` and `name_ci95`.
     name : str
         The figure.
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
+    ax
+        See `plot_world_size`.
     """
     ax = axes_or_new(ax)
     for addition in sorted({row["addition_scale"] for row in rows}):

@@ -135,10 +135,9 @@ def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
     # The law is the same in any unit of work: around 1 no square of a throughput is too large or too small.
     unit = math.sqrt(low) * math.sqrt(high)
     rates = np.array(means) / unit
-    rate_1, fraction = _amdahl(np.array(counts, dtype=np.float64), rates)
-    law = np.array([rate_1 / ((1.0 - fraction) + fraction / count) for count in counts])
-    residual = float(np.sqrt(np.mean((law / rates - 1.0) ** 2)))
-    return ScalingFit(curve, rate_1 * unit, fraction, residual)
+    points = np.array(counts, dtype=np.float64), rates
+    rate_1, fraction = _amdahl(*points)
+    return ScalingFit(curve, rate_1 * unit, fraction, math.sqrt(_error(*points, rate_1, fraction)))
 
 
 def _mean(values: list[float]) -> float:
@@ -149,19 +148,19 @@ def _mean(values: list[float]) -> float:
 
 def _amdahl(counts: np.ndarray, rates: np.ndarray) -> tuple[float, float]:
     """Rate on one node and parallel fraction of the best law with a fraction from 0 to 1."""
-    serial_only, parallel_only = rates, rates / counts
-    candidates = [(serial_only, 0.0), (parallel_only, 1.0)]
-    best = [(float(scale.mean()), fraction) for scale, fraction in candidates]
-    if counts.size > 1:
-        # rates * (a + b / n) = 1, least squares in a = serial / rate_1, b = parallel / rate_1
-        design = np.column_stack((rates, rates / counts))
-        (a, b), *_ = np.linalg.lstsq(design, np.ones_like(rates), rcond=None)
-        if a >= 0 and b >= 0:
-            return float(1.0 / (a + b)), float(b / (a + b))
-    return min(best, key=lambda law: _error(counts, rates, *law)) if counts.size > 1 else best[1]
+    serial_only, parallel_only = (float(rates.mean()), 0.0), (float((rates / counts).mean()), 1.0)
+    if counts.size == 1:
+        return parallel_only
+    # rates * (a + b / n) = 1, least squares in a = serial / rate_1, b = parallel / rate_1
+    design = np.column_stack((rates, rates / counts))
+    (a, b), *_ = np.linalg.lstsq(design, np.ones_like(rates), rcond=None)
+    if a >= 0 and b >= 0:
+        return float(1.0 / (a + b)), float(b / (a + b))
+    return min(serial_only, parallel_only, key=lambda law: _error(counts, rates, *law))
 
 
 def _error(counts: np.ndarray, rates: np.ndarray, rate_1: float, fraction: float) -> float:
+    """Mean square of a law's relative errors."""
     law = rate_1 / ((1.0 - fraction) + fraction / counts)
     return float(np.mean((law / rates - 1.0) ** 2))
 

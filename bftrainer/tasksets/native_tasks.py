@@ -214,21 +214,8 @@ _NUMBER = ("work", "grow_cost_s", "shrink_cost_s", "weight")
 _TEXT = ("group", "user")
 _REQUIRED = ("name", "min_nodes", "max_nodes", "work")
 COLUMNS = (
-    "name",
-    "submit",
-    "min_nodes",
-    "max_nodes",
-    "work",
-    "grow_cost_s",
-    "shrink_cost_s",
-    "weight",
-    "deadline",
-    "gpus_per_node",
-    "group",
-    "user",
-    "nodes",
-    "throughput",
-    "credit",
+    *("name", "submit", "min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight", "deadline"),
+    *("gpus_per_node", "group", "user", "nodes", "throughput", "credit"),
 )
 
 

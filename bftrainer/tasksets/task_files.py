@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
@@ -24,6 +24,8 @@ _SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
 # What the names of the two files say, in the cases in which people write them.
 _PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
+# Made once, as reading a task set checks tens of thousands of numbers.
+_REAL = (float, int, np.integer, np.floating)
 
 
 def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
@@ -128,12 +130,10 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
         "Os": [list(curve.throughput if curve.credit is None else curve.credit) for curve in curves],
         "Tsub": submitted,
     }
-    # Both are written before either takes its place, so that a full disk leaves an earlier pair alone.
-    with replacing(beside) as curves_file, replacing(bounds_path) as bounds_file:
+    with replacing_together(beside, bounds_path) as (curves_file, bounds_file):
         for stream, data in ((curves_file, scalability), (bounds_file, bounds)):
             frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
             frame.to_pickle(stream, compression=None, protocol=4)
-            stream.flush()
     return _warn_of_lost(bounds_path, tasks)
 
 
@@ -201,7 +201,7 @@ def _list(where: str, key: str, value: Any) -> list[Any]:
 
 
 def _number(where: str, key: str, value: Any) -> float:
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    real = isinstance(value, _REAL) and not isinstance(value, bool)
     try:
         number = float(value) if real else math.nan
     except OverflowError:

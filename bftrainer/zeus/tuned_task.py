@@ -148,6 +148,11 @@ class GroupTuner:
                 )
             self._group(task, section)
 
+    @property
+    def given(self) -> dict[str, object]:
+        """By name, what the tuner was made from and does not change."""
+        return {"traces": self._traces} | {f"traces {'|'.join(files)}": trace for files, trace in self._traces.items()}
+
     def warnings(self) -> list[str]:
         """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
         found = []

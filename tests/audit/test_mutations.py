@@ -50,6 +50,7 @@ STEPS = (
 # What the audit says it cannot check, and what names files or is a nested table of its own.
 NOT_CHECKED = {
     *("command", "versions", "engine", "load_s", "replay_s", "baseline_s", "failures"),
+    *("node_log_notes", "ledger", "limited_by"),
     *("settings.time_limit_s", "settings.effort", "settings.threads", "settings.prune"),
 }
 # Settings that say nothing about these runs: solvers not asked.

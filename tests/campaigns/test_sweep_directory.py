@@ -11,6 +11,7 @@ from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SweepError
+from bftrainer.files.manifest import MANIFEST
 from tests.tiny import contents, write_inputs
 
 TEXT = """schema = 1
@@ -58,7 +59,7 @@ def test_anew_is_as_new(swept, tmp_path, first, second):
     swept(second)
     alone = contents(tmp_path / "out")
     assert anew.keys() == alone.keys()
-    clocked = ("summary.json", "decisions.parquet")
+    clocked = ("summary.json", "decisions.parquet", MANIFEST)
     assert {name: anew[name] for name in alone if not name.endswith(clocked)} == {
         name: alone[name] for name in alone if not name.endswith(clocked)
     }

@@ -18,9 +18,9 @@ from tests.tiny import Done, contents, write_inputs
 Call = Callable[..., Done]
 
 
-def check_refusal(done: Done) -> None:
-    """One line on stderr and status 2."""
-    assert done.status == 2, done
+def check_refusal(done: Done, status: int = 2) -> None:
+    """One line on stderr and the status."""
+    assert done.status == status, done
     assert done.out == ""
     assert done.err.startswith("Error: ")
     assert done.err.count("\n") == 1

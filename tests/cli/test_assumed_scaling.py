@@ -8,6 +8,7 @@ import re
 import pytest
 
 from bftrainer import run_replay
+from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING, assumption
 
 MENDS = ("-scfn", "--scaling")
@@ -15,10 +16,10 @@ MENDS = ("-scfn", "--scaling")
 UNTOUCHED = {
     *("eq_nodes", "idle_node_s", "nodes_total", "window_s", "tasks_total", "events", "wall_s", "gap_max"),
     *("decisions", "backend_asked", "decisions_optimal", "decisions_incumbent", "decisions_kept"),
-    *("solve_s_median", "solve_s_p95", "solve_s_max"),
+    *("solve_s_median", "solve_s_p95", "solve_s_max", "ledger.not_offered"),
 }
 TOUCHED_ROWS = (
-    *("occupancy", "  below large idle", "work done", "efficiency U", "rescale loss", "preemption loss"),
+    *("occupancy", "  below large idle", "work done", "efficiency U", "ledger"),
     *("return on investment", "tasks ", "makespan", "turnaround", "waiting", "preemptions, rescales"),
 )
 
@@ -82,7 +83,8 @@ def test_summary(two):
     found = assumed["assumed_scaling"]
     assert (found["model"], found["tasks"], found["is_default"]) == ("linear", 2, True)
     assert all(option in found["note"] for option in MENDS)
-    assert set(found["figures"]) == {key for key in ON_SCALING if assumed.get(key) is not None}
+    known = figures_of(assumed)
+    assert set(found["figures"]) == {key.rpartition(".")[2] for key in ON_SCALING if known.get(key) is not None}
     assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
 
 

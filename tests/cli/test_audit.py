@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.files.directories import result_directory
 from tests.audit.replayed import change_summary, plain_run
 
 
@@ -52,6 +53,18 @@ def test_a_right_run_is_told_part_by_part(bftrainer, good):
     assert " ok" not in out
 
 
+def test_files_of_a_run_are_compared_with_its_manifest(bftrainer, good, tmp_path):
+    """One that was changed is named, as is one that is gone; without a manifest there is nothing to compare."""
+    run = tmp_path / "sealed"
+    with result_directory([run]) as directory:
+        shutil.copytree(good, directory.working, dirs_exist_ok=True)
+    assert f"{run}: 17 checked, 0 failed" in bftrainer("audit", run)[1]
+    (run / "step-logs.csv").write_text((run / "step-logs.csv").read_text() + "\n")
+    status, out, _ = bftrainer("audit", run)
+    assert status == 1
+    assert "step-logs.csv is missing, or not as it was written" in out
+
+
 def test_a_wrong_run_is_named(bftrainer, good, wrong):
     """Status 1, the figure with both values; runs beside it are audited as well."""
     status, out, _ = bftrainer("audit", good, wrong)
@@ -70,7 +83,7 @@ def test_json_has_all_of_it(bftrainer, good, wrong):
     assert part["claim"] == "summary.json adds up"
     assert part["problems"][0].startswith("occupancy")
     left = first["parts"][-1]["not_checked"]
-    assert sum(left.values()) == 12
+    assert sum(left.values()) == 15
     named = ("baseline_s, load_s, replay_s", "engine, versions", "settings.threads", "model_rows, model_columns")
     assert all(any(name in why for why in left) for name in named)
 

@@ -31,7 +31,7 @@ def test_pipe_for_a_file(refused):
     os.close(writer)
     for option in ("-ndmap", "-bdfn", "-scfn"):
         path = f"/dev/fd/{reader}"
-        assert_matches(f"{path}: .*stream", refused(option, path))
+        assert_matches(f"{path}: .*pipe", refused(option, path))
     os.close(reader)
 
 

@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 
 from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
+from solvers import AllocationProblem, Limits
+from solvers.problem_document import document_of
 from tests.base_install import ROOT, base_distributions, make_base_install, normalised
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
@@ -31,12 +33,17 @@ CALLS = (
     ("compare run run", None),
     ("audit run", None),
     ("report run", "report"),
+    ("runs list", None),
+    ("runs verify run", None),
+    ("runs clean", None),
     ("plot pool run -o pool.svg", "report"),
     ("completion bash", None),
     ("solvers", None),
+    ("solve problem.json", None),
     ("convert tasks.toml tasks.csv", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
+    ("assess idle.parquet -o assessed", "report"),
     (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
     ("sweep sweep.toml --workers 1", None),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
@@ -47,7 +54,7 @@ CALLS = (
     ("bso show job", "client"),
     ("bso delete job", "client"),
     ("bso export job trials.csv", "client"),
-    ("import swf log.swf -o swf.parquet", None),
+    ("import swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
     ("master resume {logs}", None),
@@ -106,6 +113,7 @@ def answers(tmp_path_factory):
     (work / "job.toml").write_text(JOB)
     (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
     (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
+    (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
     (work / "sweep.toml").write_text(
         'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
     )

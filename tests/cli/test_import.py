@@ -23,7 +23,7 @@ JobIDRaw|Partition|Start|End|NNodes|NodeList|JobName
 3|batch|Unknown|Unknown|0|None assigned|d
 """
 SWF = "; MaxNodes: 4\n; UnixStartTime: 1788220800\n1 0 0 600 2 -1 -1 2 -1 -1 1 1 1 1 1 1 -1 -1\n"
-WINDOW = ("--start", "2026-09-01", "--end", "2026-09-02", "--tz", "Europe/Berlin")
+WINDOW = ("--start", "2026-09-01", "--end", "2026-09-02", "--tz", "Europe/Berlin", "--window", "asked")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_is_imported_can_be_replayed(call, files):
 
 def test_json(call, files):
     """With --json the figures are all that is printed, and they are those of the file."""
-    done = call("import", "swf", "log.swf", "-o", "idle.parquet", "--json")
+    done = call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--json")
     figures = done.json
     assert figures.pop("output") == "idle.parquet"
     assert figures == json.loads((files / "idle.quality.json").read_text())
@@ -85,9 +85,10 @@ def test_json(call, files):
 
 def test_auto(call, files):
     """Auto says which format it took, and refuses options that this format does not take."""
-    assert call("import", "auto", "log.swf", "-o", "a.parquet").err == "Format: swf (Standard Workload Format)\n"
+    done = call("import", "auto", "log.swf", "--window", "asked", "-o", "a.parquet")
+    assert done.err == "Format: swf (Standard Workload Format)\n"
     done = call("import", "auto", "sacct.txt", *WINDOW, "--suspended", "idle", "-o", "b.parquet")
-    assert (done.status, done.err) == (0, "Format: slurm (Slurm: rows of sacct -P)\n")
+    assert (done.status, done.err) == (0, "Format: slurm (Slurm: rows of sacct -P, or its JSON)\n")
     refused = call("import", "auto", "log.swf", "--columns", "a,b", "-o", "c.parquet")
     assert refused.status == 2
     assert refused.err.endswith("no effect: --columns (not of the format swf).\n")
@@ -98,13 +99,13 @@ def test_existing_files_are_spared(call, files):
     """Neither a node log nor its figures are replaced unless told to."""
     for name in ("idle.parquet", "idle.quality.json"):
         (files / name).write_text("precious")
-        refused = call("import", "swf", "log.swf", "-o", "idle.parquet")
+        refused = call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet")
         assert refused.status == 2
         assert_matches(f"{name}: .*--force", refused.err)
         assert (files / name).read_text() == "precious"
         (files / name).unlink()
     (files / "idle.parquet").write_text("old")
-    assert call("import", "swf", "log.swf", "-o", "idle.parquet", "--force").status == 0
+    assert call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--force").status == 0
 
 
 def test_bytes_are_deterministic(files):
@@ -127,7 +128,7 @@ BERLIN = ("slurm", "sacct.txt", *WINDOW)
         (("slurm", "absent.txt"), "absent.txt: No such file."),
         (("slurm", "sacct.txt"), "Missing --tz: times such as 2026-09-01T08:00:00 are local"),
         (("slurm", "sacct.txt", "--tz", "Europe/Berln"), "got 'Europe/Berln'. Did you mean 'Europe/Berlin'?"),
-        (("slurm", "sacct.txt", "--tz", "UTC"), "Missing --start and --end"),
+        (("slurm", "sacct.txt", "--tz", "UTC"), "Nothing of the log can be trusted: its jobs tell of lengths no more"),
         ((*BERLIN, "--nodes", "n[1-999999999]"), "--nodes: Expected at most 1,000,000 nodes"),
         ((*BERLIN, "--nodes", "m1"), "Expected an inventory with nodes of the log (n1, n2)"),
         ((*BERLIN, "--nodes", "empty"), "empty: Expected an inventory of nodes, got an empty one."),
@@ -206,6 +207,15 @@ def test_help_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize(("text", "status"), [("12x26,80x18", 0), ("2", 0), ("12x", 2), ("0", 2), ("x", 2)])
+@pytest.mark.usefixtures("files")
+def test_processors_of_nodes(call, text, status):
+    """Processors of a node are a number, or one for each kind of node."""
+    done = call("import", "swf", "log.swf", "--procs-per-node", text, "--window", "asked", "-o", "some.parquet")
+    assert done.status == status
+    assert ("--procs-per-node" in done.err) == (status == 2)
+
+
 HEADER = "JobIDRaw|Start|End|NNodes|NodeList\n"
 GOOD = "".join(f"{number}|{number}00|{number}50|1|n1\n" for number in range(1, 10))
 
@@ -223,7 +233,7 @@ GOOD = "".join(f"{number}|{number}00|{number}50|1|n1\n" for number in range(1, 1
 def test_unusable_records(call, here, row, reason, message):
     """A bad record is dropped and counted where that is allowed, and named and refused where there are too many."""
     (here / "sacct.txt").write_text(HEADER + GOOD + row)
-    window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--tz", "UTC")
+    window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--tz", "UTC", "--window", "asked")
     words = ("import", "slurm", "sacct.txt", *window, "-o", "x.parquet")
     refused = call(*words)
     assert (refused.status, refused.out) == (2, "")
@@ -239,7 +249,7 @@ def test_unusable_records(call, here, row, reason, message):
 def test_end_before_start(call, here):
     """A record that ends before it starts is dropped and counted, and stops nothing."""
     (here / "sacct.txt").write_text(HEADER + "1|100|150|1|n1\n2|150|100|1|n1\n")
-    window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00")
+    window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--window", "asked")
     done = call("import", "slurm", "sacct.txt", *window, "-o", "x.parquet")
     assert done.status == 0
     assert "dropped                1 end before start" in done.out
@@ -249,7 +259,7 @@ def test_nodes_outside_the_inventory(call, here):
     """Nodes of the log that the inventory has not are named, at most ten of them, and the rest is imported."""
     (here / "sacct.txt").write_text(HEADER + "1|100|200|20|n[1-20]\n")
     words = ("import", "slurm", "sacct.txt", "--start", "1970-01-01", "--end", "1970-01-02", "--nodes", "n[1-5]")
-    done = call(*words, "-o", "x.parquet")
+    done = call(*words, "--window", "asked", "-o", "x.parquet")
     assert done.status == 0
     assert "15 nodes, left out: n6, n7, n8, n9, n10, n11, n12, n13, n14, n15 and 5 more" in done.out
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bftrainer.cli._shared.signals import SAID
 from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
 from bftrainer.zeus import DefaultBatchSize
 from bftrainer.zeus.master import Booked, Launch
@@ -127,8 +128,8 @@ def test_an_interrupted_job(call, here, job, signum):
     assert "under way: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
     running.send_signal(signum)
     _, said = running.communicate()
-    assert running.returncode == 130
-    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", "Interrupted."]
+    assert running.returncode == 128 + signum
+    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", SAID[signum]]
     # A script that was about to start when the signal came is still being ended.
     until(lambda: not call("master", "status", logdir(here), "--json").json["running"])
     assert "interrupted: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
@@ -203,7 +204,7 @@ def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
     os.kill(script, signal.SIGTERM)
     until(lambda: not alive(script))
     running.terminate()
-    assert running.wait() == 130
+    assert running.wait() == 128 + signal.SIGTERM
     progress = call("master", "status", logdir(here), "--json").json["progress"]
     assert (progress["booked"], progress["pending"]["batch_size"]) == ([], 32)
 

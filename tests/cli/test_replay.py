@@ -15,6 +15,8 @@ import pytest
 from bftrainer import __version__
 from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.cli.replay.result_table import render_summary
+from bftrainer.files.directories import CHECKPOINT
+from bftrainer.runs.resumable import BEGUN
 from tests.cli.conftest import Call
 from tests.tiny import RESULTS, contents, installed, spawn
 
@@ -305,15 +307,15 @@ def credit(task, counts, now_s):
 """
 
 
-@pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interrupt_writes_what_was_replayed(here, signal, status):
-    """Ctrl-C or SIGTERM while deciding finishes that decision and writes all files, marked partial."""
+    """Ctrl-C, SIGTERM or SIGHUP while deciding finishes that decision and writes all files, marked partial."""
     (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal=signal.name))
     done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
     assert done.status == status
-    assert done.err == ""
+    assert done.err == "Note: Interrupted; bftrainer replay --resume debug-itrOut goes on.\n"
     assert done.out.splitlines()[0].endswith("(partial: interrupted)")
-    assert names(here / "debug-itrOut") == RESULTS
+    assert names(here / "debug-itrOut") == RESULTS | {BEGUN, CHECKPOINT}
     summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
     assert (summary["partial"], summary["end_reason"]) == (True, "interrupted")
     assert (summary["events"], summary["window_s"], summary["efficiency"]) == (2, 25.0, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import shutil
 import sys
 from dataclasses import replace
@@ -14,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.errors import SettingsError
+from bftrainer.files.manifest import MANIFEST
 from tests.cli.conftest import check_refusal
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -98,6 +99,7 @@ def test_who_decided_is_said_on_every_surface(call, tmp_path):
         table["model_columns"].null_count == table["backend_s"].null_count == table.num_rows - summary["backend_asked"]
     )
     older = shutil.copytree(tmp_path / "cbc", tmp_path / "older")
+    (older / MANIFEST).unlink()
     new = ("decided_by", "model_rows", "model_columns", "backend_s", "backend_asked")
     pq.write_table(table.drop([name for name in new if name in table.column_names]), older / "decisions.parquet")
     kept = {key: value for key, value in summary.items() if key not in new}
@@ -207,27 +209,26 @@ def test_names_are_no_formulas(call, runs, tmp_path):
     assert "a$b</text>" in text
 
 
-def test_what_is_not_known_is_no_loss(runs):
-    """A run without a comparison has no bar for what only that tells, beside one that has."""
-    from bftrainer.report.drawing import plot_losses
-    from bftrainer.runs.finished import read_runs
-
-    write_sample_run(runs / "compared", baseline=True, events=40)
-    bars = plot_losses(read_runs([runs / "compared", runs / "short"])).patches
-    assert [math.isnan(bar.get_height()) for bar in bars] == [False] * 4 + [False, False, True, True]
-    shutil.rmtree(runs / "compared")
-
-
-def test_rounding_noise_is_no_loss(runs):
-    """Shares that differ from 0 by rounding alone have no height, which an axis would be scaled to."""
+def test_losses_are_the_ledger(runs):
+    """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
     from bftrainer.report.drawing import plot_losses
     from bftrainer.runs.finished import read_runs
 
     (run,) = read_runs([runs / "short"])
-    shares = dict.fromkeys(("rescale_loss_share", "preemption_loss_share"), 0.0)
-    noise = dict.fromkeys(("loss_variability_share", "loss_horizon_share"), -1.7e-16)
-    bars = plot_losses([replace(run, summary=dict(run.summary) | shares | noise)]).patches
-    assert [bar.get_height() for bar in bars] == [0.0] * 4
+    assert sum(bar.get_width() for bar in plot_losses([run]).patches) == pytest.approx(100.0)
+    noise = {"ledger": {"useful": 1.0, "rescaling": -1.7e-16}}
+    assert [bar.get_width() for bar in plot_losses([replace(run, summary=dict(run.summary) | noise)]).patches] == [100]
+
+
+def test_runs_without_a_ledger_say_so(runs):
+    """Runs of earlier versions are not drawn as runs without losses."""
+    from bftrainer.report.drawing import plot_losses
+    from bftrainer.runs.finished import read_runs
+
+    (run,) = read_runs([runs / "short"])
+    summary = {key: value for key, value in run.summary.items() if key != "ledger"}
+    with pytest.raises(SettingsError, match="No run has a ledger"):
+        plot_losses([replace(run, summary=summary)])
 
 
 def test_a_changed_log_is_told(call, tmp_path, monkeypatch):

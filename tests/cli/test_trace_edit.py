@@ -67,7 +67,7 @@ def test_round_trip_of_an_import(call, here):
     """An imported log goes to the legacy pickle and back: nodes, window, rows and intervals are the same."""
     rows = "1|1970-01-01T00:01:30|1970-01-01T00:02:00|n1\n2|1970-01-01T00:02:30|1970-01-01T00:03:00|n2\n"
     (here / "sacct.txt").write_text(f"JobID|Start|End|NodeList\n{rows}")
-    given = ImportSettings(start="1970-01-01T00:01:40", end="1970-01-01T00:03:20", zone="UTC")
+    given = ImportSettings(start="1970-01-01T00:01:40", end="1970-01-01T00:03:20", zone="UTC", window="asked")
     log = import_log("slurm", [here / "sacct.txt"], given).log
     write_node_log(here / "log.parquet", log)
     for source, target in (("log.parquet", "log.pkl"), ("log.pkl", "again.parquet")):

@@ -94,7 +94,7 @@ def _():
 @claim(
     "docs/solvers.md",
     "There is no crossover between `dp` and the other exact solvers in this range.",
-    "`highs` has lower medians than `cbc` with 10 and 30 tasks, and longer tails from 5 tasks on",
+    "`highs` has lower medians than `cbc` from 10 tasks on, and longer tails from 5 tasks on",
     "`gurobi` is the fastest of them where its licence reaches.",
 )
 def _():
@@ -105,13 +105,13 @@ def _():
         median, tail = ({name: span[place] for name, span in zip(columns, spans, strict=False)} for place in (0, 1))
         assert min(median, key=median.__getitem__) == "dp"
         assert median["gurobi"] == min(median[name] for name in ("cbc", "highs", "gurobi"))
-        assert median["highs"] < median["cbc"] or count not in (10, 30)
+        assert median["highs"] < median["cbc"] or count < 10
         assert tail["highs"] > tail["cbc"] or count < 5
 
 
 @claim(
     "docs/performance.md",
-    "`gurobi` has lower medians than `cbc`, `highs` with 10 and 30 tasks; `cbc` has the shorter tail",
+    "`gurobi` has lower medians than `cbc`, `highs` from 10 tasks on; `cbc` has the shorter tail",
 )
 def _():
     times = measured("decision --repeat 60")
@@ -119,22 +119,22 @@ def _():
         tasks = int(size.split()[0])
         cbc, highs, gurobi = (times[size, name] for name in ("cbc", "highs", "gurobi"))
         assert gurobi[0] < cbc[0]
-        assert (highs[0] < cbc[0]) == (tasks in (10, 30))
-        assert cbc[1] < highs[1]
+        assert (highs[0] < cbc[0]) == (tasks >= 10)
+        assert cbc[1] < highs[1] or tasks < 5
 
 
 @claim(
     "docs/performance.md",
-    "`dp` takes 5 to 150 microseconds: a fifth of what plain loops in C take for two tasks, less than a hundredth",
-    "more than a thousand times as long as `dp` at the smallest size and ten thousand times as long for 30 tasks",
+    "`dp` takes 6 to 110 microseconds: a fifth of what plain loops in C take for two tasks, less than a hundredth",
+    "six hundred times as long as `dp` at the smallest size and ten thousand times as long for 30 tasks",
 )
 def _():
     median = {case: times[0] for case, times in measured("decision --repeat 60").items()}
     exact = [seconds for (_, solver), seconds in median.items() if solver == "dp"]
-    assert 4.5e-6 < min(exact) < max(exact) < 155e-6
+    assert 5.5e-6 < min(exact) < max(exact) < 115e-6
     assert round(median["2 x 10", "dp"] / median["2 x 10", "textbook DP in C"], 1) == 0.2
     assert median["100 x 4608", "dp"] < median["100 x 4608", "textbook DP in C"] / 100
-    assert median["2 x 10", "node-level"] > 1e3 * median["2 x 10", "dp"]
+    assert median["2 x 10", "node-level"] > 600 * median["2 x 10", "dp"]
     assert median["30 x 391", "node-level"] > 1e4 * median["30 x 391", "dp"]
 
 
@@ -147,8 +147,8 @@ def exponent(medians: dict[str, float]) -> float:
 @claim(
     "docs/performance.md",
     "`dp` grows with the tasks to the power of 0.8 (fitted to the medians), with Jmax to the power of 0.5, and not",
-    "(to the power of 1.0, fitted)",
-    "whatever is in them (to the power of 0.7)",
+    "(to the power of 1.1, fitted)",
+    "whatever is in them (to the power of 0.6)",
 )
 def _():
     grown = {label: seconds for (label, solver), (seconds, _) in measured("growth").items() if solver == "dp"}
@@ -162,7 +162,7 @@ def _():
         exponent({label: seconds for (label, name), (seconds, _) in events.items() if name == engine})
         for engine in ("compiled core", "general loop")
     )
-    assert (round(core, 1), round(general, 1)) == (1.0, 0.7)
+    assert (round(core, 1), round(general, 1)) == (1.1, 0.6)
 
 
 @claim("docs/performance.md", "one instance in twenty takes more than 0.18 s")

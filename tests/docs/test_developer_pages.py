@@ -72,3 +72,12 @@ def test_the_version_to_cite():
     cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     assert cited is not None
     assert cited[1] == __version__
+
+
+def test_tests_that_show_promises_are_there():
+    """Each test that SECURITY.md names is one; a name without a file is in the file before it."""
+    path = ""
+    for name in named("SECURITY.md"):
+        if "::" in name:
+            path, function = name.split("::") if not name.startswith("::") else (path, name[2:])
+            assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.cli.logs.imports import FORMATS, all_options, own_options
-from bftrainer.schedulers.import_log import DataQuality
+from bftrainer.schedulers.data_quality import DataQuality
 
 DOCS = Path(__file__).parents[2] / "docs"
 

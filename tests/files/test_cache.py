@@ -3,16 +3,21 @@
 import errno
 import logging
 import os
+import subprocess
+import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bftrainer._core import core, why_not
 from bftrainer.errors import SettingsError
 from bftrainer.files import cache as module
 from bftrainer.files.cache import Cache, user_cache
+from bftrainer.files.writing import replacing
 
 ARRAYS = {
     "times": np.array([-1, 2**40], dtype=np.int64),
@@ -111,6 +116,35 @@ def test_an_open_entry_outlives_its_file(kept: Cache) -> None:
     assert found.arrays["times"].tolist() == [-1, 2**40]
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)])
+def test_what_is_no_file_is_not_waited_for(kept: Cache, make: Callable[[Path], None]) -> None:
+    """A pipe, a directory or a loop of links in the place of an entry is no entry; a pipe or a link is replaced."""
+    file_of(kept).unlink()
+    make(file_of(kept))
+    assert kept.find("one") is None
+    kept.keep("one", {}, ARRAYS)
+    assert (kept.find("one") is None) == (make is os.mkdir)
+
+
+@pytest.mark.skipif(core is None, reason=why_not)
+def test_an_entry_that_is_cut_off_in_use_is_one_line(kept: Cache) -> None:
+    """Whoever reads it ends with a line and status 2, and has no wrong figures; it takes force to get there."""
+    kept.keep("large", {}, {"a": np.arange(900)})
+    assert file_of(kept, "large").stat().st_mode & 0o222 == 0
+    lines = (
+        "import os, sys, pathlib; from bftrainer.files.cache import Cache",
+        "found = Cache(pathlib.Path(sys.argv[1]), 10_000).find('large')",
+        "path = pathlib.Path(sys.argv[1], 'large.bftrainer-arrays'); path.chmod(0o600); os.truncate(path, 0)",
+        "print(found.arrays['a'].sum())",
+    )
+    words = [sys.executable, "-c", "\n".join(lines), str(kept.directory)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"Error: {file_of(kept, 'large')}: " + (
+        "Expected an entry of the cache that stays as it is, got one that was cut off.\n"
+    )
+
+
 def test_the_oldest_entries_go(tmp_path: Path) -> None:
     """The entry that was not used for longest makes room; one that is too large is not kept."""
     cache = Cache(tmp_path, 3_000)
@@ -126,14 +160,15 @@ def test_the_oldest_entries_go(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_goes(kept: Cache) -> None:
-    """A temporary file of yesterday is deleted, one of now may still be written."""
-    old, new = (kept.directory / f".one.bftrainer-arrays.{name}" for name in ("abcdefgh", "abcdefgi"))
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (1000, 1000))
-    kept.keep("two", {}, ARRAYS)
-    assert not old.exists()
-    assert new.exists()
+    """A temporary file that nobody has locked is deleted, whatever its date; another one is still being written."""
+    left = kept.directory / ".one.bftrainer-arrays.abcdefgh"
+    left.write_bytes(b"half")
+    os.utime(left, (2**33, 2**33))
+    with replacing(kept.directory / "one.bftrainer-arrays") as stream:
+        kept.keep("two", {}, ARRAYS)
+        assert not left.exists()
+        stream.write(b"whole")
+    assert (kept.directory / "one.bftrainer-arrays").read_bytes() == b"whole"
 
 
 def test_a_full_disk_is_reported_once(

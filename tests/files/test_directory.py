@@ -1,19 +1,18 @@
-"""Where results go: reserved, filled apart, in place whole or not at all."""
+"""Where results go: claimed, filled apart, in place whole or not at all, at whatever instant the process is killed."""
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+
 import pytest
 
-from bftrainer.errors import OutputError
-from bftrainer.files.writing import (
-    MANIFEST,
-    check_free,
-    list_written,
-    numbered,
-    remove_unfinished,
-    remove_written,
-    result_directory,
-)
+from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.files import claims, directories
+from bftrainer.files.claims import LOCK, claimed
+from bftrainer.files.directories import CHECKPOINT, check_free, numbered, result_directory, settle
+from bftrainer.files.manifest import MANIFEST, check_intact, list_written, remove_written, written_files
 from tests.tiny import contents
 
 
@@ -30,10 +29,10 @@ def results(path):
 
 
 def test_a_directory_appears_whole(tmp_path):
-    """While results are written the place is reserved and empty; afterwards they are all there, and nothing else is."""
+    """While results are written nothing is in their place; afterwards they are all there, and nothing else is."""
     with result_directory([tmp_path / "a" / "b"]) as directory:
         (directory.working / "file").touch()
-        assert names(tmp_path / "a" / "b") == []
+        assert not (tmp_path / "a" / "b").exists()
     assert names(tmp_path / "a") == ["b"]
     assert names(tmp_path / "a" / "b") == ["file"]
 
@@ -96,13 +95,19 @@ def test_force_keeps_what_is_not_ours(tmp_path):
 
 @pytest.mark.parametrize("make", ["touch", "mkdir"])
 def test_force_puts_nothing_in_the_place_of_what_is_not_ours(tmp_path, make):
-    """A file of the user's that has the name of a new result stops it, and all stands."""
+    """A user's file with the name of a new result stops it; both results are kept, and placed when it is gone."""
     place = results(tmp_path / "out")
     getattr(place / "new", make)()
-    before = contents(tmp_path)
-    with pytest.raises(OutputError, match="out/new: "):
+    before = contents(place)
+    with pytest.raises(OutputError, match=r"out/new: .*they are in .*\.out\.new"):
         replaced(place, "summary.json", "new")
-    assert contents(tmp_path) == before
+    assert contents(place) == before
+    assert names(tmp_path / ".out.new") == [LOCK, "new", "summary.json"]
+    (place / "new").rename(tmp_path / "mine")
+    with pytest.raises(OutputError, match="Directory exists"):
+        results(place)
+    assert names(place) == ["new", "summary.json"]
+    assert names(tmp_path) == ["mine", "out"]
 
 
 @pytest.mark.parametrize("listed", [None, "summary.json\n", "# Mine\nsummary.json\n", "\udc80"])
@@ -130,20 +135,178 @@ def test_only_what_is_below_is_deleted(tmp_path):
     assert names(tmp_path) == ["mine"]
 
 
-def test_what_killed_runs_left_is_removed(tmp_path):
-    """Their own files alone: names that others gave, and what was put beside results, stay."""
-    for name in (".a.new-12345678", ".a.old-12345678", ".b.new-12345678", ".a.new-mine", ".git"):
+def kill_at(monkeypatch, step, when):
+    """Have this process killed before or after a step."""
+    real = getattr(directories, step)
+
+    def killed(*given, **options):
+        if when == "after":
+            real(*given, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(directories, step, killed)
+
+
+STEPS = ("_seal", "list_written", "_put_in_place", "_exchange", "_retire", "remove_written", "_move_files")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("stays", [False, True])
+def test_killed_at_any_step(tmp_path, monkeypatch, step, when, can_exchange, stays):
+    """The old results or the new are there, and what is not ours; the next run cleans up."""
+    place = results(tmp_path / "out")
+    (place / "mine").write_text("mine")
+    monkeypatch.setattr(directories, "_stays", lambda target: stays and target == place)
+    if not can_exchange:
+        monkeypatch.setattr(directories.ctypes, "CDLL", lambda *_, **__: None)
+    child = os.fork()
+    if not child:
+        kill_at(monkeypatch, step, when)
+        replaced(place, "summary.json", "new")
+        os._exit(0)
+    os.waitpid(child, 0)
+    if can_exchange and not stays:
+        there = {*names(place)} - {LOCK}
+        assert there in ({"mine", "summary.json"}, {"new", "summary.json"}, {"mine", "new", "summary.json"})
+    replaced(place, "summary.json", "newest")
+    assert names(place) == ["mine", "newest", "summary.json"]
+    assert (place / "mine").read_text() == "mine"
+    assert names(tmp_path) == ["out"]
+    for name in written_files(place):
+        check_intact(place / name)
+
+
+def test_leftovers_of_names_with_wildcards(tmp_path):
+    """A name is a name: what a killed process left of it is cleaned up, and what looks like it is not."""
+    for name in (".a[1].new-12345678", ".a1.new-12345678"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
+        (tmp_path / name / LOCK).touch()
+    results(tmp_path / "a[1]")
+    assert names(tmp_path) == [".a1.new-12345678", "a[1]"]
+
+
+def test_what_killed_runs_left_is_settled(tmp_path):
+    """Their own files alone: names that others gave, and what was put beside results, stay."""
+    for name in (".a.new", ".a.new-12345678", ".b.new", ".a.new-mine", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("file" if name != ".a.new-12345678" else LOCK)).touch()
     (tmp_path / ".a.new-87654321").touch()
-    results(tmp_path / ".a.old-12345678" / "a")
-    remove_unfinished(tmp_path, lambda name: name == "a")
-    assert names(tmp_path) == [".a.new-87654321", ".a.new-mine", ".a.old-12345678", ".b.new-12345678", ".git"]
-    assert names(tmp_path / ".a.old-12345678") == ["file"]
+    settle(tmp_path, lambda name: name == "a")
+    assert names(tmp_path) == [".a.new-87654321", ".a.new-mine", ".b.new", ".git"]
+
+
+def test_one_writer(tmp_path):
+    """A second one is refused by the first one's number, in another process and in the same."""
+    place = results(tmp_path / "out")
+    with result_directory([place], force=True):
+        with pytest.raises(OutputError, match=f"{place}: This process is writing there"):
+            replaced(place)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            claims.Claim._held.clear()
+            claims.PATIENCE_S = 0.0
+            with pytest.raises(OutputError) as refused:
+                replaced(place)
+            os.write(write, str(refused.value).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(read, 1000).decode().startswith(f"{place}: Process {os.getpid()} on ")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_without_locks_the_process_number_counts(tmp_path, monkeypatch, is_alive):
+    """On file systems that have no locks a writer that is alive is respected, and a dead one is not."""
+    number = os.getpid() if is_alive else 2**22 + 1
+    host = claims.socket.gethostname()
+    (tmp_path / LOCK).write_text(f"Process {number} on {host}")
+
+    def none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(claims.fcntl, "lockf", none)
+    monkeypatch.setattr(claims, "PATIENCE_S", 0.0)
+    if is_alive:
+        with pytest.raises(OutputError, match=f"Process {number} on {host} is writing there"), claimed(tmp_path):
+            pytest.fail("claimed twice")
+    else:
+        with claimed(tmp_path):
+            assert names(tmp_path) == [LOCK]
+        assert names(tmp_path) == []
+
+
+def unfinished(place, **options):
+    """Fail after a checkpoint."""
+    with result_directory([place], **options) as directory:
+        (directory.working / CHECKPOINT).touch()
+        raise ValueError("no")
+
+
+def test_what_can_be_resumed_is_kept(tmp_path):
+    """Until it is resumed, or dropped by force; neither happens unasked."""
+    place = tmp_path / "out"
+    with pytest.raises(ValueError, match="no"):
+        unfinished(place)
+    assert names(tmp_path / ".out.new") == [LOCK, CHECKPOINT]
+    with pytest.raises(OutputError, match=r"out: An unfinished run is there; --resume continues it, --force"):
+        results(place)
+    with pytest.raises(ValueError, match="no"):
+        unfinished(place, resume=True)
+    with result_directory([place], resume=True) as directory:
+        (directory.working / CHECKPOINT).rename(directory.working / "summary.json")
+    assert names(place) == ["summary.json"]
+    with pytest.raises(ValueError, match="no"):
+        unfinished(place, force=True)
+    replaced(place, "summary.json", "new")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("step", ["list_written", "_put_in_place", "_others"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_is_needed_to_resume_goes_last(tmp_path, monkeypatch, step, when):
+    """A run that is killed while its results are put in place can be resumed, or is whole, without a checkpoint."""
+    place = tmp_path / "out"
+
+    def finish(**options):
+        """Write results, and need the checkpoint no more."""
+        with result_directory([place], **options) as directory:
+            (directory.working / CHECKPOINT).touch()
+            (directory.working / "summary.json").touch()
+            directory.unneeded.add(CHECKPOINT)
+
+    child = os.fork()
+    if not child:
+        kill_at(monkeypatch, step, when)
+        finish()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / ".out.new" / CHECKPOINT).exists() or written_files(tmp_path / ".out.new") or place.exists()
+    (tmp_path / ".out.new" / f".{MANIFEST}.abcd1234").touch() if not place.exists() else None
+    finish(resume=True)
+    assert names(place) == ["summary.json"]
+    assert written_files(place).keys() == {"summary.json"}
+    assert names(tmp_path) == ["out"]
+
+
+def test_damage_is_noticed(tmp_path):
+    """A result that differs from what was written is refused; a file of the user's is not ours to judge."""
+    place = results(tmp_path / "out")
+    (place / "mine").write_text("mine")
+    check_intact(place / "mine")
+    check_intact(place / "summary.json")
+    (place / "summary.json").write_text("{}")
+    with pytest.raises(RunDirectoryError, match=r"out/summary\.json: Damaged, or changed since it was written"):
+        check_intact(place / "summary.json")
 
 
 def test_a_taken_place_is_refused(tmp_path):
-    """Without force, an existing directory is refused before anything runs."""
+    """Without force, a directory with something in it is refused before anything runs; an empty one is free."""
+    results(tmp_path / "empty").joinpath("summary.json").unlink()
+    (tmp_path / "empty" / MANIFEST).unlink()
+    results(tmp_path / "empty")
     with pytest.raises(OutputError, match=f"{tmp_path}: .*--force"), result_directory([tmp_path]):
         pytest.fail("the body ran")
 
@@ -175,24 +338,42 @@ def test_what_others_put_there_meanwhile_stays(tmp_path):
     def meet() -> None:
         with result_directory([place]) as directory:
             (directory.working / "mine").touch()
+            place.mkdir()
             (place / "theirs").touch()
 
-    with pytest.raises(OutputError, match=f"{place}: "):
+    with pytest.raises(OutputError, match=rf"{place}: Cannot put results there: .* they are in .*\.out\.new"):
         meet()
     assert names(place) == ["theirs"]
-    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / ".out.new") == [LOCK, "mine"]
 
 
-@pytest.mark.parametrize("path", [".", "../here", ".."])
-def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, path):
-    """Not even by force, not even if it looks like a result, under whatever name."""
-    (tmp_path / "summary.json").touch()
-    list_written(tmp_path, ["summary.json"])
-    here = results(tmp_path / "here")
+@pytest.mark.parametrize("path", [".", "../here"])
+def test_the_current_directory_keeps_its_place(tmp_path, monkeypatch, path):
+    """It is filled file by file, as a process that is in it would lose it otherwise; what is not ours stays."""
+    here = tmp_path / "here"
+    here.mkdir()
     monkeypatch.chdir(here)
-    with pytest.raises(OutputError, match="the current directory"), result_directory([here / path], force=True):
-        pytest.fail("the body ran")
-    assert names(here) == ["summary.json"]
+    before = here.stat().st_ino
+    with result_directory([here / path]) as directory:
+        (directory.working / "summary.json").touch()
+        (directory.working / "old").touch()
+    (here / "mine").touch()
+    with pytest.raises(OutputError, match="Directory exists"):
+        results(here / path)
+    replaced(here / path, "summary.json", "new")
+    assert names(here) == ["mine", "new", "summary.json"]
+    assert here.stat().st_ino == before
+
+
+def test_a_directory_in_a_read_only_one_keeps_its_place(tmp_path, monkeypatch):
+    """Nothing can be put beside it, so results are written inside it."""
+    place = tmp_path / "mine" / "out"
+    place.mkdir(parents=True)
+    monkeypatch.setattr(directories.os, "access", lambda path, _: path != place.parent)
+    with result_directory([place]) as directory:
+        assert directory.working.parent == place
+        (directory.working / "summary.json").touch()
+    assert names(place) == ["summary.json"]
 
 
 def test_a_link_is_followed(tmp_path):

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+import itertools
+import os
 import resource
 import signal
 import stat
@@ -8,7 +12,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
 
@@ -57,6 +61,56 @@ def test_full_disk_leaves_an_earlier_pair(tmp_path, first):
     with pytest.raises(OutputError, match="cannot be written"):
         write_node_log(tmp_path / first, large)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def killed_at(number, write):
+    """Call in a process that is killed before its rename or deletion of this number; tells whether it was."""
+    child = os.fork()
+    if not child:
+        calls = itertools.count()
+
+        def happens(event, _):
+            if event in ("os.rename", "os.remove") and next(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(happens)
+        write()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_files_that_belong_together(tmp_path, earlier):
+    """Wherever the process is killed, what is found belongs together; the next one deletes what was left."""
+
+    def write(content):
+        with replacing_together(tmp_path / "a.json", tmp_path / "a.csv") as streams:
+            for stream in streams:
+                stream.write(content)
+
+    for number in itertools.count():
+        if earlier:
+            write(b"old")
+        was_killed = killed_at(number, lambda: write(b"new"))
+        if (tmp_path / "a.csv").exists():
+            assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "a.json").read_bytes()
+        write(b"newest")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json"]
+        if not was_killed:
+            break
+        (tmp_path / "a.csv").unlink()
+    assert number > 2
+
+
+def test_who_is_writing_is_left_alone(tmp_path):
+    """A temporary file of a process that is alive is not taken for left over, nor is one of another name."""
+    (tmp_path / ".x.csv.12345678").touch()
+    (tmp_path / ".x[a].csv.12345678").touch()
+    with replacing(tmp_path / "x[a].csv") as one, replacing(tmp_path / "x[a].csv") as other:
+        one.write(b"1")
+        other.write(b"2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.csv.12345678", "x[a].csv"]
+    assert (tmp_path / "x[a].csv").read_bytes() == b"1"
 
 
 def test_permissions_are_the_usual_ones(tmp_path):

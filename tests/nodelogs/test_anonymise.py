@@ -175,7 +175,7 @@ def test_shared_rows_are_still_a_log(tmp_path):
     """A log of pseudonyms gives the node log of the names, under pseudonyms."""
     (tmp_path / "sacct.txt").write_text(SACCT)
     anonymise_sacct(tmp_path / "sacct.txt", tmp_path / "shared.txt", NAMES)
-    given = ImportSettings(start="2026-09-01", end="2026-09-02", zone="UTC", max_bad=1.0)
+    given = ImportSettings(start="2026-09-01", end="2026-09-02", zone="UTC", max_bad=1.0, window="asked")
     plain, shared = (import_log("slurm", [tmp_path / name], given) for name in ("sacct.txt", "shared.txt"))
     assert plain.quality.unknown == shared.quality.unknown == 1
     assert {NAMES.of("node", name): spans for name, spans in idle_of(plain.log).items()} == idle_of(shared.log)

@@ -122,15 +122,15 @@ def test_metadata_that_cannot_be_read_is_one_line(
     """Metadata that the user may not read are refused by name, with the cache as without it."""
     path = tmp_path / "idle.csv"
     write_node_log(path, log)
-    opened = Path.open
+    opened = os.open
 
-    def refusing(self: Path, *args: object, **kwargs: object) -> object:
+    def refusing(name: str, *args: int, **kwargs: int) -> int:
         """Open any other file."""
-        if self == path.with_suffix(".json"):
+        if str(name) == str(path.with_suffix(".json")):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return opened(self, *args, **kwargs)
+        return opened(name, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "open", refusing)
+    monkeypatch.setattr(os, "open", refusing)
     with pytest.raises(NodeLogError, match=r"idle.json: Permission denied"):
         read(path)
     with pytest.raises(NodeLogError, match=r"idle.json: Permission denied"):

@@ -267,3 +267,10 @@ def test_a_tuner_forgets_what_has_not_happened(error):
         ends.append((decisions, tuner.attempts, tuner.failures))
     assert ends[0] == ends[1]
     assert len(ends[0][1]) >= 4
+
+
+@pytest.mark.parametrize("time_s", [math.nan, math.inf, 1e18, 1e308])
+def test_times_beyond_all_numbers(time_s):
+    """A time that is none, or so late that no work until then has a number, is refused."""
+    with pytest.raises(InputError, match=r"^Expected an event at or after 0\.0 s, got one at "):
+        live().on_event(Event.join(time_s, "n1"))

@@ -14,12 +14,13 @@ from bftrainer.report.charts import (
     decision_chart,
     fragment_chart,
     gantt_chart,
+    ledger_share,
     loss_chart,
-    loss_shares,
     node_classes,
     pool_chart,
     power_chart,
 )
+from bftrainer.report.ledger import PARTS
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run import load_inputs
@@ -136,12 +137,10 @@ def test_completions_end_with_all_that_are_done(runs):
 
 
 def test_shares_add_up(runs):
-    """What tasks used and what nobody did is all node-time; net work and losses are all work."""
-    shares = loss_shares(runs[0])
-    assert shares["used by tasks"] + shares["unused"] == pytest.approx(1.0)
-    assert shares["net work"] + shares["lost to rescaling"] + shares["lost to preemption"] == pytest.approx(1.0)
+    """The parts of the ledger are all idle node-time, and the bars show them."""
+    assert sum(ledger_share(runs[0], part) for part in PARTS) == pytest.approx(1.0)
     bars = {trace["name"]: trace["x"] for trace in loss_chart(runs).traces}
-    assert bars["unused"] == [pytest.approx(100 * loss_shares(run)["unused"], abs=1e-4) for run in runs]
+    assert bars["useful"] == [pytest.approx(100 * ledger_share(run, "useful"), abs=1e-4) for run in runs]
 
 
 def test_decisions_are_all_counted(runs):
@@ -205,7 +204,7 @@ def test_names_of_runs_stay_short_and_apart():
     runs = [replace(roster(2), name=name) for name in ("<b>x", "n" * 50 + "1", "n" * 50 + "2")]
     names = [trace["y"][0] for trace in loss_chart(runs).traces[:1]]
     assert names == ["1. &lt;b&gt;x: idle node-time"]
-    assert len({y for trace in loss_chart(runs).traces for y in trace["y"]}) == 6
+    assert len({y for trace in loss_chart(runs).traces for y in trace["y"]}) == 3
     assert max(len(y) for trace in loss_chart(runs).traces for y in trace["y"]) < 45
 
 

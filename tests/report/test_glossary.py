@@ -6,6 +6,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, format_value
 
 
@@ -14,7 +15,7 @@ def test_terms_are_fields_of_the_summary():
     result = run_replay(
         tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", max_events=60, carbon=100.0, idle_power_w=1.0
     )
-    assert set(GLOSSARY) <= set(result.summary())
+    assert set(GLOSSARY) <= set(result.summary()) | set(figures_of(result.summary()))
     assert set(HEADLINES) <= set(GLOSSARY)
 
 

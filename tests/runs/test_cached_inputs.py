@@ -10,13 +10,14 @@ import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError
+from bftrainer.files.manifest import MANIFEST
 from bftrainer.replay import compiled
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 from tests.tiny import spawn, write_inputs
 
 WALL_S = ("backend_s", "load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share")
-WALL = {"decisions.parquet", "summary.json"}  # these hold wall-clock times
+WALL = {"decisions.parquet", "summary.json", MANIFEST}  # these hold wall-clock times
 REPLAY = ("bftrainer-replay", "-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
 
 

@@ -57,3 +57,13 @@ def test_values_of_another_type(name, value):
     """An option of another type is refused by its name and value, when it is given."""
     with pytest.raises(SettingsError, match=f"{name} .*{value!r}"):
         ReplayConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "name", ["node_log", "tasks", "scalability", "scaling", "since", "until", "power_cap", "carbon"]
+)
+@pytest.mark.parametrize("value", [{}, 1j, [1], True, object])
+def test_other_types_are_refused(name, value):
+    """What is neither a file, nor what may be handed over in its place, is refused by its name."""
+    with pytest.raises(SettingsError, match=f"^Expected {name} to be "):
+        ReplayConfig(**{name: value})

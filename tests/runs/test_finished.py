@@ -185,6 +185,7 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
         (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
         (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
+        (with_summary(solve_wall_share="1"), "solve_wall_share: Input should be a valid number, got '1'"),
         (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
         (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),
         (with_summary(occupancy=50), "occupancy: Input should be less than or equal to 1"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import BusyKind
-from bftrainer.schedulers.formats.csv_jobs import AlcfImporter
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.tables import AlcfImporter
+from bftrainer.schedulers.reading import ImportSettings, Reading, recognised
 from tests.importing import OPEN_END, records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
@@ -105,7 +105,9 @@ def test_repeated_rows(tmp_path):
 
 def test_files_that_are_none(tmp_path):
     """A table without the columns that are needed is refused."""
-    with pytest.raises(LogError, match=r"djc.csv:1: Expected columns START_TIMESTAMP, .*, got a, b\."):
+    with pytest.raises(
+        LogError, match=r"djc.csv:1: Expected a column START_TIMESTAMP for start of preset alcf, got none"
+    ):
         read(tmp_path, "1,2\n", header="a,b\n")
 
 
@@ -116,8 +118,25 @@ def test_the_largest_machines(tmp_path):
     assert reading.book.node_count == 40_000
 
 
+@pytest.mark.parametrize(
+    ("location", "nodes"),
+    [
+        ("MIR-R10-R13-4096", ""),
+        ("MIR-00000-11331-128", "MIR-00000"),
+        ("CET-00000-33331-512", ""),
+        ("VST-R00-R01-2048", ""),
+    ],
+)
+def test_blocks_of_unknown_midplanes(tmp_path, location, nodes):
+    """Blocks whose midplanes cannot be told, or not alone, are counted, and never nodes of their own."""
+    reading, jobs = read(tmp_path, row(location, "4096"))
+    assert jobs == [(nodes, 0, 3600.25, BusyKind.UNKNOWN)]
+    assert reading.book.node_count == len(nodes.split())
+
+
 def test_recognition():
-    """A table is known by its header."""
+    """A table is known by its header, though that begins like a record of LSF."""
+    assert recognised([HEADER.strip()], "djc.csv").name == "alcf"
     assert AlcfImporter().recognises([HEADER.strip()])
     assert not AlcfImporter().recognises(["a,b"])
     assert not AlcfImporter().recognises([])

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 
 from bftrainer.errors import LogError
 from bftrainer.model import NodeLog
-from bftrainer.schedulers.busy_book import BusyKind
-from bftrainer.schedulers.formats.csv_jobs import BatsimImporter, write_batsim_jobs
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.batsim import BatsimImporter, write_batsim_jobs
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import idle_of, records_of
@@ -35,6 +35,16 @@ def test_jobs(tmp_path):
     assert reading.window_ns == (0, 20_000_000_001)
     reading, jobs = read(tmp_path, HEADER + "1,0,10,0-1\n", start="1970-01-01T00:01:00", nodes="n[8-9]")
     assert jobs == [("n8,n9", 60, 70, BusyKind.JOB)]
+
+
+def test_epoch_times(tmp_path):
+    """Times that count from 1970 do so whatever --start says, and the window begins with them."""
+    rows = "1,1600000000,1600000010.5,0-1\n2,1600000020,1600000030,3\n"
+    for settings in ({}, {"start": "2026-09-01"}):
+        reading, jobs = read(tmp_path, f"jobID,starting_time,finish_time,allocated_processors\n{rows}", **settings)
+        assert [job[:3] for job in jobs] == [("0,1", 1600000000, 1600000010.5), ("3", 1600000020, 1600000030)]
+        assert reading.window_ns == (1600000000 * 10**9, 1600000030 * 10**9)
+        assert reading.notes == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +72,9 @@ def test_rows_that_give_no_job(tmp_path, row, reason, is_bad):
 
 def test_files_that_are_none(tmp_path):
     """A table without the columns that are needed is refused, and metadata that are malformed."""
-    with pytest.raises(LogError, match=r"jobs.csv:1: Expected columns starting_time, .*, got a, b\."):
+    with pytest.raises(
+        LogError, match=r"jobs.csv:1: Expected a column starting_time for start, got none. Known: a, b\."
+    ):
         read(tmp_path, "a,b\n")
     with pytest.raises(LogError, match=r"jobs.csv: Expected a header and rows of jobs, got blank lines\."):
         read(tmp_path, "\n")

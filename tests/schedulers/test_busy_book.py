@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers import busy_book
-from bftrainer.schedulers.busy_book import BusyBook, BusyKind
+from bftrainer.schedulers import busy_book, busy_records
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import BusyKind
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -44,8 +45,8 @@ def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
     index = {name: at for at, name in enumerate(offered[:kept])}
     place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(busy_book, "SPANS_AT_A_TIME", at_a_time)
-        patch.setattr(busy_book, "_NODES_AT_A_TIME", at_a_time)
+        patch.setattr(busy_records, "SPANS_AT_A_TIME", at_a_time)
+        patch.setattr(busy_records, "_NODES_AT_A_TIME", at_a_time)
         blocks = list(records.unions(place))
     found, last = [], -1
     for block in blocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.accounting import CobaltImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import OPEN_END, OPEN_START, records_of

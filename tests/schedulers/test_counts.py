@@ -185,3 +185,43 @@ def test_sample(sample_logs):
     done = import_log("spot", [sample_logs.parent / "spot" / "g4dn-trace.csv"])
     assert (done.quality.records, done.quality.nodes, done.quality.bad) == (153, 79, 0)
     assert done.log.window_s == 38760
+
+
+def test_dated_rows(imported):
+    """Rows of date, time and count come in any order; of several at one instant the last row counts, and it is said."""
+    rows = ["12:00:00, 2", "12:00:30, 0", "12:00:10, 5", "12:00:10, 3", "12:00:40, 1"]
+    done = imported("counts", "".join(f"2026-09-01, {row}\n" for row in rows))
+    assert (done.log.start_ns, done.log.end_ns) == (1788264000 * 10**9, 1788264040 * 10**9)
+    assert done.quality.idle_node_s == 2 * 10 + 3 * 20
+    assert done.quality.records == 5
+    assert done.quality.dropped == {"another count at the same instant, of which the last row counts": 1}
+    assert "1 rows stand after a later one: sorted by time." in done.quality.notes
+    later = imported("counts", "".join(f"2026-09-01, {row}\n" for row in rows), zone="+02:00")
+    assert later.log.start_ns == done.log.start_ns - 7200 * 10**9
+
+
+def test_sampled_counts(imported):
+    """Counts at equal intervals from --start; the last one holds as long as the others."""
+    done = imported("counts", '{"metadata": {"gap_seconds": 300}, "data": [0, 2, 2, 1]}', start=NOON)
+    assert (done.log.start_ns, done.log.end_ns) == (1788264000 * 10**9, (1788264000 + 1200) * 10**9)
+    assert done.quality.idle_node_s == 1500
+    assert done.quality.records == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2026-09-01, 12:00:00, 2\n2026-09-01, 12:00, 2\n", r"trace.csv:2: Expected date, time, count, got"),
+        ("2026-09-01, 12:00:00, 2\n2026-09-31, 12:00:00, 2\n", r"trace.csv:2: Expected a time such as"),
+        ("2026-09-01, 12:00:00, 2000000\n", r"trace.csv:1: Expected date, time, count, got"),
+        ('{"metadata": {"gap_seconds": 0}, "data": [1]}', r"trace.csv: Expected metadata with gap_seconds above 0"),
+        ('{"metadata": {"gap_seconds": 5}, "data": [1.5]}', r"trace.csv: Expected metadata with gap_seconds above 0"),
+        ('{"metadata": {"gap_seconds": 5}, "data": []}', r"trace.csv: Expected metadata with gap_seconds above 0"),
+        ('{"metadata": {"gap_seconds": 1e18}, "data": [1]}', r"trace.csv: Expected metadata with gap_seconds above 0"),
+        ('{"metadata": {"gap_seconds": 5}, "data": [1', r"trace.csv: Expected counts in JSON, got"),
+    ],
+)
+def test_malformed_samples(imported, text, message):
+    """What is malformed is refused in one line that names the file, and the row where there is one."""
+    with pytest.raises(InputError, match=message):
+        imported("counts", text)

@@ -6,7 +6,8 @@ import pytest
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook, BusyKind
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import read_downtimes
 
@@ -18,7 +19,7 @@ n[2-3]|2026-09-02T10:00:00|Unknown|DRAIN|disk
 """
 
 
-def read(tmp_path, text, zone="UTC", kind=BusyKind.DOWN):
+def read(tmp_path, text, zone="UTC", kind=BusyKind.DOWN, causes=()):
     """Rows that a file gives: nodes, start and end in seconds, and what it counted."""
     (tmp_path / "events").write_text(text)
     book = BusyBook()
@@ -29,13 +30,13 @@ def read(tmp_path, text, zone="UTC", kind=BusyKind.DOWN):
         for some in records.node_set
     ]
     seconds = ((records.start_ns // 10**9).tolist(), (records.end_ns // 10**9).tolist())
-    assert set(records.kind.tolist()) <= {kind}
+    assert set(records.kind.tolist()) <= {kind, *causes}
     return rows, list(zip(nodes, *seconds, strict=True))
 
 
 def test_events(tmp_path):
     """Events of nodes are downtimes, open ones to the end; those of the cluster are none."""
-    rows, found = read(tmp_path, EVENTS)
+    rows, found = read(tmp_path, EVENTS, causes=[BusyKind.DRAIN])
     day = 1788220800  # 2026-09-01
     assert rows == 2
     assert found == [

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -41,6 +41,20 @@ def read(tmp_path, events=(), jobs=(), *, lines=False, **settings):
 
 
 START = event(100, "resource-init", restart=False, drain={}, online="", exclude="")
+
+
+def test_a_reversed_eventlog(tmp_path):
+    """An eventlog that was reversed gives what it gives in order of time, and how much was out of order is said."""
+    events = (
+        START,
+        event(110.5, "online", idset="0-1"),
+        event(120, "offline", idset="1"),
+        event(130, "online", idset="1"),
+    )
+    forwards, backwards = read(tmp_path, events), read(tmp_path, events[::-1])
+    assert forwards[1] == backwards[1]
+    assert forwards[0].window_ns == backwards[0].window_ns
+    assert "3 events are out of order: they were sorted by their times." in backwards[0].notes
 
 
 def test_online_and_offline(tmp_path):
@@ -152,7 +166,12 @@ def test_eventlogs_as_downtimes(tmp_path):
         START + event(110, "online", idset="0-1") + event(150, "drain", idset="1") + event(160, "undrain", idset="1")
     )
     (tmp_path / "sacct").write_text("JobID|Start|End|NodeList\n1|120|130|a\n2|120|140|b\n")
-    given = {"start": "1970-01-01T00:01:50", "end": "1970-01-01T00:03:20", "downtimes": (tmp_path / "events",)}
+    given = {
+        "start": "1970-01-01T00:01:50",
+        "end": "1970-01-01T00:03:20",
+        "downtimes": (tmp_path / "events",),
+        "window": "asked",
+    }
     done = import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given, nodes="a,b"))
     assert idle_of(done.log) == {"a": [(110, 120), (130, 200)], "b": [(110, 120), (140, 150), (160, 200)]}
     assert done.quality.records == 2

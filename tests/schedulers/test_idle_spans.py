@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.node_spans import NodeSpans, Window
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.idle_spans import line_sweep
 from tests.nodelogs.test_intervals import LENGTH, NODES, NS, busy_rows, by_second, dense, spans
 

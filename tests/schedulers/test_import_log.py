@@ -13,7 +13,7 @@ from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
 NS = 10**9
-WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:03:20"}  # 100 s to 200 s
+WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:03:20", "window": "asked"}  # 100 s to 200 s
 
 
 def rows(*jobs):
@@ -87,11 +87,13 @@ def test_shared_nodes(imported):
     assert done.quality.overlap_factor == 80 / 60
 
 
-def test_the_window_is_required(imported):
+def test_a_window_that_is_not_asked_for(imported):
     """Rows of sacct are chosen by their end: their span is not the window, and the message tells it."""
     for missing in ("start", "end"):
-        with pytest.raises(SettingsError, match=r"--start and --end: .* from 1970-01-01T00:00:10Z to 1970-"):
-            imported(JOBS, **{missing: None})
+        with pytest.raises(LogError, match=r"Nothing of the log can be trusted: .* from 1970-01-01T00:00:10Z to 1970-"):
+            imported(JOBS, window="trusted", **{missing: None})
+    done = imported(JOBS, start=None, end=None)
+    assert (done.quality.window_start, done.quality.window_end) == ("1970-01-01T00:00:10Z", "1970-01-01T00:04:10Z")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +341,7 @@ def counted(tmp_path, *jobs, capacity=3, **settings):
     """Import jobs (start, end, nodes) written in SWF."""
     lines = [f"{n} {start} 0 {end - start} {nodes}" + " -1" * 13 for n, (start, end, nodes) in enumerate(jobs, 1)]
     (tmp_path / "log.swf").write_text(f"; MaxNodes: {capacity}\n" + "\n".join(lines) + "\n")
-    return import_log("swf", [tmp_path / "log.swf"], ImportSettings(**settings))
+    return import_log("swf", [tmp_path / "log.swf"], ImportSettings(**({"window": "asked"} | settings)))
 
 
 def test_counts(tmp_path):

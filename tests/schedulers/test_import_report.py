@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
-from bftrainer.schedulers.reading import ImportSettings, Tally
+from bftrainer.schedulers.data_quality import quality_path, write_quality_json
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.tally import Tally
 
 LOG = Path("log")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import LogError
 from bftrainer.files.log_files import log_rows
 from bftrainer.schedulers.clock import exact_ns, natural_number
+from bftrainer.schedulers.formats.tables import columns_of
 
 
 def rows_of(tmp_path, text):
@@ -28,11 +29,11 @@ def test_rows_and_places(tmp_path):
 
 
 def test_columns_by_name(tmp_path):
-    """A header tells where columns stand; one without a column that is needed is refused."""
+    """A header tells where columns stand, by any of their names; one without a column that is needed is refused."""
     (header,) = rows_of(tmp_path, "b, a ,c\n")
-    assert header.columns(["a", "b"])["a"] == 1
-    with pytest.raises(LogError, match=r"t\.csv:1: Expected columns a, d, got b, a, c\."):
-        header.columns(["a", "d"])
+    assert columns_of(header, {"x": ("z", "a"), "y": ("B",), "none": ("q",)}, ["x"]) == {"x": 1, "y": 0}
+    with pytest.raises(LogError, match=r"t\.csv:1: Expected a column d for x, got none\. Known: a, b, c\."):
+        columns_of(header, {"x": ("d",)}, ["x"])
 
 
 @given(st.decimals(0, 4 * 10**9, places=9))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.accounting import LsfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
@@ -98,7 +98,7 @@ def test_recognition():
 
 def test_samples(sample_logs):
     """Real records: 16 slots a host, a host a slot, and texts in UTF-8."""
-    window = ImportSettings(start="2014-01-13", end="2014-01-15")
+    window = ImportSettings(start="2014-01-13", end="2014-01-15", window="asked")
     for name, records, nodes in (("accounting-logs.log", 2, 12), ("utf8-multibyte-chars.log", 1, 8)):
         quality = import_log("lsf", [sample_logs / "lsf" / name], window).quality
         assert (quality.records, quality.kept, quality.nodes) == (records, records, nodes)

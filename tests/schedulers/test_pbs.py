@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.accounting import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
+from tests.examples import examples
 from tests.importing import OPEN_END, idle_of, records_of
 
 MIDNIGHT = 1788220800  # 2026-09-01 UTC
@@ -81,7 +84,7 @@ def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert "1 runs have no end in the log" in reading.notes[0]
+    assert reading.tally.open_ended == 1
 
 
 def test_deleting_is_not_ending(tmp_path):
@@ -283,7 +286,7 @@ def test_recognition():
 def test_a_full_day(tmp_path, fixtures):
     """A day of PBS Pro: phases, a rerun, an array, a pruned start, a suspension, a reservation, provisioning."""
     shutil.copy(fixtures / "logs" / "20260901", tmp_path / "20260901")
-    day = {"start": "2026-09-01", "end": "2026-09-02", "zone": "America/Chicago", "nodes": "c[1-5]"}
+    day = {"start": "2026-09-01", "end": "2026-09-02", "zone": "America/Chicago", "nodes": "c[1-5]", "window": "asked"}
     done = import_log("pbs", [tmp_path], ImportSettings(**day, reserved_busy=True, suspended="idle", unseen="idle"))
     hours = idle_of(done.log, MIDNIGHT + 5 * 3600, 3600)
     assert hours == {
@@ -301,3 +304,28 @@ def test_a_full_day(tmp_path, fixtures):
     plain = import_log("pbs", [tmp_path], ImportSettings(**day))
     assert (plain.quality.nodes, plain.quality.nodes_unseen) == (4, 1)
     assert plain.quality.busy_node_s["job"] - quality.busy_node_s["job"] == pytest.approx(3600)
+
+
+@settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order=st.permutations(range(8)))
+def test_lines_in_any_order(tmp_path, order):
+    """Days in any order, forwards or backwards, give the runs that they give in order of time, and that is said."""
+    starts = [6 * 3600 + at * 1800 for at in range(4)]
+    lines = [line for start in starts for line in run(f"{start}.s", start=start, end=start + 7000)]
+    lines.sort(key=lambda line: line[:19])
+    (tmp_path / "log").write_text("".join(lines[at] for at in order))
+    reading = Reading.begun(ImportSettings())
+    PbsImporter().read([tmp_path / "log"], reading)
+    assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
+    assert reading.tally.open_ended == 0
+    assert [note.split(" ", 1)[1] for note in reading.notes] == (
+        [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
+    )
+
+
+def test_a_run_without_an_end(tmp_path):
+    """A run without an end is busy for the time that it may take: ten hours."""
+    start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
+    reading, runs = read(tmp_path, start)
+    assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
+    assert reading.tally.open_ended == 1

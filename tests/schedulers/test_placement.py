@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.node_spans import Window
-from bftrainer.schedulers.idle_spans import Demand, over_capacity_share, placed
+from bftrainer.schedulers import idle_spans
+from bftrainer.schedulers.idle_spans import Demand, in_blocks, over_capacity_share, placed
 
 NS = 10**9
 END = 40
@@ -17,7 +18,7 @@ END = 40
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
     start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)))
+    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)), start * NS)
 
 
 def spans_of(rows, capacity):
@@ -79,7 +80,36 @@ def test_the_share_is_that_of_the_window():
 
 def test_repeated_jobs():
     """A job that was read twice is known by its key and its times."""
-    demand = Demand(*(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1])))
+    demand = Demand(*(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1], [0, 0, 0])))
     assert demand.is_repeated().tolist() == [False, False, True]
     assert len(demand.where(~demand.is_repeated())) == 2
     assert demand_of([]).extent_ns() is None
+
+
+def test_blocks(monkeypatch):
+    """Where jobs hold very many nodes, they are placed in the largest blocks that divide nearly all requests."""
+    window = Window(0, END * NS)
+    sizes = [64, 128, 192] * 100
+    demand = demand_of([(0, 10, size) for size in sizes])
+    assert in_blocks(demand, 1280, window)[0] == 1
+    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
+    block, blocks, exact = in_blocks(demand, 1280, window)
+    assert (block, exact) == (64, "idle counts are exact")
+    assert (blocks.nodes * block).tolist() == sizes
+    block, blocks, exact = in_blocks(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window)
+    assert (block, exact) == (64, "idle counts are exact but for 1 jobs that get whole blocks")
+    assert blocks.nodes[-1] == 2
+    for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts
+        rows = [(0, 1, size) for size in sizes] + [(0, 30, size) for size in others]
+        assert in_blocks(demand_of(rows), 1280, window)[0] == block
+    assert in_blocks(demand_of([(0, 10, 64)] * 300), 1250, window)[0] == 2
+
+
+def test_nodes_of_several_sizes():
+    """A job fills the lowest-numbered free nodes until they have what it demands."""
+    rows = [(0, 10, 13), (1, 5, 80), (2, 9, 1)]
+    spans = placed(demand_of(rows), np.array([12, 12, 12, 80]))
+    found = sorted(
+        zip(spans.node.tolist(), (spans.start_ns // NS).tolist(), (spans.end_ns // NS).tolist(), strict=True)
+    )
+    assert found == [(0, 0, 10), (1, 0, 10), (2, 1, 5), (2, 5, 9), (3, 1, 5)]

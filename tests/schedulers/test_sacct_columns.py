@@ -19,7 +19,8 @@ from bftrainer.errors import HostlistError
 from bftrainer.files.fields import Fields
 from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.schedulers import busy_book, numbered_nodes
-from bftrainer.schedulers.busy_book import BusyBook, BusyKind
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import field_stamps, read_stamps
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.reading import ImportSettings, Reading

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
+from bftrainer.files.log_files import head
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.reading import ImportSettings, Reading, recognised
+from tests.importing import records_of
 
 SACCT_COLUMNS = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),
@@ -15,14 +19,19 @@ SACCT_COLUMNS = (
 )
 
 
+LOCAL = {"zone": "UTC", "window": "asked"}
+
+
 def sacct(folder, name, start, end, **settings):
     """Import one of the sacct samples."""
-    given = ImportSettings(start=start, end=end, columns=SACCT_COLUMNS, **({"zone": "UTC"} | settings))
+    given = ImportSettings(start=start, end=end, columns=SACCT_COLUMNS, **(LOCAL | settings))
     return import_log("slurm", [folder / "sacct" / name], given)
 
 
 def test_phillips(sample_logs):
     """The large sacct sample: records by what they are, nodes, and the share of time in which any job ran."""
+    with pytest.raises(LogError, match=r"Nothing of the log can be trusted: .* no more than 2 equal .* 241 h old"):
+        sacct(sample_logs, "phillips.log", None, None, window="trusted")
     quality = sacct(sample_logs, "phillips.log", "2016-12-30T00:03", "2017-01-01T23:55").quality
     assert (quality.records, quality.kept, quality.nodes) == (4285, 4024, 46)
     assert dict(quality.dropped) == {"no nodes": 239, "zero length": 22}
@@ -53,17 +62,21 @@ def test_sacct_states_that_nobody_knows(sample_logs):
 
 
 @pytest.mark.parametrize(
-    ("name", "records", "kept", "nodes", "utilisation"),
+    ("name", "records", "kept", "nodes", "window", "idle"),
     [
-        pytest.param("theta_2022.swf", 23_911, 23_911, 4_360, 0.760, marks=pytest.mark.slow),
-        ("hpc2n.swf", 3_170, 3_145, 240, 0.419),
+        pytest.param(
+            *("theta_2022.swf", 23_911, 23_911, 4_360, ("2022-01-02T19:23", "2022-12-30T00:55"), 0.237),
+            marks=pytest.mark.slow,
+        ),
+        ("hpc2n.swf", 3_170, 3_145, 240, ("2002-08-02T07:56", "2002-09-23T14:08"), 0.569),
     ],
 )
-def test_swf(sample_logs, name, records, kept, nodes, utilisation):
-    """Two SWF logs, from the first start to the last end."""
+def test_swf(sample_logs, name, records, kept, nodes, window, idle):
+    """Two SWF logs, where they can be trusted."""
     quality = import_log("swf", [sample_logs / "swf" / name]).quality
     assert (quality.records, quality.kept, quality.nodes) == (records, kept, nodes)
-    assert 1 - quality.idle_share == pytest.approx(utilisation, abs=5e-4)
+    assert (quality.window_start[:16], quality.window_end[:16]) == window
+    assert quality.idle_share == pytest.approx(idle, abs=5e-4)
     assert quality.over_capacity_share < 1e-4
 
 
@@ -80,6 +93,67 @@ def test_bad_swf(sample_logs, name, message):
         import_log("swf", [sample_logs / "bad" / name])
 
 
+def test_slurm_json(sample_logs):
+    """What slurmrestd answers: jobs of the controller and of accounting, nodes, reservations."""
+    from bftrainer.nodelogs.inventory import read_inventory
+
+    folder = sample_logs / "slurm-json"
+    given = {"start": "1747754400", "end": "1747754565", "window": "asked"}
+    jobs = import_log("slurm", [folder / "slurm-jobs.json"], ImportSettings(**given)).quality
+    assert (jobs.records, jobs.kept, jobs.nodes, jobs.bad) == (14, 13, 6, 0)
+    assert dict(jobs.dropped) == {"no nodes": 1}
+    accounted = sorted(folder.glob("slurmdb-*.json"))
+    given = ImportSettings(start="1747754400", end="1762529800", window="asked")
+    assert import_log("slurm", accounted, given).quality.dropped == {"no nodes": 1}
+    inventory = read_inventory(str(folder / "slurm-nodes.json"))
+    assert (len(inventory.names), len(inventory.out_of_service)) == (100, 0)
+    reading = Reading.begun(ImportSettings())
+    read_downtimes(folder / "slurm-reservations.json", reading.book, reading.clock, BusyKind.RESERVED)
+    (reserved,) = records_of(reading)
+    assert (reserved[0].count(",") + 1, *reserved[1:3]) == (512, 1748250553, 1748336953)
+
+
+@pytest.mark.parametrize(("name", "preset"), [("alcf", None), ("table", "alcf")])
+def test_intrepid(sample_logs, name, preset):
+    """76 of 80 midplanes, busy 80 % of the time from the first start to the last end; known by its header."""
+    path = sample_logs / "alcf" / "intrepid_2014.csv"
+    assert recognised(head(path), str(path)).name == "alcf"
+    given = ImportSettings(start="2014-01-01T00:00:32", end="2014-01-24T17:45:54", preset=preset, window="asked")
+    quality = import_log(name, [path], given).quality
+    assert (quality.records, quality.kept, quality.nodes) == (1254, 1254, 76)
+    assert 1 - quality.idle_share == pytest.approx(0.801, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "unknown", "end"), [("sge.log", 2, 0, "2011-07-20"), ("uge.log", 2, 1, "2022-05-10")]
+)
+def test_grid_engine(sample_logs, name, records, unknown, end):
+    """Accounting in seconds and in milliseconds; 16 slots on one host named may be on others too."""
+    path = sample_logs / "sge" / name
+    assert recognised(head(path), str(path)).name == "sge"
+    quality = import_log("sge", [path], ImportSettings(start="2011-07-19", end=end, window="asked")).quality
+    assert (quality.records, quality.unknown, quality.bad) == (records, unknown, 0)
+    assert quality.busy_node_s["job"] == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "nodes", "node_hours"),
+    [
+        ("gcp/a100x1-east1b.txt", 268, 64, 1548.2347),
+        ("skypilot/availability-16.json", 4736, 16, 2722.6667),
+        ("skypilot/preemption-1.json", 5476, 1, 43.55),
+        ("skypilot/preemption-4.json", 5131, 4, 1250.0833),
+    ],
+)
+def test_counts_of_spot_instances(sample_logs, name, records, nodes, node_hours):
+    """Sums of count times length, made with a line of awk."""
+    path = sample_logs.parent / "spot" / name
+    assert recognised(head(path), str(path)).name == "counts"
+    quality = import_log("counts", [path], ImportSettings()).quality
+    assert (quality.records, quality.kept, quality.nodes) == (records, records, nodes)
+    assert quality.idle_node_s / 3600 == pytest.approx(node_hours, abs=1e-4)
+
+
 def test_sinfo(sample_logs):
     """The inventory of sinfo names 709 nodes and which of them take no jobs."""
     from bftrainer.nodelogs.inventory import read_inventory
@@ -91,7 +165,7 @@ def test_sinfo(sample_logs):
 def test_torque(sample_logs):
     """Two days of TORQUE: every record is told apart, and the nodes are those of the shared machine."""
     files = sorted((sample_logs / "pbs").glob("2017*.anon"))
-    done = import_log("pbs", files, ImportSettings(nodes="c[1-18]", unseen="idle"))
+    done = import_log("pbs", files, ImportSettings(nodes="c[1-18]", unseen="idle", window="asked"))
     quality = done.quality
     assert (quality.records, quality.bad, quality.unknown, quality.nodes) == (1086, 0, 0, 18)
     # 330 queued, 3 deleted, and a rerun of a job that began before the log.
@@ -103,7 +177,7 @@ def test_torque(sample_logs):
 
 def test_pbs_corner_cases(sample_logs):
     """PBS Pro and TORQUE lines of every shape: one has no nodes, two are on the same nodes at once."""
-    given = ImportSettings(start="2009-12-21", end="2020-12-08")
+    given = ImportSettings(start="2009-12-21", end="2020-12-08", window="asked")
     quality = import_log("pbs", [sample_logs / "pbs" / "corner-cases.log"], given).quality
     assert (quality.records, quality.kept, quality.bad) == (9, 8, 0)
     assert dict(quality.dropped) == {"no nodes": 1}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bftrainer.errors import LogError, SettingsError, UnusedOptionsError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_log import import_log
@@ -288,6 +288,7 @@ def test_a_day(fixtures):
     day = ImportSettings(
         start="2026-09-01",
         end="2026-09-02",
+        window="asked",
         zone="Europe/Berlin",
         nodes="cn-[01-02]-[001-004],gpu[1-3]",
         unseen="idle",
@@ -312,7 +313,7 @@ def test_a_day(fixtures):
     assert (quality.records, quality.kept, quality.bad, quality.unknown, quality.duplicates) == (18, 12, 0, 1, 0)
     assert dict(quality.dropped) == {"job step": 3, "no nodes": 2, "zero length": 1}
     assert quality.overlap_factor == 1.0
-    assert quality.busy_node_s == {"down": (2 + 9 + 3.5) * 3600, "job": 67 * 3600, "unknown": 3 * 3600}
+    assert quality.busy_node_s == {"down": 2 * 3600, "drain": (9 + 3.5) * 3600, "job": 67 * 3600, "unknown": 3 * 3600}
 
 
 @pytest.mark.parametrize(
@@ -329,7 +330,7 @@ def test_a_day(fixtures):
 )
 def test_clock_changes(fixtures, name, start, hours):
     """Runs over a change of clocks are as long as they were, in both directions."""
-    given = ImportSettings(start=start, end=f"{start[:8]}30", zone="Europe/Berlin")
+    given = ImportSettings(start=start, end=f"{start[:8]}30", zone="Europe/Berlin", window="asked")
     done = import_log("slurm", [fixtures / "logs" / name], given)
     origin = Clock().instant_ns(start) / 10**9
     idle = idle_of(done.log, origin, 3600).values()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers import idle_spans
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.swf import SwfImporter
+from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 
 HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
@@ -209,3 +211,36 @@ def test_rows_may_be_unsorted(tmp_path):
 def test_recognition(lines, wanted):
     """A log is known by the keys of its header, or by 18 numbers."""
     assert SwfImporter().recognises(lines) is wanted
+
+
+def test_nodes_of_several_kinds(tmp_path):
+    """Jobs fill nodes of several kinds in their order; the inventory has to have as many."""
+    jobs = "".join(
+        f"{number} 0 0 60 {used} -1 -1 {used} -1 -1 1 1 1 1 1 1 -1 -1\n" for number, used in ((1, 13), (2, 81))
+    )
+    (tmp_path / "log.swf").write_text(f"; UnixStartTime: 1788249600\n{jobs}")
+    kinds = ((12, 3), (80, 1))
+    done = import_log("swf", [tmp_path / "log.swf"], ImportSettings(procs_per_node=kinds, window="asked"))
+    assert len(done.log.nodes) == 4
+    assert done.quality.idle_node_s == 0
+    assert "jobs fill whole nodes, of several sizes, in order" in " ".join(done.quality.notes)
+    with pytest.raises(SettingsError, match=r"Expected --nodes with 4 nodes, as --procs-per-node says, got 5\."):
+        import_log("swf", [tmp_path / "log.swf"], ImportSettings(procs_per_node=kinds, nodes="5", window="asked"))
+    with pytest.raises(SettingsError, match="Expected --procs-per-node >= 1"):
+        ImportSettings(procs_per_node=((12, 0),))
+
+
+def test_blocks(tmp_path, monkeypatch):
+    """A large machine's log has blocks as nodes; node-seconds remain those of the machine."""
+    text = "; UnixStartTime: 1788249600\n; MaxNodes: 1024\n; MaxProcs: 1024\n"
+    text += "1 0 0 60 512 -1 -1 512 -1 -1 1 1 1 1 1 1 -1 -1\n2 0 0 30 256 -1 -1 256 -1 -1 1 1 1 1 1 1 -1 -1\n"
+    (tmp_path / "log.swf").write_text(text)
+    given = ImportSettings(window="asked")
+    whole = import_log("swf", [tmp_path / "log.swf"], given).quality
+    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 500)
+    done = import_log("swf", [tmp_path / "log.swf"], given)
+    assert (whole.nodes, done.quality.nodes, done.quality.nodes_per_block) == (1024, 4, 256)
+    assert (done.quality.idle_node_s, done.quality.busy_node_s) == (whole.idle_node_s, whole.busy_node_s)
+    assert (done.quality.idle_share, done.log.provenance["nodes_per_block"]) == (whole.idle_share, 256)
+    named = import_log("swf", [tmp_path / "log.swf"], ImportSettings(nodes="c[1-1024]", window="asked"))
+    assert named.log.nodes[0] == "c1"

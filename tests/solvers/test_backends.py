@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import mip.cbc
 import numpy as np
 import pytest
 
 import solvers
 from benchmarks.instances import instance, power_instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions
+from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions
+from solvers.cbc_backend import CbcSolver
 from solvers.count_level import ModelOutcome, judge, solve_count_model
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.mip_backend import CbcSolver, MipGurobiSolver, optimised
+from solvers.mip_backend import MipGurobiSolver, MipHighsSolver, optimised
+from solvers.option_pruning import unpruned
 from solvers.registry import get_solver, solve
+from solvers.segments import formulate
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
 
@@ -75,10 +80,10 @@ def test_python_mip_without_a_licence_for_gurobi() -> None:
     """Through python-mip, Gurobi answers or says that it cannot start and what to use instead."""
     pytest.importorskip("gurobipy")
     asked = problems(1, 5, 40, 1)[0]
-    if MipGurobiSolver.licence() == "valid":
+    if MipGurobiSolver().licence() == "valid":
         pytest.skip("a full licence lets it start")
     refusal = r"mip-gurobi: Gurobi did not start \(python-mip needs a full licence\); try --solver gurobi\."
-    assert re.fullmatch(refusal, MipGurobiSolver.licence())
+    assert re.fullmatch(refusal, MipGurobiSolver().licence())
     with pytest.raises(SolverUnavailableError, match=refusal):
         MipGurobiSolver().solve(asked, Limits(prune=False))
 
@@ -87,7 +92,7 @@ def test_python_mip_without_a_licence_for_gurobi() -> None:
 def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
     """A hard model ends near its limit, and what is held then is feasible and bounded."""
     asked = rough(120, 2000)
-    result = solve(get_solver(name), asked, Limits(time_s=0.3, prune=False))
+    result = solve(usable(name), asked, Limits(time_s=0.3, prune=False))
     best = solve(get_solver("dp"), asked, Limits()).objective
     assert result.solve_s < 3.0
     if result.stop_reason is StopReason.TIME_LIMIT:
@@ -96,8 +101,8 @@ def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
     assert math.isnan(result.objective) == (result.held is Held.NOTHING)
 
 
-@pytest.mark.parametrize("solver", [CbcSolver(), HighsSolver()], ids=["cbc", "highs"])
-def test_other_statuses_are_errors(solver: CbcSolver | HighsSolver) -> None:
+@pytest.mark.parametrize("solver", [MipHighsSolver(), HighsSolver()], ids=["mip-highs", "highs"])
+def test_other_statuses_are_errors(solver: MipHighsSolver | HighsSolver) -> None:
     """A status outside the table is an error that names the solver and the status."""
 
     class Unfinished:
@@ -113,12 +118,41 @@ def test_other_statuses_are_errors(solver: CbcSolver | HighsSolver) -> None:
             return self
 
     def finish() -> ModelOutcome:
-        if isinstance(solver, CbcSolver):
+        if isinstance(solver, MipHighsSolver):
             return optimised(Unfinished(), solver.name, Limits())
         return solver._outcome(Unfinished())
 
     with pytest.raises(SolverError, match=f"{solver.name}: ended with status kUnknown"):
         finish()
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+@pytest.mark.parametrize(("lower", "upper"), [(1.0, math.inf), (-math.inf, -1.0)], ids=["below", "above"])
+def test_a_row_of_no_task_may_exclude_everything(name: str, lower: float, upper: float) -> None:
+    """A row whose coefficients are all 0 sums to 0; backends that are given no entry of it check that too."""
+    excluded = replace(problems(1, 4, 30, 1)[0], rows=(LinearRow(np.zeros(4), lower, upper),))
+    with pytest.raises(SolverError, match=f"{name}: no allocation satisfies the extra rows"):
+        get_solver(name).solve(excluded, Limits())
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("Cbc_isAbandoned", "gave the model up"), ("Cbc_isContinuousUnbounded", "found .* unbounded")]
+)
+def test_failures_of_cbc_are_errors(monkeypatch: pytest.MonkeyPatch, status: str, words: str) -> None:
+    """What CBC cannot solve is an error that names it, and no answer."""
+    real = mip.cbc.cbclib
+
+    class Failing:
+        """CBC's functions, of which the questions about the outcome are answered otherwise."""
+
+        def __getattr__(self, name: str) -> object:
+            asks = name in ("Cbc_isAbandoned", "Cbc_isProvenOptimal", "Cbc_isProvenInfeasible", status)
+            return (lambda _: name == status) if asks else getattr(real, name)
+
+    monkeypatch.setattr("mip.cbc.cbclib", Failing())
+    asked = rough(10, 100)
+    with pytest.raises(SolverError, match=f"cbc: {words}"):
+        CbcSolver()._run(formulate(unpruned(asked).choices, asked), Limits(), 10)
 
 
 def test_a_backend_that_answers_nonsense_is_found_out() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.instances import problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, objective
+from solvers.cbc_backend import CbcSolver
 from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve_count_model
-from solvers.mip_backend import CbcSolver
 from solvers.option_pruning import prune, unpruned
 from solvers.reference_solvers import with_nodes
 from solvers.registry import get_solver, solve

@@ -102,7 +102,7 @@ def test_cbc_answers_small_models_in_this_process(
         return run_apart(*args, deadline=deadline)
 
     monkeypatch.setattr(count_level, "run_apart", counted)
-    monkeypatch.setattr("solvers.mip_backend.SMALL", columns)
+    monkeypatch.setattr("solvers.cbc_backend.SMALL", columns)
     result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
     assert bool(apart_runs) == apart_too
     assert result.objective == pytest.approx(get_solver("dp").solve(asked, Limits()).objective, rel=1e-9)

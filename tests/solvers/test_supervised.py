@@ -113,17 +113,20 @@ def test_threads_have_a_process_each() -> None:
 
 
 PARENT = """
-import os, sys, time
-from solvers.supervised import run_apart
+import os, re, sys, time
+from solvers.supervised import Bounds, run_apart
 far = time.perf_counter() + 3600.0
-print(run_apart("x", os.getpid, deadline=far), flush=True)
+bounds = Bounds(2**32, 2**26, 60.0) if sys.argv[1] == "holding" else None
+print(run_apart("x", os.getpid, deadline=far, bounds=bounds), flush=True)
+if bounds:
+    run_apart("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, bounds=bounds)  # never lets go of Python's lock
 if sys.argv[1] == "forked" and os.fork() == 0:
     time.sleep(3600.0)  # one that lives on, and must not be taken for the parent
 run_apart("x", time.sleep, 3600.0, deadline=far)
 """
 
 
-@pytest.mark.parametrize("how", ["alone", "forked"])
+@pytest.mark.parametrize("how", ["alone", "forked", "holding"])
 def test_it_ends_with_its_parent(how: str) -> None:
     """Kill -9 of who asked ends the process that is at work, also if a fork of the former lives on."""
     with subprocess.Popen(

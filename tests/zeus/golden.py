@@ -180,7 +180,7 @@ def same_history(ours: list[HistoryEntry] | None, theirs: list[list[Any]] | None
 
 def same_bandit(policy: Watched, job: Job, theirs: dict[str, Any] | None) -> bool:
     """Whether arms, beliefs and the generator's state are those that were recorded."""
-    ours = policy.bandit(job)
+    ours = policy.mabs.get(job)
     if ours is None or theirs is None:
         return ours is theirs
     numbers = {"mean": "mean", "prec": "precision", "reward_prec": "reward_precision", "n_obs": "observations"}

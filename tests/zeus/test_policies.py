@@ -30,9 +30,9 @@ def pruned(missing=(), **options):
 def test_survivors_are_the_arms():
     """What missed the target is no arm; beliefs rest on both rounds, the pruned batch size's run included nowhere."""
     policy = pruned(missing=[64])
-    assert policy.bandit(JOB) is None
+    assert JOB not in policy.mabs
     policy.predict(JOB)
-    bandit = policy.bandit(JOB)
+    bandit = policy.mabs[JOB]
     assert bandit.arms == [8, 16, 32]
     assert {arm: belief.observations for arm, belief in bandit.beliefs.items()} == {8: 2, 16: 2, 32: 2}
     # Costs 8 and 9: variance 1/4, so two rewards of precision 4 around -8.5.
@@ -45,7 +45,7 @@ def test_the_bandit_learns_from_all_runs_or_the_latest():
         policy = pruned(window_size=window)
         policy.predict(JOB)
         policy.observe(JOB, 8, 20.0, True)
-        assert policy.bandit(JOB).beliefs[8].mean == pytest.approx(mean, rel=1e-15)
+        assert policy.mabs[JOB].beliefs[8].mean == pytest.approx(mean, rel=1e-15)
 
 
 def test_pruned_batch_sizes_may_be_observed():
@@ -53,8 +53,8 @@ def test_pruned_batch_sizes_may_be_observed():
     policy = pruned(missing=[64], concurrency=True)
     policy.predict(JOB)
     policy.observe(JOB, 64, 3.0, False)
-    assert policy.bandit(JOB).arms == [8, 16, 32]
-    assert policy.bandit(JOB).beliefs[64].observations == 2
+    assert policy.mabs[JOB].arms == [8, 16, 32]
+    assert policy.mabs[JOB].beliefs[64].observations == 2
 
 
 def test_runs_that_overlap_while_pruning():
@@ -154,9 +154,9 @@ def test_jobs_are_apart():
     policy = pruned()
     policy.register_job(other, SIZES)
     assert policy.predict(other) == 64
-    assert policy.bandit(other) is None
+    assert other not in policy.mabs
     policy.predict(JOB)
-    assert policy.bandit(JOB) is not None
+    assert JOB in policy.mabs
 
 
 def test_sampling_explores_first():
@@ -177,7 +177,7 @@ def test_sampling_with_a_given_precision():
     policy.register_job(JOB, SIZES)
     policy.observe(JOB, 8, 1.0)
     policy.observe(JOB, 8, 3.0, False)
-    belief = policy.bandit(JOB).beliefs[8]
+    belief = policy.mabs[JOB].beliefs[8]
     assert (belief.mean, belief.precision, belief.observations) == (-1.0, 2.0, 2)
 
 

@@ -161,7 +161,7 @@ class Pruned(PruningGTSBatchSizeOptimizer):
         self.runs = []
 
     def observe(self, job, batch_size, cost, converged=None):
-        self.runs.append((batch_size, self.bandit(job) is None and not converged))
+        self.runs.append((batch_size, job not in self.mabs and not converged))
         super().observe(job, batch_size, cost, converged)
 
 

@@ -46,7 +46,7 @@ def compare(simulator: WatchedSimulator, ours, reference: Reference, theirs) -> 
     assert [tuple(told) for told in policy.observations] == reference.observations
     assert [astuple(entry) for entry in history] == reference.history
     assert simulator.tuning.training.rng.bit_generator.state == reference.rng.bit_generator.state
-    bandit = policy.bandit(simulator.tuning.job)
+    bandit = policy.mabs.get(simulator.tuning.job)
     drawn = reference.policy.rng
     assert (bandit is None) == (drawn is None)
     assert bandit is None or bandit.rng.bit_generator.state == drawn.bit_generator.state

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from bftrainer._version import __version__
+from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
 from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
@@ -19,7 +22,12 @@ LazyCommands = Mapping[str, tuple[str, str, str]]
 
 
 class HelpfulGroup(click.Group):
-    """A group that suggests the closest command for an unknown name."""
+    """A group that suggests the closest command for an unknown name, and whose commands all take `--limits`."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None if there is none."""
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else with_limits(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,8 +69,7 @@ class LazyGroup(HelpfulGroup):
         if cmd_name not in self._lazy:
             return None
         module, attribute, _ = self._lazy[cmd_name]
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
+        return with_limits(getattr(import_module(module), attribute))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and help lines, without importing commands."""
@@ -70,7 +77,22 @@ class LazyGroup(HelpfulGroup):
             formatter.write_dl([(name, self._lazy[name][2]) for name in self.list_commands(ctx)])
 
 
-INTERRUPTED = 130
+def with_limits(command: click.Command) -> click.Command:
+    """Give a command the option that raises limits of what is read; groups have it in their commands."""
+    if not isinstance(command, click.Group) and all(param.name != "limits" for param in command.params):
+        text = "Read files that take more than is usual: ten times as much, for instance."
+        command.params.append(
+            click.Option(["--limits"], metavar="10x", expose_value=False, callback=_raise_limits, help=text)
+        )
+    return command
+
+
+def _raise_limits(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from bftrainer.files.budgets import SETTING, factor_of
+
+        os.environ[SETTING] = f"{factor_of(value):g}x"
+
 
 # Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
 _COMMANDS = {
@@ -79,6 +101,7 @@ _COMMANDS = {
         "advise",
         "Search settings on a part of a log, and prove them on the rest.",
     ),
+    "assess": ("bftrainer.cli.assess", "assess", "Say whether harvesting is worth it on the machine of a log."),
     "audit": ("bftrainer.cli.replay.results", "audit", "Check finished runs by independent code."),
     "bso": ("bftrainer.cli.zeus.bso", "bso", "Serve batch sizes to recurring training jobs."),
     "compare": ("bftrainer.cli.replay.results", "compare", "Compare finished runs."),
@@ -90,6 +113,8 @@ _COMMANDS = {
     "plot": ("bftrainer.cli.replay.results", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay.replay", "replay", "Replay a node log with a task set."),
     "report": ("bftrainer.cli.replay.results", "report", "Make one page of finished runs."),
+    "runs": ("bftrainer.cli.replay.runs", "runs", "List, verify and clean up what runs have left."),
+    "solve": ("bftrainer.cli.replay.runs", "solve_kept", "Solve a problem again that a solver failed on."),
     "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("bftrainer.cli.campaigns", "sweep", "Replay a grid or list of settings."),
@@ -125,29 +150,43 @@ def completion(shell: str) -> None:
 
 
 def guarded(command: Callable[..., Any], program: str) -> int:
-    """Run a click command; return its exit status after at most one line on stderr about what went wrong."""
+    """Run a click command; return its exit status after at most one line on stderr about what went wrong.
+
+    A signal that asks it to end, and a reader of its output that has gone, give the status that a shell has for them.
+    """
+    with endable():
+        return _guarded(command, program)
+
+
+def _guarded(command: Callable[..., Any], program: str) -> int:
     try:
         # `ctx.exit(status)` is returned as the status; a command that simply ends returns None.
         status: int | None = command(standalone_mode=False, prog_name=program)
         sys.stdout.flush()
-    except (click.Abort, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would add nothing, and end in a traceback
-        click.echo("Interrupted.", err=True)
-        return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        ignore_signals()
+        number = number_of(error)
+        click.echo(SAID[signal.Signals(number)], err=True)
+        return KILLED_BY + number
     except click.ClickException as error:
         tell(f"Error: {_one_line(error.format_message())}")
         return error.exit_code
     except BftrainerError as error:
         tell(f"Error: {_one_line(str(error))}")
-        return error.exit_status
+        return BftrainerError.exit_status if _stems_from(error, *_FULL) else error.exit_status
     except BrokenPipeError:
         settle_stdout()
-        return 1
+        return KILLED_BY + signal.SIGPIPE
+    except SystemExit as error:
+        # So end click and rich where nobody reads what they print.
+        if not (type(sys.stdout).__name__.endswith("PacifyFlushWrapper") or _stems_from(error, errno.EPIPE)):
+            raise
+        return KILLED_BY + signal.SIGPIPE
     except OSError as error:
         settle_stdout()
         where = "" if error.filename is None else f"{error.filename}: "
         tell(f"Error: {where}{_one_line(error.strerror or str(error))}.")
-        return InputError.exit_status
+        return BftrainerError.exit_status if _stems_from(error, *_FULL) else InputError.exit_status
     except ImportError as error:
         tell(f"Error: Cannot load {error.name or 'a library'}: {_one_line(str(_root(error)))}.")
         return BftrainerError.exit_status
@@ -155,6 +194,19 @@ def guarded(command: Callable[..., Any], program: str) -> int:
         click.echo("Error: Out of memory.", err=True)
         return BftrainerError.exit_status
     return status or 0
+
+
+# A disk, quota or file that is full is no fault of the input.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _stems_from(error: BaseException | None, *numbers: int) -> bool:
+    """Whether an error, or one behind it, is one of these errors of the system."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in numbers:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _root(error: BaseException) -> BaseException:
@@ -170,13 +222,19 @@ def _one_line(message: str) -> str:
 
 def main() -> None:
     """Entry point of `bftrainer`."""
-    ready_streams()
-    sys.exit(guarded(cli, "bftrainer"))
+    _end(cli, "bftrainer")
 
 
 def replay_main() -> None:
     """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
     from bftrainer.cli.replay.replay import replay
 
+    _end(with_limits(replay), "bftrainer-replay")
+
+
+def _end(command: click.Command, program: str) -> NoReturn:
     ready_streams()
-    sys.exit(guarded(replay, "bftrainer-replay"))
+    status = guarded(command, program)
+    if status > KILLED_BY:
+        ignore_signals()  # a second one would only add a traceback
+    sys.exit(status)

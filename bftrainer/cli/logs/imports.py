@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.group import HelpfulGroup
-from bftrainer.cli._shared.stdio import duration, tell, write_rows
+from bftrainer.cli._shared.group import HelpfulGroup, with_limits
+from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
-from bftrainer.report.glossary import format_value
-
-if TYPE_CHECKING:
-    from bftrainer.schedulers.import_log import DataQuality
+from bftrainer.cli.logs.quality_table import write_quality
 
 FILE = click.Path(path_type=Path)
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[float]
     _ListType = click.ParamType[tuple[str, ...]]
+    _Kinds = int | tuple[tuple[int, int], ...]
+    _KindsType = click.ParamType[_Kinds]
 else:
-    _ParamType = _ListType = click.ParamType  # generic since click 8.2 only
+    _ParamType = _ListType = _KindsType = click.ParamType  # generic since click 8.2 only
 
 
 class _Share(_ParamType):
@@ -42,6 +42,22 @@ class _Share(_ParamType):
             return float(number) / (100 if sign else 1)
         except ValueError:
             self.fail(f"Expected a share such as 1% or 0.01, got {value!r}.", param, ctx)
+
+
+class _Processors(_KindsType):
+    """Processors of all nodes, or of each kind with their number."""
+
+    name = "N|NxNODES,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Kinds:
+        """A number, or pairs of processors and nodes."""
+        text = str(value)
+        if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):
+            return int(text)
+        if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
+            self.fail(f"Expected processors of a node, or 12x26,80x18 for kinds of nodes, got {text!r}.", param, ctx)
+        pairs = (kind.split("x") for kind in text.split(","))
+        return tuple((int(each), int(nodes)) for each, nodes in pairs)
 
 
 class Names(_ListType):
@@ -61,7 +77,14 @@ class Names(_ListType):
 
 _WINDOW = (
     click.option("--start", metavar="TIME", help="Start of the window: ISO time in the log's zone, or epoch seconds."),
-    click.option("--end", metavar="TIME", help="End of the window."),
+    click.option("--end", metavar="TIME", help="End of the window.  [default: both where the log can be trusted]"),
+    click.option(
+        "--window",
+        type=click.Choice(["trusted", "asked"]),
+        default="trusted",
+        show_default=True,
+        help="Refuse a window that the log does not cover, or take it all the same.",
+    ),
     click.option(
         "--tz", "zone", metavar="ZONE", help="Zone of local times, such as Europe/Berlin.  [default: UTC for options]"
     ),
@@ -70,7 +93,7 @@ _NODES = (
     click.option(
         "--nodes",
         metavar="FILE|HOSTLIST|seen",
-        help="The machine's nodes: names, sinfo -N, scontrol show node, or a number if the log names none."
+        help="The machine's nodes: names, sinfo -N, scontrol show node (--json), or a number if the log names none."
         "  [default: those that the log names]",
     ),
     click.option(
@@ -80,6 +103,8 @@ _NODES = (
         show_default=True,
         help="What nodes are that the log never names.",
     ),
+    click.option("--by", type=click.Choice(["partition", "node-type"]), help="Report idle time for each of these."),
+    click.option("--offer", multiple=True, metavar="CAUSE", help="Offer nodes in spite of this: powered-down, say."),
     click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
     click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes."),
     click.option(
@@ -105,7 +130,16 @@ _SWEEP = (
         default=0.0,
         show_default=True,
         metavar="SECONDS",
-        help="Leave out shorter idle intervals.",
+        help="Leave out shorter idle intervals, in hindsight.",
+    ),
+    click.option(
+        "--offer-after",
+        "offer_after_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Offer a node only once it has been idle so long.",
     ),
     click.option(
         "--max-bad", type=_Share(), default="1%", show_default=True, help="Stop above this share of unusable records."
@@ -119,8 +153,19 @@ _OUTPUT = (
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
 _OWN = {
+    "cluster": click.option("--cluster", metavar="NAME", help="Only records of this cluster."),
     "columns": click.option(
         "--columns", type=Names(), metavar="NAMES", help="Names of the columns, if there is no header."
+    ),
+    "map": click.option(
+        "--map",
+        type=Names(),
+        default=(),
+        metavar="ROLE=COLUMN,...",
+        help="Columns for start, end, nodes or count, and perhaps submit, partition, cluster, cause, job.",
+    ),
+    "preset": click.option(
+        "--preset", metavar="NAME", help="Map of a published table: alcf, fdata, kestrel, lassen, pm100, xdmod."
     ),
     "suspended": click.option(
         "--suspended",
@@ -139,8 +184,19 @@ _OWN = {
     "reserved_busy": click.option(
         "--reserved-busy", is_flag=True, help="Nodes of reservations that the log tells of count as busy."
     ),
+    "unit": click.option(
+        "--unit",
+        type=click.Choice(["node", "gpu", "core"]),
+        default="node",
+        show_default=True,
+        help="What is offered: whole nodes, or also GPUs or cores of nodes that are in use.",
+    ),
+    "gpus_per_node": click.option("--gpus-per-node", type=int, help="GPUs of a node, if --nodes does not tell."),
+    "cores_per_node": click.option("--cores-per-node", type=int, help="Cores of a node, if --nodes does not tell."),
     "procs_per_node": click.option(
-        "--procs-per-node", type=int, help="Processors of a node, if the log does not tell."
+        "--procs-per-node",
+        type=_Processors(),
+        help="Processors of a node, if the log does not tell; 12x26,80x18 for 26 nodes of 12 and 18 of 80.",
     ),
     "max_overcommit": click.option(
         "--max-overcommit",
@@ -151,6 +207,7 @@ _OWN = {
     ),
 }
 
+_UNITS = ("unit", "gpus_per_node", "cores_per_node")
 # Format: what it is, and the options that it alone or with few others takes.
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "alcf": ("Job tables of Argonne (DIM_JOB_COMPOSITE).", ()),
@@ -159,10 +216,15 @@ FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "counts": ("Traces of how many nodes were there.", ()),
     "flux": ("Resource eventlogs and jobs of Flux.", ()),
     "lsf": ("LSF's lsb.acct.", ()),
-    "pbs": ("Accounting logs of PBS Pro, OpenPBS and TORQUE.", ("suspended", "reserved_busy")),
-    "slurm": ("Slurm: rows of sacct -P.", ("columns", "suspended", "reservations")),
+    "pbs": ("Accounting logs of PBS Pro, OpenPBS and TORQUE.", ("suspended", "reserved_busy", *_UNITS)),
+    "sge": ("Accounting files of Grid Engine (SGE, UGE).", ()),
+    "slurm": (
+        "Slurm: rows of sacct -P, or its JSON.",
+        ("cluster", "columns", "suspended", "reservations", *_UNITS),
+    ),
     "spot": ("Traces of spot instances that come and go.", ()),
     "swf": ("Standard Workload Format.", ("procs_per_node", "max_overcommit")),
+    "table": ("Tables of jobs: CSV, TSV, JSON lines, Parquet.", ("cluster", "map", "preset", "max_overcommit")),
 }
 
 COUNTING = ("counts", "swf")
@@ -186,65 +248,6 @@ def all_options(own: tuple[str, ...]) -> list[click.Parameter]:
     return [click.Argument(["files"], nargs=-1, required=True, type=FILE), *options]
 
 
-_BUSY = {"job": "jobs", "down": "down", "reserved": "reserved", "unknown": "unknown", "away": "away"}
-
-
-def write_quality(quality: DataQuality, out: IO[str]) -> None:
-    """Write the data quality of an import to `out`."""
-    title = f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept"
-    rows = [
-        ("dropped", ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none"),
-        ("duplicates", f"{quality.duplicates:,}"),
-        ("unusable", _unusable(quality)),
-        ("nodes unknown", f"{quality.unknown:,} records; their nodes count as busy" if quality.unknown else None),
-        ("outside the window", f"{quality.outside_window:,}" if quality.outside_window else None),
-        ("window", f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}"),
-        ("zone", quality.zone or "not needed"),
-        ("nodes", _nodes(quality)),
-        ("not in the inventory", _outside(quality)),
-        ("busy", _busy(quality)),
-        ("idle", f"{format_value(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
-        ("overlap factor", "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}"),
-        ("over capacity", _over_capacity(quality)),
-        *((("notes" if number == 0 else ""), note) for number, note in enumerate(quality.notes)),
-    ]
-    write_rows(title, rows, out)
-
-
-def _unusable(quality: DataQuality) -> str | None:
-    if not quality.bad:
-        return None
-    share = format_value(quality.bad / quality.records, "share")
-    return f"{quality.bad:,} ({share}), the first: {quality.bad_examples[0]}"
-
-
-def _nodes(quality: DataQuality) -> str:
-    if quality.over_capacity_share is not None:
-        return f"{quality.nodes:,}, which the log does not name"
-    text = f"{quality.nodes:,}, of them {quality.nodes_seen:,} named by the log"
-    return text + (
-        f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}" if quality.nodes_unseen else ""
-    )
-
-
-def _outside(quality: DataQuality) -> str | None:
-    if not quality.nodes_outside:
-        return None
-    more = quality.nodes_outside - len(quality.outside_examples)
-    tail = f" and {more:,} more" if more else ""
-    return f"{quality.nodes_outside:,} nodes, left out: {', '.join(quality.outside_examples)}{tail}"
-
-
-def _busy(quality: DataQuality) -> str:
-    hours = ", ".join(f"{_BUSY[kind]} {node_s / 3600:,.1f}" for kind, node_s in quality.busy_node_s.items())
-    return f"{format_value(1 - quality.idle_share, 'share')}" + (f" (node-hours: {hours})" if hours else "")
-
-
-def _over_capacity(quality: DataQuality) -> str:
-    share = quality.over_capacity_share
-    return "-" if share is None else f"{100 * share:.4g} % of the window"
-
-
 _AUTO = "auto"
 _AUTO_HELP = "Tell the format by the first records, and say which it is."
 
@@ -265,12 +268,14 @@ class _Formats(HelpfulGroup):
             text = _AUTO_HELP
         else:
             own, text = own_options(cmd_name), FORMATS[cmd_name][0]
-        return click.Command(
-            cmd_name,
-            params=all_options(own),
-            callback=partial(_import, cmd_name),
-            short_help=text,
-            help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
+        return with_limits(
+            click.Command(
+                cmd_name,
+                params=all_options(own),
+                callback=partial(_import, cmd_name),
+                short_help=text,
+                help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
+            )
         )
 
 
@@ -287,8 +292,8 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
-    from bftrainer.schedulers.import_log import quality_path, write_quality_json
     from bftrainer.schedulers.reading import ImportSettings
 
     account = quality_path(output)

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from bftrainer.cli._shared.group import HelpfulGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
 
 FILE = click.Path(path_type=Path)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=HelpfulGroup, invoke_without_command=True)
 @click.pass_context
 def tasks(ctx: click.Context) -> None:
     """Make task sets and scalability curves."""

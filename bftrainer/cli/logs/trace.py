@@ -52,7 +52,15 @@ _narrows = with_options(
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="Leave out shorter idle intervals.",
+        help="Leave out shorter idle intervals, in hindsight.",
+    ),
+    click.option(
+        "--offer-after",
+        "offer_after_s",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="Leave out so much of the beginning of each idle interval.",
     ),
 )
 
@@ -88,11 +96,13 @@ def filter_(
     exclude_nodes: str | None,
     partitions: tuple[str, ...],
     min_hole_s: float,
+    offer_after_s: float,
     output: Path,
     force: bool,
 ) -> None:
     """Keep some nodes of NODE_LOG, and their idle intervals of some length."""
-    _write(output, narrowed(_read(node_log, output, force), partitions, exclude_nodes, min_hole_s, nodes))
+    log = _read(node_log, output, force)
+    _write(output, narrowed(log, partitions, exclude_nodes, min_hole_s, offer_after_s, nodes))
 
 
 def narrowed(
@@ -100,6 +110,7 @@ def narrowed(
     partitions: tuple[str, ...],
     exclude_nodes: str | None,
     min_hole_s: float,
+    offer_after_s: float = 0.0,
     nodes: str | None = None,
 ) -> NodeLog:
     """What the options of `cut`, `filter` and `anonymise` leave of a log, and `--nodes`."""
@@ -108,11 +119,12 @@ def narrowed(
     from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.selected_nodes import excluded_names
 
-    if not (0 <= min_hole_s <= 1e8):
-        raise click.UsageError(f"Expected 0 <= --min-hole <= 1e8 seconds, got {min_hole_s:g}.")
+    for option, length_s in (("--min-hole", min_hole_s), ("--offer-after", offer_after_s)):
+        if not 0 <= length_s <= 1e8:
+            raise click.UsageError(f"Expected 0 <= {option} <= 1e8 seconds, got {length_s:g}.")
     wanted = None if nodes is None else read_inventory(nodes).names
     exclude = sorted(excluded_names(exclude_nodes))
-    return filtered_log(log, wanted, exclude, partitions, nanoseconds(min_hole_s))
+    return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
 @click.command()
@@ -245,7 +257,7 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
     from bftrainer.files.opening import Form, suffix_form
     from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
-    from bftrainer.schedulers.formats.csv_jobs import write_batsim_jobs
+    from bftrainer.schedulers.formats.batsim import write_batsim_jobs
 
     refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)

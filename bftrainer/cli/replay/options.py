@@ -13,13 +13,15 @@ from click.core import ParameterSource
 
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
-from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.option import SECTIONS, Option
 
 if TYPE_CHECKING:
     _MomentType = click.ParamType[datetime | float]
     _QuantityType = click.ParamType[float | Path]
+    _NumberType = click.ParamType[float]
 else:
-    _MomentType = _QuantityType = click.ParamType  # generic since click 8.2 only
+    _MomentType = _QuantityType = _NumberType = click.ParamType  # generic since click 8.2 only
 
 
 class _Moment(_MomentType):
@@ -60,6 +62,19 @@ class _Length(_Moment):
         if length is not None:
             return float(length[1]) * _SECONDS[length[2]]
         return super().convert(value, param, ctx)
+
+
+class Duration(_NumberType):
+    """A length of time: seconds, or with a unit."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The length in seconds."""
+        length = _LENGTH.fullmatch(f"{value}s" if str(value).replace(".", "", 1).isdecimal() else str(value))
+        if length is None:
+            self.fail(f"Expected a length of time such as 90s, 10min or 2h, got {value!r}.", param, ctx)
+        return float(length[1]) * _SECONDS[length[2]]
 
 
 def moment(*, dates_only: bool = False) -> _MomentType:
@@ -166,6 +181,20 @@ _OUTPUT: tuple[_Decorator, ...] = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
     *_of_sections("figures"),
+    click.option(
+        "--checkpoint-every",
+        type=Duration(),
+        default="60s",
+        show_default=True,
+        metavar="TIME",
+        help="What may be lost if the run is killed: seconds, or with a unit; 0 for no checkpoints.",
+    ),
+    click.option(
+        "--resume",
+        type=FILE,
+        metavar="DIR",
+        help="Go on with the unfinished run in DIR, with the options it was begun with.",
+    ),
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -16,16 +15,16 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
+from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.replay.options import config_of, replay_options
+from bftrainer.errors import SolverError
 
 if TYPE_CHECKING:
+    from bftrainer.files.directories import ResultDirectory
     from bftrainer.replay import Observer
     from bftrainer.runs import Inputs, RunResult
-
-
-KILLED_BY = 128  # a shell's exit status for a program that a signal ended is this plus its number
 
 
 @click.command(context_settings=WIDE)
@@ -42,6 +41,8 @@ def replay(
     as_json: bool,
     dry_run: bool,
     force: bool,
+    checkpoint_every: float,
+    resume: Path | None,
     **options: Any,
 ) -> None:
     """Replay node idle/preempt events and allocate the idle nodes to malleable training tasks.
@@ -49,9 +50,11 @@ def replay(
     Without arguments an embedded sample is replayed. Results go to NAME-itrOut: step-logs.csv, decisions.parquet,
     tasks.parquet, allocation.parquet, summary.json; power.parquet and attempts.parquet where tasks are tuned.
     """
-    from bftrainer.files.writing import check_free, numbered
+    from bftrainer.files.directories import check_free, numbered, result_directory
     from bftrainer.runs import load_inputs
 
+    if resume is not None:
+        ctx.exit(_resumed(resume))
     config = config_of(ctx, options)
     target = output_dir or _named_directory(ctx, name)
     refuse_unused({"force": target is report is None and "runs of the sample go to the next free directory"})
@@ -66,15 +69,24 @@ def replay(
     if dry_run:
         _print_inputs(inputs, as_json)
         return
+    if checkpoint_every and ctx.get_parameter_source("checkpoint_every") is ParameterSource.DEFAULT:
+        checkpoint_every = 0.0 if _lacks_key() else checkpoint_every
     places = numbered("sample") if target is None else [target]
-    status, place = _run(inputs, places, force=force and target is not None, printing=print_, as_json=as_json)
-    if report is not None:
-        from bftrainer.runs.finished import write_page
+    with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
+        result = _replayed(
+            inputs, directory, received, _arguments(), checkpoint_every, printing=print_, as_json=as_json
+        )
+    ctx.exit(_told(result, directory.path, ctx.params, received))
 
-        write_page([place], report, force=force)
-        if not as_json:
-            click.echo(f"Page: {report}")
-    ctx.exit(status)
+
+def _lacks_key() -> bool:
+    """Tell why no checkpoints are kept, if so: nobody has asked for them, and the run may do without."""
+    from bftrainer.files.signed_journal import key_fault
+
+    fault = key_fault()
+    if fault:
+        tell(f"Note: Without checkpoints, as they cannot be signed: {fault}")
+    return bool(fault)
 
 
 def _check_page(path: Path, *, force: bool) -> None:
@@ -110,23 +122,104 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
             click.echo(f"{key:12} {value:,}")
 
 
-def _run(inputs: Inputs, places: Iterable[Path], *, force: bool, printing: bool, as_json: bool) -> tuple[int, Path]:
-    """Replay, write, print; return the exit status and where the results are."""
-    from bftrainer.files.writing import result_directory
-    from bftrainer.runs import run_replay, write_run
+def _resumed(place: Path) -> int:
+    """Go on with an unfinished run; return the exit status."""
+    from bftrainer.files.directories import result_directory
+    from bftrainer.runs import load_inputs
+    from bftrainer.runs.resumable import arguments_of, last_checkpoint, refuse_other_options
 
-    command = shlex.join(["bftrainer-replay", *_arguments()])
-    # The signals are held until the results are in place: a finished replay is not lost while it is written.
-    with _interruptible() as received, result_directory(places, force=force) as directory:
-        with _progress(inputs, printing) as observers:
-            result = run_replay(inputs=inputs, observers=observers, interrupted=lambda: bool(received), command=command)
-        write_run(result, directory.working)
-        if not printing:
-            with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
-                _print_result(result, directory.path, as_json, log)
-    if printing:
-        _print_result(result, directory.path, as_json, sys.stdout)
-    return KILLED_BY + received[0] if result.is_partial else 0, directory.path
+    with interruptible() as received, result_directory([place], resume=True) as directory:
+        arguments = arguments_of(directory)
+        if given := _without_resume(_arguments()):
+            refuse_other_options(_values(given), _values(arguments))
+        at = last_checkpoint(directory)
+        with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
+            options = dict(ctx.params)
+            told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
+            inputs = load_inputs(config_of(ctx, options))
+            done = f"at the checkpoint of {at:%F %T}" if at else "from the start, as there is no checkpoint yet"
+            tell(f"Note: {place}: Resumed {done}; what was done later is done again.")
+            form = {"printing": told["print_"], "as_json": told["as_json"]}
+            result = _replayed(inputs, directory, received, arguments, every_s, **form)
+    return _told(result, place, told, received)
+
+
+_OF_OUTPUT = ("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume")
+
+
+def _values(arguments: Sequence[str]) -> dict[str, Any]:
+    """Values by option."""
+    with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
+        return {max(param.opts, key=len): ctx.params[param.name] for param in replay.params if param.name in ctx.params}
+
+
+def _without_resume(arguments: list[str]) -> list[str]:
+    """Arguments but for ``--resume DIR``."""
+    place = next(number for number, word in enumerate(arguments) if word.startswith("--resume"))
+    return arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
+
+
+def _replayed(
+    inputs: Inputs,
+    directory: ResultDirectory,
+    received: list[int],
+    arguments: Sequence[str],
+    every_s: float,
+    *,
+    printing: bool,
+    as_json: bool,
+) -> RunResult:
+    """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
+    from bftrainer.files.directories import CHECKPOINT
+    from bftrainer.runs import run_replay, write_run
+    from bftrainer.runs.resumable import checkpointed, forget_checkpoints
+
+    kept = checkpointed(directory, arguments, inputs, every_s) if every_s else nullcontext()
+    with kept as checkpoints, _progress(inputs, printing) as observers:
+        try:
+            result = run_replay(
+                inputs=inputs,
+                observers=observers,
+                interrupted=lambda: bool(received),
+                command=shlex.join(["bftrainer-replay", *arguments]),
+                checkpoints=checkpoints,
+            )
+        except SolverError:
+            if (directory.working / CHECKPOINT).exists():
+                tell(_how_to_go_on("Not finished", directory.path))
+            if received:  # it was asked to end while the solver did not answer
+                raise Signalled(received[0]) from None
+            raise
+    if not result.is_partial:
+        forget_checkpoints(directory)
+    write_run(result, directory.working)
+    if not printing:
+        with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
+            _print_result(result, directory.path, as_json, log)
+    return result
+
+
+def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
+    """Print what was found, and make the page; return the exit status."""
+    from bftrainer.runs.resumable import BEGUN
+
+    if options["print_"]:
+        _print_result(result, place, options["as_json"], sys.stdout)
+    if options["report"] is not None:
+        from bftrainer.runs.finished import write_page
+
+        write_page([place], options["report"], force=options["force"])
+        if not options["as_json"]:
+            click.echo(f"Page: {options['report']}")
+    if not result.is_partial:
+        return 0
+    if (place / BEGUN).exists():
+        tell(_how_to_go_on("Interrupted", place))
+    return KILLED_BY + received[0]
+
+
+def _how_to_go_on(why: str, place: Path) -> str:
+    return f"Note: {why}; bftrainer replay --resume {shlex.quote(str(place))} goes on."
 
 
 def _arguments() -> list[str]:
@@ -142,25 +235,6 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
 
     render_summary(result.summary(), out)
     out.write(f"Results: {target}\n")
-
-
-@contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Record the first Ctrl-C or SIGTERM, so that what was replayed is still written; a second one interrupts."""
-    received: list[int] = []
-
-    def on_signal(number: int, frame: Any) -> None:
-        """Remember the first signal; stop at once at the second."""
-        if received:
-            signal.default_int_handler(number, frame)
-        received.append(number)
-
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

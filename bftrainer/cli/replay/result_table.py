@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from bftrainer.cli._shared.stdio import duration, write_rows
-from bftrainer.report.glossary import ASSUMED, assumption, format_value
+from bftrainer.report.comparison import figures_of
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
+from bftrainer.report.ledger import limit_in_words
 
 Summary = dict[str, Any]
 
@@ -23,6 +25,8 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
         text = None if key in _WHERE_KNOWN and summary.get(key) in (None, []) else show(summary)
         bears = assumed is not None and assumed.bears(key)
         rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
+        if key == "eq_nodes":
+            rows += [("" if at else "  of the log", note) for at, note in enumerate(summary["node_log_notes"])]
     write_rows(title, rows, out)
 
 
@@ -49,6 +53,13 @@ def _below_large_idle(summary: Summary) -> str | None:
     if small["occupancy"] is None:
         return None
     return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+
+
+def _ledger(summary: Summary) -> str | None:
+    """Parts of the idle node-time, but for those that nothing went to."""
+    figures = figures_of(summary)
+    known = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
+    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in known.items()) or None
 
 
 def _energy(summary: Summary) -> str:
@@ -121,8 +132,8 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("  below large idle", "occupancy", _below_large_idle),
     ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
     ("efficiency U", "efficiency", _efficiency),
-    ("rescale loss", "rescale_loss_share", lambda s: format_value(s["rescale_loss_share"], "share")),
-    ("preemption loss", "preemption_loss_share", lambda s: format_value(s["preemption_loss_share"], "share")),
+    ("ledger", "occupancy", _ledger),
+    ("  limited by", "limited_by", limit_in_words),
     ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (
         "tasks",

@@ -72,11 +72,12 @@ def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
 
 def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
-    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK
+    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK, WORK_SHARES
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
     few = len(names) <= FEW
-    keys = chosen or tuple(found.figures if few else (key for key in HEADLINES if key in found.figures))
+    known = found.figures if few else (key for key in HEADLINES if key in found.figures)
+    keys = chosen or tuple(key for key in known if key.rpartition(".")[2] not in WORK_SHARES)
     settings = [[key, *map(_setting, values)] for key, values in found.settings.items()]
     figures = Section("figure", [[_label(key), *_cells(found, key)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
@@ -99,14 +100,15 @@ def _label(key: str) -> str:
     from bftrainer.report.glossary import GLOSSARY
 
     group, _, name = key.rpartition(".")
-    label = GLOSSARY[name].label if name in GLOSSARY else name
+    term = GLOSSARY.get(key) or GLOSSARY.get(name)
+    label = term.label if term else name
     return f"{label} ({group})" if group else label
 
 
 def _cells(found: RunComparison, key: str) -> list[str]:
     from bftrainer.report.glossary import GLOSSARY, MARK, format_value
 
-    term = GLOSSARY.get(key.rpartition(".")[2])
+    term = GLOSSARY.get(key) or GLOSSARY.get("idle_node_s" if key.endswith("node_s") else key.rpartition(".")[2])
     cells = []
     for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
         text = format_value(value, term.unit if term else "rate")
@@ -137,7 +139,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     pool       idle and used nodes over time
     gantt      which task held nodes when; of one run
     setting    a figure of summary.json, efficiency unless said, against a setting
-    losses     what rescaling, preemption, variability and horizon cost
+    losses     where the idle node-time went
     fragments  how long nodes stay idle
     energy     energy of tuned tasks against the time to their targets
     """  # noqa: D301

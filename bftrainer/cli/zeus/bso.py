@@ -39,7 +39,6 @@ _server_options = with_options(
         "--server",
         metavar="URL",
         default="http://127.0.0.1:8000",
-        show_default=True,
         envvar="BFTRAINER_BSO_SERVER",
         show_envvar=True,
         help="Where the server is.",
@@ -219,26 +218,13 @@ def import_zeus(source: str, database: str | None) -> None:
 
 
 @click.command(context_settings=SETTINGS)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen at; 0: any free one."
-)
+@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option("Where jobs are kept.")
 @click.option(
-    "--compat",
-    metavar="zeus|none",
-    default="none",
-    show_default=True,
-    help="zeus: answer as the published server does, defects included.",
+    "--compat", metavar="zeus|none", default="none", help="zeus: answer as the published server does, defects included."
 )
-@size_option(
-    "--workers",
-    usual=LARGE_PROCESSES,
-    kind=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Processes that answer.",
-)
+@size_option("--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), default=1, help="Processes that answer.")
 @click.option("--token-file", metavar="FILE", help="Bearer tokens, one a line; requests must carry one of them.")
 @click.option("--insecure", is_flag=True, help="Serve others than this machine without a token.")
 @click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
@@ -248,12 +234,11 @@ def import_zeus(source: str, database: str | None) -> None:
     metavar="SECONDS",
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
-@click.option("--max-body", type=int, default=1 << 20, show_default=True, help="Longest request in bytes.")
+@click.option("--max-body", type=int, default=1 << 20, help="Longest request in bytes.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    show_default=True,
     help="Least level that is logged; info has a line for each request.",
 )
 @large_option

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,23 +60,12 @@ def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: boo
 
 @contextmanager
 def _resumable(logdir: Path) -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, and print how to resume an interrupted job."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        """Do what Ctrl-C does."""
-        raise KeyboardInterrupt
-
-    # Signals that are ignored stay ignored, such as SIGHUP under nohup.
-    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN]
-    before = {signum: signal.signal(signum, interrupt) for signum in heard}
+    """Print how to resume an interrupted job."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo(f"Go on with: bftrainer master resume {shlex.quote(str(logdir))}", err=True)
         raise
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def _as_document(logdir: Path, journal: Journal) -> dict[str, Any]:

@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 @click.command(context_settings=SETTINGS)
 @trace_options
 @job_options
-@size_option(
-    "--recurrences", kind=click.IntRange(min=1), default=100, show_default=True, help="Times that the job recurs."
-)
+@size_option("--recurrences", kind=click.IntRange(min=1), default=100, help="Times that the job recurs.")
 @knob_options
 @policy_options
 @server_costs_option
@@ -103,13 +101,10 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
     metavar="NAME[+NAME]",
     multiple=True,
     default=POLICIES,
-    show_default=True,
     shell_complete=policy_names,
     help="Policy for batch sizes, and after a + that for power limits (jit unless said); repeatable.",
 )
-@size_option(
-    "--recurrences", kind=click.IntRange(min=1), default=100, show_default=True, help="Times that each job recurs."
-)
+@size_option("--recurrences", kind=click.IntRange(min=1), default=100, help="Times that each job recurs.")
 @knob_options
 @seed_options(10)
 @figure_options

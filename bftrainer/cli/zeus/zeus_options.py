@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)
 
 # Settings of every command here.
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,16 +75,13 @@ job_options = with_options(
     size_option("--max-epochs", multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, multiple=True, help="Batch size that is used when nothing is known."),
 )
-eta_option = click.option(
-    "--eta", type=float, default=0.5, show_default=True, help="Weight of energy against time in costs, 0 to 1."
-)
+eta_option = click.option("--eta", type=float, default=0.5, help="Weight of energy against time in costs, 0 to 1.")
 knob_options = with_options(
     eta_option,
     click.option(
         "--beta",
         type=float,
         default=2.0,
-        show_default=True,
         help="A run stops before it costs this many times the cheapest recurrence; inf: never.",
     ),
 )
@@ -94,7 +91,6 @@ policy_options = with_options(
         "--policy",
         metavar="NAME",
         default="zeus",
-        show_default=True,
         shell_complete=policy_names,
         help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
     ),
@@ -102,7 +98,6 @@ policy_options = with_options(
         "--power-policy",
         metavar="NAME",
         default="jit",
-        show_default=True,
         shell_complete=policy_names,
         help="Chooses power limits: jit, max-power, oracle or module:callable.",
     ),
@@ -119,19 +114,9 @@ def seed_options(seeds: int) -> _Option[Any]:
     """Make the options for seeds and processes, with `seeds` seeds by default."""
     return with_options(
         click.option(
-            "--seed",
-            type=click.IntRange(min=0),
-            default=123456,
-            show_default=True,
-            help="Seed of the drawn paths and of the policies.",
+            "--seed", type=click.IntRange(min=0), default=123456, help="Seed of the drawn paths and of the policies."
         ),
-        size_option(
-            "--seeds",
-            kind=click.IntRange(min=1),
-            default=seeds,
-            show_default=True,
-            help="How many seeds, from --seed on.",
-        ),
+        size_option("--seeds", kind=click.IntRange(min=1), default=seeds, help="How many seeds, from --seed on."),
         size_option(
             "--workers",
             usual=LARGE_PROCESSES,
@@ -149,11 +134,7 @@ output_options = with_options(
 figure_options = with_options(
     click.option("--figures", type=FILE, metavar="DIR", help="Draw figures into this directory (extra: report)."),
     click.option(
-        "--figure-format",
-        type=click.Choice(["svg", "png", "pdf"]),
-        default="svg",
-        show_default=True,
-        help="Format of the figures.",
+        "--figure-format", type=click.Choice(["svg", "png", "pdf"]), default="svg", help="Format of the figures."
     ),
 )
 

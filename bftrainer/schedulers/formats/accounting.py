@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,10 +13,11 @@ from bftrainer.errors import HostlistError, LogError
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.formats.csv_jobs import located
+from bftrainer.schedulers.formats.locations import is_whole_block, located
 from bftrainer.schedulers.formats.pbs_records import (
     LINE,
     NO_RUN,
@@ -36,6 +38,7 @@ from bftrainer.schedulers.formats.pbs_records import (
 )
 from bftrainer.schedulers.reading import Importer, Reading
 
+_NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 
@@ -50,6 +53,7 @@ class PbsImporter(Importer):
     """
 
     name: ClassVar[str] = "pbs"
+    tells_changes: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Lines that begin with a date and a record's type."""
@@ -105,9 +109,14 @@ def _change(entry: Entry, runs: Runs) -> None:
 
 def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
     """Nodes of a line: the hosts that it names, else those of its virtual nodes."""
-    book = reading.book
-    text = fields.get("exec_host")
-    if text:
+    book, unit = reading.book, reading.settings.unit
+    text, vnodes = fields.get("exec_host", ""), fields.get("exec_vnode", "")
+    if text and unit != "node" and (vnodes or unit == "core"):
+        key = f"{text} {vnodes}" if unit == "gpu" else text
+        node_set = book.nodes(key, lambda _: _hosts(text))
+        counts = Counter(_slots(text)) if unit == "core" else Counter(_vnode_gpus(vnodes))
+        book.share(node_set, {name: counts[name] for name in _hosts(text)})
+    elif text:
         node_set = book.nodes(text, _hosts)
     else:
         text = next(
@@ -131,6 +140,29 @@ def _hosts(text: str) -> list[str]:
     """
     hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
     return [host for host in hosts if host]
+
+
+def _slots(text: str) -> Iterator[str]:
+    """The host of each slot.
+
+    Examples
+    --------
+    >>> list(_slots("c1/0*2+c2/0-2,5"))
+    ['c1', 'c1', 'c2', 'c2', 'c2', 'c2']
+    """
+    for part in filter(None, text.split("+")):
+        host, _, slots = part.partition("/")
+        chosen, _, times = slots.partition("*")
+        count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
+        yield from repeat(_PORT.sub("", host), count)
+
+
+def _vnode_gpus(text: str) -> Iterator[str]:
+    """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
+    for part in text.split("+"):
+        name, _, resources = part.strip("()").partition(":")
+        if (found := _NGPUS.search(resources)) is not None:
+            yield from repeat(_VNODE.sub("", name), int(found[1]))
 
 
 def _vnodes(text: str) -> list[str]:
@@ -158,6 +190,7 @@ class CobaltImporter(Importer):
     """
 
     name: ClassVar[str] = "cobalt"
+    tells_changes: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Lines as of PBS, some of a type that only Cobalt has, or with a host list without slots."""
@@ -221,13 +254,16 @@ def _location(fields: dict[str, str]) -> str:
 
 def _located_nodes(fields: dict[str, str], reading: Reading) -> NodeList | None:
     """Nodes of a line."""
-    node_set = reading.book.nodes(_location(fields), located)
-    return (node_set, BusyKind.JOB) if reading.book.size(node_set) else None
+    location = _location(fields)
+    node_set, is_whole = reading.book.nodes(location, located), is_whole_block(location)
+    if is_whole is None and not reading.book.size(node_set):
+        return None
+    return node_set, BusyKind.UNKNOWN if is_whole is False else BusyKind.JOB
 
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _SLOTS = re.compile(r"^\d+\*", re.ASCII)
-_END, _START, _QUEUE, _ASKED = 2, 10, 12, 22
+_END, _SUBMIT, _START, _QUEUE, _ASKED = 2, 7, 10, 12, 22
 _FINISH = '"JOB_FINISH" '
 _RECORD = re.compile(r'"[A-Z_]+" ')
 
@@ -241,11 +277,10 @@ class LsfImporter(Importer):
     """
 
     name: ClassVar[str] = "lsf"
-    needs_window: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """Lines that begin with a record's name in quotes."""
-        return any(line.startswith('"JOB_') for line in lines[:5])
+        return any(line.startswith('"JOB_') and _RECORD.match(line) for line in lines[:5])
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
@@ -267,7 +302,7 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
         reading.tally.drop("about no finished job")
         return
     try:
-        end_s, start_s, queue, hosts = _parse_job(_fields(line))
+        end_s, start_s, submit_s, queue, hosts = _parse_job(_fields(line))
     except (StopIteration, ValueError):
         reading.refuse("malformed line", block, at, f"Expected all fields of JOB_FINISH, got {one_line(line[:60])!r}")
         return
@@ -281,8 +316,9 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
         node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
         # Members of a job array differ in the last fields only; copies of a record differ in none.
         key = hash(line)
-        partition = reading.book.partition(queue)
-        reading.book.add(start_s * NS_PER_S, end_s * NS_PER_S, node_set, key, partition=partition)
+        times_ns, partition = (start_s * NS_PER_S, end_s * NS_PER_S), reading.book.partition(queue)
+        submit_ns = submit_s * NS_PER_S if 0 < submit_s <= start_s else None
+        reading.book.add(*times_ns, node_set, key, partition=partition, submit_ns=submit_ns)
 
 
 def _fields(line: str) -> Iterator[str]:
@@ -291,8 +327,8 @@ def _fields(line: str) -> Iterator[str]:
         yield found[2] if found[1] is None else found[1].replace('""', '"')
 
 
-def _parse_job(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
-    """End, start, queue and hosts of a job.
+def _parse_job(fields: Iterator[str]) -> tuple[int, int, int, str, list[str]]:
+    """End, start, submission, queue and hosts of a job.
 
     Raises
     ------
@@ -303,7 +339,7 @@ def _parse_job(fields: Iterator[str]) -> tuple[int, int, str, list[str]]:
     _next(fields, int(next(fields)))
     hosts = _next(fields, int(next(fields)))
     int(next(fields))  # the status, which is missing if the list of hosts was cut off
-    return int(given[_END]), int(given[_START]), given[_QUEUE], hosts
+    return int(given[_END]), int(given[_START]), natural_number(given[_SUBMIT]) or 0, given[_QUEUE], hosts
 
 
 def _next(fields: Iterator[str], count: int) -> list[str]:

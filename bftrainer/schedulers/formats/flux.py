@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +16,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded, numbers
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
@@ -123,6 +125,7 @@ class _Job:
     ranks : tuple of int
     queue : str
     key : int
+    submit_ns : int, optional
     """
 
     start_ns: int
@@ -131,6 +134,7 @@ class _Job:
     ranks: tuple[int, ...]
     queue: str
     key: int
+    submit_ns: int | None
 
 
 class FluxImporter(Importer):
@@ -151,12 +155,11 @@ class FluxImporter(Importer):
         return _is_event(first) or "jobs" in first or "t_submit" in first or "t_run" in first
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the eventlogs, in the order of their first events, and all jobs."""
+        """Read the eventlogs and all jobs."""
         ranks = _Ranks(_named_ranks(reading))
         began = {path: start for path in paths if (start := _first_event_ns(path)) is not None}
         eventlogs = sorted(began, key=lambda path: began[path])
-        for path in eventlogs:
-            _read_eventlog(path, ranks, reading)
+        _read_eventlogs(eventlogs, ranks, reading)
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, ranks, reading)]
         if not jobs:
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
@@ -167,7 +170,7 @@ class FluxImporter(Importer):
         for job in jobs:
             node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
             partition = reading.book.partition(job.queue)
-            reading.book.add(job.start_ns, job.end_ns, node_set, job.key, partition=partition)
+            reading.book.add(job.start_ns, job.end_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns)
         if eventlogs:
             reading.window_ns = ranks.window_ns()
 
@@ -220,7 +223,7 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     """
     ranks = _Ranks(_named_ranks(reading))
     beside = Reading.begun(reading.settings)
-    _read_eventlog(path, ranks, beside)
+    _read_eventlogs([path], ranks, beside)
     beside.tally.check(at_end=True)
     if ranks.has_nameless():
         raise SettingsError(f"{path}: {_NAMELESS}")
@@ -228,25 +231,17 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
         reading.book.add_node(node, start_ns, end_ns, BusyKind.DOWN)
 
 
-def _read_eventlog(path: Path, ranks: _Ranks, reading: Reading) -> None:
-    """Apply all events of a file to the ranks."""
-    for block in line_blocks(path):
-        _read_events(block, ranks, reading)
-        reading.tally.check()
+_Event = tuple[int, Mapping[str, Any], Block, int]
+"""Time of an event, the event, and its place."""
 
 
-def _read_events(block: Block, ranks: _Ranks, reading: Reading) -> None:
-    """Apply the events of some lines to the ranks."""
-    for at, line in enumerate(block.lines):
-        if not line.strip():
-            continue
-        reading.tally.records += 1
-        event = _parsed(line)
-        time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
-        if event is None or time_ns is None:
-            detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
-            reading.refuse("malformed line", block, at, detail)
-            continue
+def _read_eventlogs(paths: Iterable[Path], ranks: _Ranks, reading: Reading) -> None:
+    """Apply all events of the files to the ranks, in order of time."""
+    events = [event for path in paths for event in _events(path, reading)]
+    late = sum(before > now for before, now in pairwise(event[0] for event in events))
+    if late:
+        reading.note(f"{late:,} events are out of order: they were sorted by their times.")
+    for time_ns, event, block, at in sorted(events, key=itemgetter(0)):
         context = event.get("context")
         try:
             changes = ranks.apply(event["name"], context if isinstance(context, dict) else {}, time_ns)
@@ -255,6 +250,23 @@ def _read_events(block: Block, ranks: _Ranks, reading: Reading) -> None:
             continue
         if not changes:
             reading.tally.drop("no change of availability")
+
+
+def _events(path: Path, reading: Reading) -> Iterator[_Event]:
+    """Events of a file; lines that are none are refused."""
+    for block in line_blocks(path):
+        for at, line in enumerate(block.lines):
+            if not line.strip():
+                continue
+            reading.tally.records += 1
+            event = _parsed(line)
+            time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
+            if event is None or time_ns is None:
+                detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
+                reading.refuse("malformed line", block, at, detail)
+            else:
+                yield time_ns, event, block, at
+        reading.tally.check()
 
 
 def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
@@ -313,4 +325,5 @@ def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
     if start_ns is None or end_ns is None:
         raise ValueError("impossible time")
     key = hash((str(value.get("id")), names, numbered))
-    return _Job(start_ns, end_ns, names, numbered, str(value.get("queue") or ""), key)
+    submit_ns = _time_ns(value.get("t_submit"))
+    return _Job(start_ns, end_ns, names, numbered, str(value.get("queue") or ""), key, submit_ns)

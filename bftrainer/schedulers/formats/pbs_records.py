@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+
+import numpy as np
 
 from bftrainer.errors import LogError
 from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
-from bftrainer.schedulers.busy_book import BusyKind
-from bftrainer.schedulers.clock import exact_ns, read_stamps
-from bftrainer.schedulers.reading import CUT_OFF, Reading
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.clock import duration_s, exact_ns, read_stamps
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.tally import CUT_OFF
 
 LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
@@ -66,13 +69,45 @@ class Entry:
 
 
 def entries(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
-    """All entries of all files, counted; lines of another form are refused.
+    """All entries of all files, counted and in order of time; lines of another form are refused.
 
     Raises
     ------
     LogError
         If the first line is not of this format, or too many are not.
     """
+    late = _out_of_order(paths)
+    if not late:
+        return _as_written(paths, reading)
+    reading.note(f"{late:,} lines are out of order: they were sorted by their times.")
+    # Of one second, ends come last: they may be those of runs that start in it.
+    return iter(sorted(_as_written(paths, reading), key=lambda entry: (entry.moment, entry.type == "E")))
+
+
+def _out_of_order(paths: Sequence[Path]) -> int:
+    """Number of lines that are earlier than one before them; 0 if clocks that are put back explain them."""
+    latest, late, strange = 0, 0, 0
+    for block in (block for path in paths for block in line_blocks(path)):
+        data, begins = np.frombuffer(block.data + b" " * _STAMP, dtype=np.uint8), block.bounds[:-1]
+        text = data[begins[:, None] + np.arange(_STAMP)]
+        is_stamp = (text[:, [2, 5, 10, 13, 16]] == np.frombuffer(b"// ::", dtype=np.uint8)).all(axis=1)
+        digits = (text[is_stamp] - np.uint8(ord("0"))).astype(np.int64)
+        month, day, hour, minute, second = (10 * digits[:, at] + digits[:, at + 1] for at in (0, 3, 11, 14, 17))
+        year = digits[:, 6:10] @ np.array([1000, 100, 10, 1])
+        moment = ((((year * 12 + month) * 31 + day) * 24 + hour) * 60 + minute) * 60 + second
+        if not moment.size:
+            continue
+        before = np.maximum.accumulate(np.append(latest, moment))
+        behind, latest = before[:-1] - moment, int(before[-1])
+        is_late = behind > _LATE_S
+        late += int(is_late.sum())
+        strange += int((is_late & ((behind > 3600) | (hour > _LATEST_CHANGE_H))).sum())
+        strange += int((is_late[:-1] & (behind[1:] > behind[:-1])).sum())
+    return late if strange else 0
+
+
+def _as_written(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
+    """All entries in the order in which they stand in the files."""
     for path in paths:
         for block in line_blocks(path):
             for at, line in enumerate(block.lines):
@@ -105,6 +140,9 @@ PROVISIONING = "provisioning of "
 RESERVATION = "reservation "
 NO_RUN = "about no run"
 UNDATED = "change at an unknown time"
+_STAMP = 19
+_LATEST_CHANGE_H = 3
+"""Clocks are put back by an hour at most, before this hour of the day is over."""
 _QUARTER_S = 900
 _LATE_S = 60
 
@@ -128,6 +166,8 @@ class OpenRun:
         Whether it holds no nodes for the time being.
     due_ns : int
         When it ends if no line says so.
+    submit_ns : int, optional
+        When it was submitted.
     """
 
     start_ns: int
@@ -136,6 +176,7 @@ class OpenRun:
     is_continued: bool = False
     is_paused: bool = False
     due_ns: int = OPEN_END_NS
+    submit_ns: int | None = None
 
 
 class Runs:
@@ -215,14 +256,14 @@ class Runs:
         """Close and write down an open run; return whether there was one."""
         run = self.open.pop(name, None)
         if run is not None and not run.is_paused:
-            self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind)
+            self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind, run.submit_ns)
         return run is not None
 
     def pause(self, name: str, at_ns: int) -> None:
         """Write down a run's time on its nodes so far; it gives them back for a while."""
         run = self.open.get(name)
         if run is not None and not run.is_paused:
-            self.write(name, run.start_ns, at_ns, run.nodes, run.partition)
+            self.write(name, run.start_ns, at_ns, run.nodes, run.partition, submit_ns=run.submit_ns)
             self.open[name] = replace(run, is_continued=True, is_paused=True)
 
     def resume(self, name: str, at_ns: int) -> None:
@@ -232,23 +273,30 @@ class Runs:
             self.open[name] = replace(run, start_ns=at_ns, is_paused=False)
 
     def write(
-        self, name: str, start_ns: int, end_ns: int, nodes: NodeList, partition: int, kind: BusyKind = BusyKind.JOB
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        nodes: NodeList,
+        partition: int,
+        kind: BusyKind = BusyKind.JOB,
+        submit_ns: int | None = None,
     ) -> None:
         """Write down a stretch that is over."""
         node_set, trust = nodes
         if start_ns < end_ns:
             key = hash((name, node_set, kind))
-            self.reading.book.add(start_ns, end_ns, node_set, key, trust if kind is BusyKind.JOB else kind, partition)
+            what = trust if kind is BusyKind.JOB else kind
+            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns)
 
     def end_all(self, kinds: Callable[[str], BusyKind]) -> None:
-        """Write down all that is still open, to the end of any window, and note how many jobs these are."""
+        """Write down all that is still open, to the end of any window or its time limit, and count the jobs."""
         jobs = sum(kinds(name) is BusyKind.JOB and not run.is_paused for name, run in self.open.items())
         for name in tuple(self.open):
             self.close(name, self.open[name].due_ns, kinds(name))
         if self._first_ns < self._last_ns:
             self.reading.window_ns = (self._first_ns, self._last_ns)
-        if jobs:
-            self.reading.note(f"{jobs:,} runs have no end in the log: their nodes are busy to the end of the window.")
+        self.reading.tally.open_ended += jobs
 
 
 def run_kind(name: str) -> BusyKind:
@@ -265,7 +313,14 @@ def start_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
-    runs.begin(entry.id, OpenRun(start, nodes, runs.reading.book.partition(fields.get("queue", ""))))
+    partition, limit_s = runs.reading.book.partition(fields.get("queue", "")), duration_s(_limit(fields))
+    due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
+    runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=runs.epoch_ns(entry, fields, "qtime")))
+
+
+def _limit(fields: Mapping[str, str]) -> str:
+    """Time that a job may run, as hours, minutes and seconds; empty if the line does not tell."""
+    return fields.get("Resource_List.walltime", "")
 
 
 def end_run(entry: Entry, runs: Runs) -> None:
@@ -286,7 +341,8 @@ def end_run(entry: Entry, runs: Runs) -> None:
     elif start is None:
         runs.drop(entry, "never started")
     elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
-        runs.write(entry.id, start, end, nodes, reading.book.partition(fields.get("queue", "")))
+        partition, submit = reading.book.partition(fields.get("queue", "")), runs.epoch_ns(entry, fields, "qtime")
+        runs.write(entry.id, start, end, nodes, partition, submit_ns=submit)
 
 
 def interrupt_run(entry: Entry, runs: Runs) -> None:

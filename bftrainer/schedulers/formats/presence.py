@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model.availability_trace import NO_TIME
+import numpy as np
+
+from bftrainer.errors import NodeLogError, SettingsError, at_place
+from bftrainer.files.documents import json_file
+from bftrainer.files.log_files import head, line_blocks
+from bftrainer.files.opening import one_line
+from bftrainer.model.availability_trace import MOST_NODES, NO_TIME, CountTrace
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
+from bftrainer.nodelogs.node_spans import OPEN_END_NS
+from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import counted_nodes
 
@@ -19,19 +27,37 @@ _PLACEMENT = (
 )
 
 
+_DATED = re.compile(r"(\d{4}-\d\d-\d\d)\s*,\s*(\d\d:\d\d:\d\d)\s*,\s*(\d{1,7})\s*", re.ASCII)
+_GAP = '"gap_seconds"'
+
+
 class CountsImporter(Importer):
-    """Rows `timestamp,count` in order of time: that many nodes are idle from then on."""
+    """Counts over time, each of which says that many nodes are idle from then on.
+
+    Rows `timestamp,count` in order of time; rows `date, time, count` in any order, in UTC unless the settings give a
+    zone; or JSON with a list of counts, `gap_seconds` apart, from the window's start.
+
+    References
+    ----------
+    The second form is that of Thorpe et al., "Bamboo", NSDI 2023; the third of Wu et al., "Can't Be Late", NSDI 2024.
+    """
 
     name: ClassVar[str] = "counts"
     is_availability: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """A header with the columns timestamp and count."""
-        return bool(lines) and set(COUNT_COLUMNS) <= {name.strip('" ') for name in lines[0].split(",")}
+        """A header with the columns timestamp and count, a row of date, time and count, or JSON that tells the gap."""
+        if not lines or _DATED.fullmatch(lines[0]) or _is_sampled(lines):
+            return bool(lines)
+        return set(COUNT_COLUMNS) <= {name.strip('" ') for name in lines[0].split(",")}
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
-        trace = read_count_trace(*paths)
+        start = head(paths[0])
+        if _is_sampled(start):
+            trace = _sampled(paths, reading)
+        else:
+            trace = _dated(paths, reading) if _DATED.fullmatch(start[0]) else read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
             raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
@@ -40,9 +66,54 @@ class CountsImporter(Importer):
             raise SettingsError(
                 f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
             )
-        reading.take_presence(trace.log(), names, records=trace.count.size)
+        reading.take_presence(trace.log(), names, records=trace.count.size - _is_sampled(start))
         reading.placement = _PLACEMENT
         reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
+
+
+def _is_sampled(lines: Sequence[str]) -> bool:
+    return lines[0].lstrip().startswith("{") and any(_GAP in line for line in lines[:9])
+
+
+def _sampled(paths: Sequence[Path], reading: Reading) -> CountTrace:
+    """Counts at equal intervals; the last one holds as long as the others."""
+    times_ns, counts, end_ns = [], [], reading.origin_ns()
+    for path in paths:
+        document = json_file(path, NodeLogError, "counts in JSON")
+        told, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
+        gap = told.get("gap_seconds") if isinstance(told, dict) else None
+        gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
+        is_list = isinstance(data, list) and all(type(each) is int and 0 <= each <= MOST_NODES for each in data)
+        if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
+            raise NodeLogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
+        times_ns.append(end_ns + gap_ns * np.arange(len(data)))
+        counts.append(np.array(data, dtype=np.int64))
+        end_ns += gap_ns * len(data)
+    count = np.concatenate(counts)
+    return CountTrace(np.append(np.concatenate(times_ns), end_ns), np.append(count, count[-1:]))
+
+
+def _dated(paths: Sequence[Path], reading: Reading) -> CountTrace:
+    """Rows of date, time and count, sorted by time; of several at one instant the last one counts."""
+    found: list[tuple[int, int]] = []
+    for path in paths:
+        for block in line_blocks(path):
+            for number, line in enumerate(block.lines, start=block.first):
+                row = _DATED.fullmatch(line)
+                if line.strip() and (row is None or int(row[3]) > MOST_NODES):
+                    raise NodeLogError(f"{path}:{number}: Expected date, time, count, got {one_line(line[:60])!r}.")
+                if row is not None:
+                    with at_place(f"{path}:{number}", SettingsError):
+                        found.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
+    order = sorted(range(len(found)), key=lambda at: found[at][0])
+    times_ns, counts = (np.array([found[at][part] for at in order], dtype=np.int64) for part in (0, 1))
+    late = sum(before[0] > after[0] for before, after in itertools.pairwise(found))
+    if late:
+        reading.note(f"{late:,} rows stand after a later one: sorted by time.")
+    last = np.append(np.diff(times_ns) != 0, np.ones(min(1, times_ns.size), dtype=np.bool_))
+    reading.tally.records += int((~last).sum())
+    reading.tally.drop("another count at the same instant, of which the last row counts", int((~last).sum()))
+    return CountTrace(times_ns[last], counts[last])
 
 
 _ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)

@@ -16,7 +16,16 @@ from bftrainer.files.opening import one_line
 from bftrainer.schedulers.reading import Reading
 
 NEEDED = ("Start", "End", "NodeList")
-_KNOWN = (*NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended")
+_KNOWN = (
+    *(*NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended"),
+    *("Submit", "Timelimit", "Cluster", "AllocTRES"),
+)
+XDMOD_COLUMNS = (
+    *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),
+    *("Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES"),
+    *("AllocTRES", "Timelimit", "NodeList", "JobName"),
+)
+"""What XDMoD has sacct print, without a header: https://open.xdmod.org, "Slurm", the shredder's input."""
 
 
 @dataclass(frozen=True, slots=True)

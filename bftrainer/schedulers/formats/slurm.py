@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError, LogError, UnusedOptionsError, at_place
 from bftrainer.files.fields import Fields
-from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
+from bftrainer.nodelogs.inventory import is_out_of_service, tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook, BusyKind
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, field_stamps, natural_number, read_stamps
+from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
+from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, duration_s, field_stamps, natural_number, read_stamps
 from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
 
 _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
-_DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _LOST = (
@@ -39,18 +41,19 @@ _Columns = Mapping[str, Fields]
 
 
 class SlurmImporter(Importer):
-    """Jobs as `sacct -a -X -D -P` prints them, under a header or with the columns' names in the settings.
+    """Jobs as `sacct -a -X -D -P` prints them, under a header or with the columns' names in the settings; or as JSON.
 
     References
     ----------
-    Slurm, sacct(1): job accounting fields, `--parsable2`, `--duplicates`.
+    Slurm, sacct(1): job accounting fields, `--parsable2`, `--duplicates`, `--json`; slurmrestd(8).
     """
 
     name: ClassVar[str] = "slurm"
-    needs_window: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns that are needed, or a job's number and two times or more between bars."""
+        if is_slurm_json(lines):
+            return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
         if {name.lower() for name in NEEDED} <= {field.lower() for field in fields}:
             return True
@@ -70,13 +73,16 @@ class SlurmImporter(Importer):
         columns, headless = reading.settings.columns, False
         for path in paths:
             layout: Layout | None = None
-            for block in line_blocks(path):
+            document = SlurmDocument(path, ("jobs",)) if is_slurm_json(head(path)) else None
+            for block in document.rows() if document else line_blocks(path):
                 for section, is_headed in sections(block):
                     if layout is None or is_headed:
                         layout = layout_of(section, columns)
                         headless |= not is_headed
                     _read_block(section, layout, reading)
                 reading.tally.check()
+            for note in document.notes if document else ():
+                reading.note(note)
         if columns is not None and not headless:
             raise UnusedOptionsError({"--columns": "all files have headers"})
 
@@ -84,10 +90,18 @@ class SlurmImporter(Importer):
 def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
     """Write down the jobs of some lines."""
     rows = SacctRows.of(block, layout, reading)
-    if rows.at.size:
-        start, end = _times(rows.columns, reading)
-        _settle_open_ends(rows.columns, start, end, reading)
-        _write_rows(rows, start, end, reading)
+    if not rows.at.size:
+        return
+    some = rows.columns.get("Cluster")
+    codes, clusters = (np.zeros(rows.at.size, dtype=np.int32), [""]) if some is None else some.coded()
+    for code, cluster in enumerate(clusters):
+        mine, book = rows.where(codes == code), reading.book_of(cluster)
+        if book is None:
+            reading.tally.drop("of another cluster", mine.at.size)
+            continue
+        start, end = _times(mine.columns, reading)
+        _settle_open_ends(mine.columns, start, end, reading)
+        _write_rows(mine, start, end, book, reading)
 
 
 def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,13 +140,7 @@ def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
     """Seconds of a duration, `1-02:03:04` or plain; None if there is none."""
     text = columns[name].text(at) if name in columns else ""
     seconds = natural_number(text)
-    if seconds is not None:
-        return seconds
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return seconds if seconds is not None else duration_s(text)
 
 
 def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
@@ -142,7 +150,13 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
         codes, states = columns["State"].coded()
         goes_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)[codes]
         open_ended |= goes_on & (end <= start) & (end != BAD)
-    end[open_ended & (start > BAD)] = OPEN_END_NS
+    open_ended &= start > BAD
+    end[open_ended] = OPEN_END_NS
+    for at in np.flatnonzero(open_ended).tolist():
+        limit_s = duration_s(columns["Timelimit"].text(at)) if "Timelimit" in columns else None
+        if limit_s is not None:
+            end[at] = start[at] + limit_s * NS_PER_S
+    reading.tally.open_ended += int(open_ended.sum())
     if "Suspended" in columns and not {"", "00:00:00", "0"}.issuperset(columns["Suspended"].coded()[1]):
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle" and "State" in columns:
@@ -154,9 +168,11 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
                 reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
 
 
-def _write_rows(rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
+def _write_rows(
+    rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], book: BusyBook, reading: Reading
+) -> None:
     """Write down each row, or count why not."""
-    columns, book = rows.columns, reading.book
+    columns = rows.columns
     codes, lists = columns["NodeList"].distinct()
     no_nodes = lists.are_among(_NO_NODES)[codes]
     checks = (_are_steps(rows), no_nodes, (start == BAD) | (end == BAD), start == UNSET, end < start, end == start)
@@ -181,7 +197,22 @@ def _write_rows(rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64
     if "Partition" in columns:
         queues, names = rows.columns["Partition"].coded()
         partition = np.array([book.partition(name) for name in names], dtype=np.int64)[queues]
-    book.extend(start[kept], end[kept], node_set, _keys(rows), kind, partition)
+    submit = np.full(node_set.size, OPEN_START_NS)
+    if "Submit" in columns:
+        given_ns = reading.clock.utc_ns(field_stamps(rows.columns["Submit"], _UNSET), second_pass=False)
+        submit = np.where(given_ns > BAD, given_ns, submit)
+    key, units = _keys(rows), np.full(node_set.size, ALL_UNITS)
+    if reading.settings.unit != "node" and "AllocTRES" in columns:
+        resources, texts = rows.columns["AllocTRES"].coded()
+        counts = np.array([tres_count(text, reading.settings.unit) if text else ALL_UNITS for text in texts])[resources]
+        sizes = book.sizes(node_set)
+        units = np.where(counts >= 0, counts // np.maximum(sizes, 1), ALL_UNITS)
+        for at in np.flatnonzero((counts >= 0) & (counts % np.maximum(sizes, 1) > 0)).tolist():
+            # One more on the first nodes: which ones had it the log does not tell.
+            first = book.first_of(int(node_set[at]), int(counts[at] % sizes[at]))
+            times = int(start[kept][at]), int(end[kept][at])
+            book.add(*times, first, int(key[at]) ^ 1, kind[at], int(partition[at]), int(submit[at]), 1)
+    book.extend(start[kept], end[kept], node_set, key, kind, partition, submit, units)
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
@@ -233,24 +264,48 @@ def _count(
             reading.tally.drop(_LOST[code], count)
 
 
-_NODES = ("nodename", "nodenames", "nodelist", "nodes", "node")
-_STARTS = ("timestart", "starttime", "start")
-_ENDS = ("timeend", "endtime", "end")
+_DOWNTIME_COLUMNS = {
+    "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
+    "start": ("timestart", "starttime", "start"),
+    "end": ("timeend", "endtime", "end"),
+    "state": ("state", "flags"),
+    "cluster": ("cluster", "clustername"),
+}
 _UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
+_CAUSES = {
+    "MAINT": BusyKind.MAINTENANCE,
+    "POWER": BusyKind.POWERED_DOWN,
+    "DRAIN": BusyKind.DRAIN,
+    "PLANNED": BusyKind.PLANNED,
+}
+"""Why a node is not idle, by the first of these words in its state or a reservation's flags."""
 
 
-def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = BusyKind.DOWN) -> int:
+def read_downtimes(
+    path: Path,
+    book: BusyBook,
+    clock: Clock,
+    kind: BusyKind = BusyKind.DOWN,
+    cluster: str | None = None,
+    *,
+    qualified: bool = False,
+) -> int:
     """Write down the downtimes that a file lists, and return the number of its rows.
 
     Parameters
     ----------
     path : Path
-        SacctRows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
+        Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
         `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
         after the window. SacctRows without nodes, which are about the cluster, are skipped.
     book : BusyBook
     clock : Clock
     kind : BusyKind
+        Where a column of states or flags says nothing closer.
+    cluster : str, optional
+        Skip rows of other clusters, where a column names them.
+    qualified : bool
+        Whether that column's names become part of those of nodes.
 
     Raises
     ------
@@ -260,32 +315,41 @@ def read_downtimes(path: Path, book: BusyBook, clock: Clock, kind: BusyKind = Bu
         If times are local and no zone is given.
     """
     rows = 0
-    columns: tuple[int, int, int] | None = None
+    columns: dict[str, int] = {}
     separator = "|"
-    for block in line_blocks(path):
+    document = SlurmDocument(path, ("nodes", "reservations")) if is_slurm_json(head(path)) else None
+    for block in document.rows(is_out_of_service) if document else line_blocks(path):
         for number, line in enumerate(block.lines, start=block.first):
             if not line.strip():
                 continue
-            if columns is None:
+            if not columns:
                 separator = "|" if "|" in line else ","
                 columns = _downtime_columns(path, line.strip(f"{separator} ").split(separator))
                 continue
-            rows += _read_downtime(_downtime_fields(line, separator), columns, f"{path}:{number}", book, clock, kind)
-    if columns is None:
+            fields, place = _downtime_fields(line, separator), f"{path}:{number}"
+            if len(fields) <= max(columns.values()):
+                raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(fields)}.")
+            row = {name: fields[at] for name, at in columns.items()}
+            of = row.get("cluster", "")
+            if row["nodes"] not in _UNKNOWN and (not of or cluster in (None, of)):
+                _read_downtime(row, f"{of}/" if qualified and of else "", place, book, clock, kind)
+                rows += 1
+    if not columns:
         raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
     return rows
 
 
-def _downtime_columns(path: Path, header: Sequence[str]) -> tuple[int, int, int]:
-    """Where nodes, start and end stand."""
+def _downtime_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
-    found = []
-    for wanted in (_NODES, _STARTS, _ENDS):
+    found = {}
+    for key, wanted in _DOWNTIME_COLUMNS.items():
         at = next((names.index(name) for name in wanted if name in names), None)
-        if at is None:
+        if at is not None:
+            found[key] = at
+        elif key not in ("state", "cluster"):
             raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
-        found.append(at)
-    return found[0], found[1], found[2]
+    return found
 
 
 def _downtime_fields(line: str, separator: str) -> list[str]:
@@ -295,17 +359,11 @@ def _downtime_fields(line: str, separator: str) -> list[str]:
     return [part.strip().strip('"') for part in re.findall(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)', line)]
 
 
-def _read_downtime(
-    fields: list[str], columns: tuple[int, int, int], place: str, book: BusyBook, clock: Clock, kind: BusyKind
-) -> bool:
-    """Write down one row; whether it names nodes."""
-    if len(fields) <= max(columns):
-        raise LogError(f"{place}: Expected {max(columns) + 1} columns or more, got {len(fields)}.")
-    nodes, *texts = (fields[at] for at in columns)
-    if nodes in _UNKNOWN:
-        return False
+def _read_downtime(row: Mapping[str, str], lead: str, place: str, book: BusyBook, clock: Clock, kind: BusyKind) -> None:
+    """Write down one row, whose nodes' names begin with `lead`."""
     with at_place(place, HostlistError):
-        node_set = book.nodes(nodes, expanded)
+        node_set = book.nodes(lead + row["nodes"], lambda _: [lead + name for name in expanded(row["nodes"])])
+    texts = (row["start"], row["end"])
     stamps = read_stamps(texts, _UNKNOWN)
     for text, seconds in zip(texts, stamps.seconds.tolist(), strict=True):
         if seconds == BAD:
@@ -317,5 +375,6 @@ def _read_downtime(
     if end < start:
         raise LogError(f"{place}: Expected an end after the start, got {texts[1]} after {texts[0]}.")
     if start < end:
-        book.add(start, end, node_set, hash((nodes, start, end)), kind)
-    return True
+        state = row.get("state", "").upper()
+        cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
+        book.add(start, end, node_set, hash((lead, row["nodes"], start, end)), cause)

@@ -16,8 +16,8 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_book import BusyKind, column
-from bftrainer.schedulers.clock import Clock
+from bftrainer.schedulers.busy_records import BusyKind, column
+from bftrainer.schedulers.clock import EPOCH_SIZED_S, Clock
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
@@ -26,8 +26,6 @@ _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
 _KEYS = frozenset({"MaxNodes", "MaxProcs", "UnixStartTime", "MaxJobs", "MaxRecords", "TimeZoneString"})
 _PARTIAL = (2.0, 3.0, 4.0)
-_EPOCH_SIZED_S = 500_000_000
-"""Times from this on count from 1970, not from the log's start: no log is sixteen years long."""
 _MOST_OVERCOMMIT = 0.01
 _MOST_PROCESSORS = 10**9
 
@@ -110,6 +108,8 @@ class SwfImporter(Importer):
         if not chosen.size:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
         chosen, start_s, end_s = _times(jobs, chosen, header, reading)
+        if not chosen.size:
+            raise LogError(f"{paths[0]}: Expected jobs with usable times, got none.")
         start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (start_s, end_s))
         reading.window_ns = (int(start_ns.min()), int(end_ns.max()))
         if (jobs.node_sets >= 0).any():
@@ -184,6 +184,7 @@ def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
         reading.note(f"the header's TimeZoneString {one_line(zone)!r} is no zone: times of settings are UTC.")
 
 
+@np.errstate(over="ignore")  # sums beyond all numbers are impossible times
 def _chosen(jobs: _Jobs, reading: Reading) -> NDArray[np.int64]:
     """Indices of the jobs that ran on processors; parts of a job that has a summary line are left out."""
     run, status = jobs["run"], jobs["status"]
@@ -217,13 +218,14 @@ def _without(
     return chosen[~fault[chosen]]
 
 
+@np.errstate(over="ignore")  # sums beyond all numbers are impossible times
 def _times(
     jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """The jobs whose times are known, their starts and ends in seconds since the epoch."""
     submit, wait = jobs["submit"], jobs["wait"]
     base_s = _number(header, "UnixStartTime") or 0.0
-    if np.median(submit[chosen]) >= _EPOCH_SIZED_S:
+    if np.median(submit[chosen]) >= EPOCH_SIZED_S:
         base_s = 0.0
     elif base_s <= 0:
         base_s = reading.origin_ns() / NS_PER_S
@@ -246,7 +248,7 @@ def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping
     nodes, per_node = _machine(header, reading)
     submit, run = jobs["submit"][chosen], jobs["run"][chosen]
     start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (submit, submit + run))
-    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen)
+    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen, start_ns)
     extent = demand.extent_ns()
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
@@ -263,7 +265,7 @@ def _number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
-    """Nodes, and processors of each.
+    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds.
 
     Raises
     ------
@@ -272,6 +274,8 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     """
     nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
     per_node = reading.settings.procs_per_node
+    if isinstance(per_node, tuple):
+        return sum(each * count for each, count in per_node), 1
     if per_node is None:
         each = processors / nodes if nodes and processors else 1.0
         if each != int(each):
@@ -299,9 +303,18 @@ def _write_counts(
 ) -> None:
     """Write down jobs by the number of their nodes; a node that is used in part counts as used."""
     reading.capacity, per_node = _machine(header, reading)
+    if isinstance(kinds := reading.settings.procs_per_node, tuple):
+        reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
+        reading.capacity = reading.node_sizes.size
     numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
     key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)
-    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key)
+    submit_ns = start_ns - _waits_ns(jobs, chosen)
+    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key, submit_ns)
+
+
+def _waits_ns(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    waits_ns = np.rint(np.maximum(jobs["wait"][chosen], 0) * NS_PER_S)
+    return np.asarray(waits_ns.astype(np.int64))
 
 
 def _nodes_used(jobs: _Jobs, chosen: NDArray[np.int64], per_node: int) -> NDArray[np.int64]:
@@ -312,11 +325,11 @@ def _write_names(
     jobs: _Jobs, chosen: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], reading: Reading
 ) -> None:
     """Write down jobs that name their nodes, as an extension of the format does."""
-    number = jobs["number"]
-    for at, start, end in zip(chosen.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True):
+    number, submit_ns = jobs["number"], start_ns - _waits_ns(jobs, chosen)
+    for at, start, end, submit in zip(*(some.tolist() for some in (chosen, start_ns, end_ns, submit_ns)), strict=True):
         node_set, kind, partition = jobs.extras(at)
         if node_set < 0:
             reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
             continue
         key = hash((number[at], node_set)) if number[at] > 0 else -1 - at
-        reading.book.add(start, end, node_set, key, kind, partition)
+        reading.book.add(start, end, node_set, key, kind, partition, submit)

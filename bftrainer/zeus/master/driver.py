@@ -9,14 +9,11 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
-from bftrainer.errors import (
-    JournalError,
-    NotConvergedError,
-    OutputError,
-    TrainingReportError,
-)
+from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError
+from bftrainer.files.manifest import list_written
 from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
@@ -33,6 +30,7 @@ HISTORY = "history.json"
 LULL_S = 1.0
 # Files that the master or scripts first write under a temporary name.
 _REPLACED = (JOURNAL, HISTORY, LIMITS, "rec*.train.json", "bs*.power.json")
+_WRITTEN = (JOURNAL, HISTORY, "rec*.train.json", "rec*.train.log", "bs*.power.json")
 _ASKED = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
@@ -115,6 +113,7 @@ class Driver:
             restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
             if self._resumed:
                 self._clean_up()
+            self._list_files(final=False)
             stack.callback(progress.decisions.close)
             progress.decisions.begin()
             self._notify("started", self.logdir, progress)
@@ -124,15 +123,20 @@ class Driver:
                     launch = progress.next()
                     write_journal(self.logdir, self.journal)
                     self._notify("launching", launch, progress)
-                    bound = progress.cost_bound_j
-                    progress.made = make_run(self.logdir, plan, settings, launch, bound, self._show, (lock,))
+                    bound, show = progress.cost_bound_j, partial(self._notify, "printed")
+                    progress.made = make_run(self.logdir, plan, settings, launch, bound, show, (lock,))
                     # Saved first: if the server cannot be reached, the run need not be repeated.
                     write_journal(self.logdir, self.journal)
                     restore()
                 self._book(*progress.made)
+            self._list_files(final=progress.done or progress.failure is not None)
             if progress.failure is not None:
                 raise NotConvergedError(progress.failure)
         return progress.history
+
+    def _list_files(self, *, final: bool) -> None:
+        """List in the manifest what the job has written; with checksums when nothing of it changes any more."""
+        list_written(self.logdir, {path.name for name in _WRITTEN for path in self.logdir.glob(name)}, final=final)
 
     def _reload_journal(self) -> None:
         """Reload the journal: another master may have continued the job before this one locked it."""
@@ -163,9 +167,6 @@ class Driver:
         write_history(self.logdir / HISTORY, progress.history)
         logger.debug("%s: %s", self.journal.plan.job, booked)
         self._notify("booked", booked, progress)
-
-    def _show(self, piece: bytes) -> None:
-        self._notify("printed", piece)
 
     def _notify(self, event: str, *what: object) -> None:
         for observer in self.observers:

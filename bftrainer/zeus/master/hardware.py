@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
-from bftrainer.files.writing import replacing
+from bftrainer.zeus.master.script import write_json
 
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
@@ -33,6 +32,11 @@ class Gpus:
     handles : sequence
         NVML's handles of the GPUs, at least one.
 
+    Raises
+    ------
+    MeasurementError
+        By all methods, if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
+
     References
     ----------
     NVIDIA, "NVML API Reference", https://docs.nvidia.com/deploy/nvml-api/, device queries and commands.
@@ -45,13 +49,7 @@ class Gpus:
         return len(self._handles)
 
     def first(self, count: int) -> Gpus:
-        """Select the first `count` GPUs.
-
-        Raises
-        ------
-        MeasurementError
-            If there are fewer.
-        """
+        """Select the first `count` GPUs; there must be as many."""
         if count > len(self):
             raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
         return Gpus(self._library, self._handles[:count])
@@ -68,13 +66,7 @@ class Gpus:
         return float(max(most for _, most in self._ranges()))
 
     def energy_j(self) -> float:
-        """Energy that all GPUs used since their driver was loaded.
-
-        Raises
-        ------
-        MeasurementError
-            If a GPU does not count energy, as those before Volta.
-        """
+        """Energy that all GPUs used since their driver was loaded."""
         counted_mj = [self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
         return float(sum(counted_mj) / 1000.0)
 
@@ -89,13 +81,7 @@ class Gpus:
         return [self._call("nvmlDeviceGetPowerManagementLimit", handle) / 1000.0 for handle in self._handles]
 
     def set_limits_w(self, limits_w: Sequence[float]) -> None:
-        """Set the power limit of each GPU.
-
-        Raises
-        ------
-        MeasurementError
-            If that is not possible, or not allowed: only root may set power limits.
-        """
+        """Set the power limit of each GPU."""
         for handle, limit in zip(self._handles, limits_w, strict=True):
             self._call("nvmlDeviceSetPowerManagementLimit", handle, round(limit * 1000))
 
@@ -269,8 +255,7 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
     if path.exists():
         before = _kept(path, len(gpus))
     else:
-        with replacing(path) as stream:
-            stream.write(f"{json.dumps(before)}\n".encode())
+        write_json(path, before)
 
     def restore() -> None:
         """Set those limits that have changed."""

@@ -8,9 +8,9 @@ which a resumed master makes again, or the result of that run.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +20,10 @@ from typing import Any
 
 from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, json_file, telling_fault, toml_file
-from bftrainer.files.writing import replacing
+from bftrainer.files.manifest import check_intact
+from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Plan, Recurrences
-from bftrainer.zeus.master.script import RunSettings
+from bftrainer.zeus.master.script import RunSettings, write_json
 from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
@@ -117,12 +118,7 @@ def write_journal(logdir: Path, journal: Journal) -> None:
     OutputError
         If the journal cannot be written; the previous one stays.
     """
-    document = journal_document(journal)
-    with replacing(logdir / JOURNAL) as stream:
-        stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
-        # A killed process would not need the flush, but the machine may lose power.
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_json(logdir / JOURNAL, journal_document(journal))
 
 
 def read_journal(logdir: Path, token: str | None = None) -> Journal:
@@ -196,8 +192,11 @@ def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise JournalError(f"{logdir}: Locked: another master is running this job.") from None
+                    holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
+                    raise JournalError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
                 time.sleep(POLL_S)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lock
     finally:
         os.close(lock)
@@ -206,7 +205,7 @@ def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
     try:
-        with (logdir / LOCK).open() as lock:
+        with open_file(logdir / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -240,7 +239,9 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
 def _document(path: Path) -> Any:
     if path.parent.is_dir() and not path.exists():
         raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
-    return json_file(path, JournalError)
+    document = json_file(path, JournalError)
+    check_intact(path)
+    return document
 
 
 def _validated(path: Path, document: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bftrainer import supervisor
 from bftrainer.errors import OutputError, TuningInputError
-from bftrainer.zeus.master import supervisor
 
 CHUNK = 1 << 16
 # The kernel counts a wait in milliseconds, in 32 bits: at most 24 days.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
@@ -17,8 +16,8 @@ from typing import Any, Protocol
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import json_file
-from bftrainer.files.writing import replacing
 from bftrainer.zeus.master.hardware import Gpus
+from bftrainer.zeus.master.script import write_json
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -364,9 +363,7 @@ class PowerProfiler:
 
 def write_profile(path: Path, limits: Sequence[ProfiledLimit]) -> None:
     """Write a power profile for later runs."""
-    with replacing(path) as stream:
-        document = {"schema": SCHEMA, "limits": [asdict(each) for each in limits]}
-        stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
+    write_json(path, {"schema": SCHEMA, "limits": [asdict(each) for each in limits]})
 
 
 def read_profile(path: Path) -> list[ProfiledLimit] | None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import TrainingReportError, TuningInputError, suggestion
+from bftrainer.errors import OutputError, TrainingReportError, TuningInputError, suggestion
 from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
@@ -166,51 +166,37 @@ class RunEnvironment:
             raise TuningInputError(
                 f"{_ITERATIONS}: Expected two numbers of iterations, warm-up,measured, got {text!r}."
             )
-        warmup, measured = (_whole_number(_ITERATIONS, part) for part in parts)
-        args = {field: parsed(name, environ[name]) for name, (field, parsed) in _VARIABLES.items() if name in environ}
+        warmup, measured = (_parsed(_ITERATIONS, part, *_WHOLE) for part in parts)
+        there = {name: how for name, how in _VARIABLES.items() if name in environ}
+        args = {field: _parsed(name, environ[name], *kind) for name, (field, kind) in there.items()}
         args |= {"profile_warmup_iters": warmup, "profile_measure_iters": measured}
         args["observer_mode"] = not args.pop("use_optimal_pl", True)
         settings = RunSettings(**{each.name: args.pop(each.name) for each in fields(RunSettings) if each.name in args})
         return cls(**args, settings=settings)
 
 
-def _real(name: str, text: str) -> float:
+def _parsed(name: str, text: str, kind: Callable[[str], Any], expected: str) -> Any:
     try:
-        return float(text)
-    except ValueError:
-        raise TuningInputError(f"{name}: Expected a number, got {text!r}.") from None
+        return kind(text)
+    except (ValueError, KeyError):
+        raise TuningInputError(f"{name}: Expected {expected}, got {text!r}.") from None
 
 
-def _whole_number(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise TuningInputError(f"{name}: Expected a whole number, got {text!r}.") from None
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise TuningInputError(f"{name}: Expected true or false, got {text!r}.")
-    return text.lower() == "true"
-
-
-def _text(name: str, text: str) -> str:  # noqa: ARG001
-    return text
-
-
-# For each variable, its field in `RunEnvironment` or `RunSettings`, and the function that parses its text.
-_VARIABLES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "ZEUS_TARGET_METRIC": ("target_metric", _real),
-    "ZEUS_LOG_DIR": ("log_dir", _text),
-    "ZEUS_JOB_ID": ("job_id", _text),
-    "ZEUS_COST_THRESH": ("cost_threshold", _real),
-    "ZEUS_ETA_KNOB": ("eta_knob", _real),
-    "ZEUS_MONITOR_PATH": ("monitor_path", _text),
-    "ZEUS_USE_OPTIMAL_PL": ("use_optimal_pl", _boolean),
-    "BFTRAINER_MAX_POWER_W": ("max_power_w", _real),
-    "BFTRAINER_GPUS": ("gpus", _whole_number),
-    "BFTRAINER_SET_POWER_LIMITS": ("set_power_limits", _boolean),
-    "BFTRAINER_MEASURE": ("measure", _text),
+_REAL, _WHOLE, _TEXT = (float, "a number"), (int, "a whole number"), (str, "text")
+_BOOLEAN = (lambda text: {"true": True, "false": False}[text.lower()], "true or false")
+# For each variable, its field in `RunEnvironment` or `RunSettings`, what converts its text, and what that expects.
+_VARIABLES: Mapping[str, tuple[str, tuple[Callable[[str], Any], str]]] = {
+    "ZEUS_TARGET_METRIC": ("target_metric", _REAL),
+    "ZEUS_LOG_DIR": ("log_dir", _TEXT),
+    "ZEUS_JOB_ID": ("job_id", _TEXT),
+    "ZEUS_COST_THRESH": ("cost_threshold", _REAL),
+    "ZEUS_ETA_KNOB": ("eta_knob", _REAL),
+    "ZEUS_MONITOR_PATH": ("monitor_path", _TEXT),
+    "ZEUS_USE_OPTIMAL_PL": ("use_optimal_pl", _BOOLEAN),
+    "BFTRAINER_MAX_POWER_W": ("max_power_w", _REAL),
+    "BFTRAINER_GPUS": ("gpus", _WHOLE),
+    "BFTRAINER_SET_POWER_LIMITS": ("set_power_limits", _BOOLEAN),
+    "BFTRAINER_MEASURE": ("measure", _TEXT),
 }
 # The only variable that holds two values.
 _ITERATIONS = "ZEUS_PROFILE_PARAMS"
@@ -283,8 +269,41 @@ def read_report(path: Path) -> TrainingReport:
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
     """Write a report atomically; `more` are further keys, which the master does not read."""
     document = {"energy": report.energy_j, "time": report.time_s, "reached": report.reached} | more
+    write_json(path, document)
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a JSON file whole or not at all, and to the disk, as the machine may lose power.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written; an earlier one stays.
+    """
     with replacing(path) as stream:
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
+
+
+def make_directory(path: Path, *, exist_ok: bool = True) -> None:
+    """Create a directory and its parents.
+
+    Raises
+    ------
+    FileExistsError
+        If it exists although `exist_ok` is false.
+    OutputError
+        If it cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        if exist_ok:
+            raise OutputError(f"{path}: Expected a directory, found a file.") from None
+        raise
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be made ({cause.strerror or cause}).") from None
+    except ValueError as cause:
+        raise OutputError(f"{str(path)!r}: cannot be made ({cause}).") from None
 
 
 def _opened(path: str, flags: int) -> int:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus.master.hardware import Gpus, Hardware, find_hardware, found_gpus
 from bftrainer.zeus.master.meters import (
     Meter,
@@ -32,7 +32,7 @@ from bftrainer.zeus.master.meters import (
     read_profile,
     write_profile,
 )
-from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, write_report
+from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_report
 from bftrainer.zeus.policies.job import zeus_cost
 
 logger = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ def training_run(
     # The master has already checked whether models may be mixed.
     settings = environment.settings
     hardware = find_hardware(settings.max_power_w, settings.gpus, allow_mixed=True, find=find)
-    _make(Path(environment.log_dir))
+    make_directory(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
             meter = open_meter(settings.measure, hardware.total_power_w, hardware.gpus)
@@ -308,10 +308,3 @@ def _after(synchronize: Callable[[], object], clock: Callable[[], float]) -> Cal
         return clock()
 
     return waited
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise OutputError(f"{path}: cannot be made ({cause.strerror or cause}).") from None

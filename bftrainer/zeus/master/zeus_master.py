@@ -17,7 +17,7 @@ from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.journal import Journal, write_journal
 from bftrainer.zeus.master.launch import check_command
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
-from bftrainer.zeus.master.script import RunSettings
+from bftrainer.zeus.master.script import RunSettings, make_directory
 from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job
@@ -44,24 +44,12 @@ class ZeusMaster:
         Absolute path of a monitoring program, which is passed on to scripts that use one.
     seed : int
         Seed of a job's first run; each later run uses the next number.
-    observer_mode : bool
-        Train at the highest power, and book the energy and time of the best power limit.
-    profile_warmup_iters, profile_measure_iters : int
-        Iterations before and during the measurement of each power limit.
-    max_power_w : float, optional
-        Highest power of one GPU; by default the value from NVML.
-    gpus : int, optional
-        Number of GPUs of a run; by default as many as NVML finds, else 1.
+    observer_mode, profile_warmup_iters, profile_measure_iters, set_power_limits, measure, timeout_s, grace_s
+        See `RunSettings`.
+    max_power_w, gpus : float and int, optional
+        See `RunSettings`; by default what NVML finds.
     allow_mixed : bool
         Whether GPUs may be of several models.
-    set_power_limits : bool
-        Let scripts set power limits.
-    measure : str
-        How scripts measure energy: auto, nvml, rapl, zeus or model.
-    timeout_s : float, optional
-        Time after which a run is ended and counts as failed.
-    grace_s : float
-        Time for a run to end after SIGTERM, before it is killed.
     observers : sequence of MasterObserver
         Are notified of each run.
     find : callable
@@ -131,7 +119,7 @@ class ZeusMaster:
             timeout_s=timeout_s,
             grace_s=grace_s,
         )
-        make_directory(Path(self.log_base), exist_ok=True)
+        make_directory(Path(self.log_base))
 
     @property
     def max_pl(self) -> float:
@@ -306,25 +294,3 @@ class ZeusMaster:
 def _workdir(job: Job) -> str:
     """Return the absolute directory that a job runs in."""
     return os.path.abspath(job.workdir or ".")
-
-
-def make_directory(path: Path, *, exist_ok: bool) -> None:
-    """Create a directory and its parents.
-
-    Raises
-    ------
-    FileExistsError
-        If it exists although `exist_ok` is false.
-    OutputError
-        If it cannot be created.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=exist_ok)
-    except FileExistsError:
-        if exist_ok:
-            raise OutputError(f"{path}: Expected a directory, found a file.") from None
-        raise
-    except OSError as cause:
-        raise OutputError(f"{path}: cannot be made ({cause.strerror or cause}).") from None
-    except ValueError as cause:
-        raise OutputError(f"{str(path)!r}: cannot be made ({cause}).") from None

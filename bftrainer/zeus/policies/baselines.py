@@ -13,6 +13,7 @@ from typing import Any, Self
 from bftrainer.errors import AllPrunedError, TuningInputError
 from bftrainer.zeus.policies.interfaces import (
     BatchSizeOptimizer,
+    BatchSizesOfJobs,
     OfJobs,
     PowerLimitOptimizer,
     check_batch_sizes,
@@ -27,20 +28,13 @@ from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
 
 
-class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
+class DefaultBatchSize(BatchSizesOfJobs[int]):
     """Trains at the job's default batch size every time: no tuning."""
 
     name = "Default BSO"
 
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Use the job's default.
-
-        Raises
-        ------
-        TuningInputError
-            If the default is missing or not one of `batch_sizes`.
-        """
-        self._jobs[job] = default_first(job, batch_sizes)[0]
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> int:
+        return default_first(job, batch_sizes)[0]
 
     def predict(self, job: Job) -> int:
         """Return the job's default batch size."""
@@ -53,8 +47,7 @@ class DefaultBatchSize(OfJobs[int], BatchSizeOptimizer):
     def _to_plain(kept: int) -> dict[str, Any]:
         return {"default": kept}
 
-    @staticmethod
-    def _from_plain(entry: Mapping[str, Any]) -> int:
+    def _from_plain(self, entry: Mapping[str, Any]) -> int:
         return int(entry["default"])
 
 
@@ -67,7 +60,7 @@ class _Grid:
     costs: dict[int, float] = field(default_factory=dict)
 
 
-class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
+class GridSearch(BatchSizesOfJobs[_Grid]):
     """Tries each batch size once, the default first and then upwards, then uses the cheapest that converged.
 
     The default comes first because the simulated job gives up if its first run fails. Batch sizes whose only trial did
@@ -77,26 +70,12 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
 
     name = "Grid search BSO"
 
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Prepare the trials; for a job that is known already, do nothing.
-
-        Raises
-        ------
-        TuningInputError
-            If the job's default batch size is missing or not among `batch_sizes`.
-        """
-        if job not in self._jobs:
-            sizes = default_first(job, batch_sizes)
-            self._jobs[job] = _Grid(sizes, list(sizes))
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> _Grid:
+        sizes = default_first(job, batch_sizes)
+        return _Grid(sizes, list(sizes))
 
     def predict(self, job: Job) -> int:
-        """Return the next batch size to try, then the cheapest; of equally cheap ones the one tried first.
-
-        Raises
-        ------
-        AllPrunedError
-            If no batch size converged.
-        """
+        """Return the next batch size to try, then the cheapest; of equally cheap ones the one tried first."""
         grid = registered(self._jobs, job)
         if grid.ahead:
             return grid.ahead[0]
@@ -105,13 +84,7 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         return min(grid.costs, key=lambda size: grid.costs[size])
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Record the trial of a batch size; later runs are ignored.
-
-        Raises
-        ------
-        TuningInputError
-            If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
-        """
+        """Record the trial of a batch size; later runs are ignored."""
         grid = registered(self._jobs, job)
         check_known(job, batch_size, grid.batch_sizes)
         check_cost(job, batch_size, cost)
@@ -126,8 +99,7 @@ class GridSearch(OfJobs[_Grid], BatchSizeOptimizer):
         costs = _pairs(kept.costs)
         return {"batch_sizes": list(kept.batch_sizes), "ahead": list(kept.ahead), "costs": costs}
 
-    @staticmethod
-    def _from_plain(entry: Mapping[str, Any]) -> _Grid:
+    def _from_plain(self, entry: Mapping[str, Any]) -> _Grid:
         return _Grid(list(entry["batch_sizes"]), list(entry["ahead"]), dict(entry["costs"]))
 
 
@@ -151,7 +123,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         self._jobs = {job: (batch_sizes.get(job), dict(limits_w.get(job, {}))) for job in jobs}
 
     @classmethod
-    def _of_no_job(cls) -> Self:
+    def _of_no_job(cls, **_: Any) -> Self:
         return cls({}, {})
 
     @classmethod
@@ -197,15 +169,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         return registered({} if size is None else {job: size}, job)
 
     def predict(self, job: Job, batch_size: int | None = None) -> int:
-        """Return the best batch size or, for a given batch size, its best power limit.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy was not made for this job.
-        TuningInputError
-            If the batch size is not one of the job's.
-        """
+        """Return the best batch size or, for a given batch size, its best power limit."""
         if batch_size is None:
             return self._best(job)
         return _known_limit(job, registered(self._jobs, job)[1], batch_size)
@@ -217,8 +181,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
     def _to_plain(kept: tuple[int | None, dict[int, int]]) -> dict[str, Any]:
         return {"batch_size": kept[0], "limits_w": _pairs(kept[1])}
 
-    @staticmethod
-    def _from_plain(entry: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
+    def _from_plain(self, entry: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
         return entry["batch_size"], dict(entry["limits_w"])
 
 
@@ -237,7 +200,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
         self._jobs = {job: dict(limits) for job, limits in limits_w.items()}
 
     @classmethod
-    def _of_no_job(cls) -> Self:
+    def _of_no_job(cls, **_: Any) -> Self:
         return cls({})
 
     @classmethod
@@ -255,15 +218,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
         )
 
     def predict(self, job: Job, batch_size: int) -> int:
-        """Return the highest limit.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy was not made for this job.
-        TuningInputError
-            If the batch size is not one of the job's.
-        """
+        """Return the highest limit."""
         return _known_limit(job, registered(self._jobs, job), batch_size)
 
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
@@ -273,8 +228,7 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
     def _to_plain(kept: dict[int, int]) -> dict[str, Any]:
         return {"limits_w": _pairs(kept)}
 
-    @staticmethod
-    def _from_plain(entry: Mapping[str, Any]) -> dict[int, int]:
+    def _from_plain(self, entry: Mapping[str, Any]) -> dict[int, int]:
         return dict(entry["limits_w"])
 
 
@@ -314,7 +268,7 @@ class _Played:
     highest_j: float = -math.inf
 
 
-class UCB(OfJobs[_Played], BatchSizeOptimizer):
+class UCB(BatchSizesOfJobs[_Played]):
     """UCB1 on costs: plays the batch size whose cost may be lowest, given how often it was played.
 
     An arm's cost is the total cost of its runs divided by the number of runs that reached the target: the cost of a
@@ -331,25 +285,11 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
 
     name = "UCB1 BSO"
 
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Make an arm for each batch size; for a job that is known already, do nothing.
-
-        Raises
-        ------
-        TuningInputError
-            If the job's default batch size is missing or not among `batch_sizes`.
-        """
-        if job not in self._jobs:
-            self._jobs[job] = _Played({size: _Arm() for size in default_first(job, batch_sizes)})
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> _Played:
+        return _Played({size: _Arm() for size in default_first(job, batch_sizes)})
 
     def predict(self, job: Job) -> int:
-        """Return an arm that was never played, then the one with the lowest bound; the first one wins a tie.
-
-        Raises
-        ------
-        AllPrunedError
-            If all arms were played and none reached the target.
-        """
+        """Return an arm that was never played, then the one with the lowest bound; the first one wins a tie."""
         played = registered(self._jobs, job)
         for size, arm in played.arms.items():
             if not arm.plays:
@@ -367,13 +307,7 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
         )
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Learn from a run.
-
-        Raises
-        ------
-        TuningInputError
-            If the batch size is not one of the job's, the cost is not finite, or `converged` is None.
-        """
+        """Learn from a run."""
         played = registered(self._jobs, job)
         check_known(job, batch_size, played.arms)
         check_cost(job, batch_size, cost)
@@ -393,7 +327,6 @@ class UCB(OfJobs[_Played], BatchSizeOptimizer):
             "extremes_j": [kept.lowest_j, kept.highest_j] if kept.lowest_j < math.inf else None,
         }
 
-    @staticmethod
-    def _from_plain(entry: Mapping[str, Any]) -> _Played:
+    def _from_plain(self, entry: Mapping[str, Any]) -> _Played:
         arms = {arm["batch_size"]: _Arm(arm["plays"], arm["reached"], arm["spent_j"]) for arm in entry["arms"]}
         return _Played(arms, *(entry["extremes_j"] or ()))

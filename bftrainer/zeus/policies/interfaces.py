@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.job import Job
@@ -54,6 +54,16 @@ class BatchSizeOptimizer(_Policy):
     """Chooses the batch size of each run of a recurring job, and learns from what the run cost.
 
     A simulation works on a deep copy, so the object passed in stays as it was.
+
+    Raises
+    ------
+    AllPrunedError
+        By `predict`, if no batch size is left.
+    TuningProtocolError
+        By `predict` and `observe`, if the job was not registered.
+    TuningInputError
+        By `observe`, if a policy that needs to know gets a batch size that is not one of the job's, a cost that is not
+        finite, or None for `converged`; then nothing is learned.
     """
 
     @abstractmethod
@@ -70,7 +80,13 @@ class BatchSizeOptimizer(_Policy):
 
 
 class PowerLimitOptimizer(_Policy):
-    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit."""
+    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit.
+
+    Raises
+    ------
+    TuningProtocolError, TuningInputError
+        By `predict`, if a policy that was made for some jobs, and batch sizes of theirs, gets others.
+    """
 
     @abstractmethod
     def predict(self, job: Job, batch_size: int) -> int | None:
@@ -85,36 +101,64 @@ T = TypeVar("T")
 
 
 class OfJobs(ABC, Generic[T]):
-    """Saves and restores a policy that keeps state for each job."""
+    """Saves and restores a policy that keeps state for each job.
+
+    Attributes
+    ----------
+    saved : tuple of str
+        Names of the options, which are saved too.
+    """
+
+    saved: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self._jobs: dict[Job, T] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all state as plain values for JSON."""
-        return {"jobs": [{"job": job.to_dict(), **self._to_plain(kept)} for job, kept in self._jobs.items()]}
+        jobs = [{"job": job.to_dict(), **self._to_plain(kept)} for job, kept in self._jobs.items()]
+        return {name: getattr(self, name) for name in self.saved} | {"jobs": jobs}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Make a policy from the state that `to_dict` returned."""
-        policy = cls._of_no_job()
-        policy._jobs = {Job(**entry["job"]): cls._from_plain(entry) for entry in state["jobs"]}
+    def from_dict(cls, state: Mapping[str, Any], **options: Any) -> Self:
+        """Make a policy from the state that `to_dict` returned; `options` are those that are not saved."""
+        policy = cls._of_no_job(**{name: value for name, value in state.items() if name != "jobs"}, **options)
+        policy._jobs = {Job(**entry["job"]): policy._from_plain(entry) for entry in state["jobs"]}
         return policy
 
     @classmethod
-    def _of_no_job(cls) -> Self:
+    def _of_no_job(cls, **options: Any) -> Self:
         """A new policy that knows no job yet."""
-        return cls()
+        return cls(**options)
 
     @staticmethod
     @abstractmethod
     def _to_plain(kept: Any) -> dict[str, Any]:
         """Convert the state of a job to plain values for JSON, whose keys are text."""
 
-    @staticmethod
     @abstractmethod
-    def _from_plain(entry: Mapping[str, Any]) -> Any:
+    def _from_plain(self, entry: Mapping[str, Any]) -> T:
         """Convert plain values back to the state that `_to_plain` was given."""
+
+
+class BatchSizesOfJobs(OfJobs[T], BatchSizeOptimizer):
+    """Batch-size policy that keeps state for each job, from its registration on."""
+
+    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
+        """Prepare for a job; for a job that is known already, do nothing.
+
+        Raises
+        ------
+        TuningInputError
+            If there are no batch sizes, or the policy needs the job's default and it is missing or not one of them.
+        """
+        if job not in self._jobs:
+            check_batch_sizes(job, batch_sizes)
+            self._jobs[job] = self._begun(job, batch_sizes)
+
+    @abstractmethod
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> T:
+        """State of a job before its first run; there is a batch size."""
 
 
 def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:

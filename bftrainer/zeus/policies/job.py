@@ -61,8 +61,10 @@ class Job:
             raise TuningInputError(f"{self}: Expected a finite target metric, got {self.target_metric}.")
         for name in ("max_epochs", "default_bs", "default_lr"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+            if value is not None and not 0 < value < math.inf:
                 raise TuningInputError(f"{self}: Expected {name} above 0, got {value}.")
+            if value is not None and value >= 2**63:
+                raise TuningInputError(f"{self}: Expected {name} below 2^63, got {value}.")
             if value is not None and name != "default_lr":
                 if value != int(value):
                     raise TuningInputError(f"{self}: Expected a whole {name}, got {value}.")

@@ -77,13 +77,7 @@ def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimize
 
 
 def power_limit_optimizer(name: str, context: PolicyContext) -> PowerLimitOptimizer:
-    """Make a power-limit policy: an entry point of ``bftrainer.power_limit_optimizers``, or ``module:callable``.
-
-    Raises
-    ------
-    TuningInputError
-        If there is none of that name, or what is there gives no `PowerLimitOptimizer`.
-    """
+    """Make a power-limit policy, of ``bftrainer.power_limit_optimizers``, as `batch_size_optimizer` does."""
     return _make(name, POWER_LIMITS, context, PowerLimitOptimizer)  # type: ignore[type-abstract]
 
 

@@ -6,14 +6,13 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
 from bftrainer.zeus.policies.interfaces import (
-    BatchSizeOptimizer,
+    BatchSizesOfJobs,
     PowerLimitOptimizer,
-    check_batch_sizes,
     check_cost,
     check_seed,
     registered,
@@ -30,7 +29,7 @@ T = TypeVar("T")
 NUM_EXPLORATION = 2
 
 
-class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
+class PruningGTSBatchSizeOptimizer(BatchSizesOfJobs[PrunedBandit]):
     """Prunes batch sizes that miss the target in two rounds, then plays a Gaussian bandit on the survivors.
 
     Parameters
@@ -60,6 +59,7 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     """
 
     name = NAME
+    saved = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
     ) -> None:
         if window_size < 0 or window_size == 1:
             raise TuningInputError(f"Expected a window of 0 (all) or at least 2 runs, got {window_size}.")
+        super().__init__()
         _check_bandit(0.0, prior_mean, prior_precision)
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.window_size, self.concurrency = window_size, concurrency
         self.seed, self.verbose = check_seed(seed), verbose
         self.explorations_alone = explorations_alone
-        self._jobs: dict[Job, PrunedBandit] = {}
 
     @property
     def exp_manager(self) -> Mapping[Job, PruningExploreManager]:
@@ -96,51 +96,22 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
         return MappingProxyType({job: _rewards(tuned.rewards) for job, tuned in self._jobs.items()})
 
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Start pruning at the job's default batch size; for a job that is known already, do nothing.
-
-        Raises
-        ------
-        TuningInputError
-            If there are no batch sizes, or the default is missing or not one of them.
-        """
-        if job in self._jobs:
-            return
-        check_batch_sizes(job, batch_sizes)
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> PrunedBandit:
+        """Pruning starts at the job's default batch size."""
         if job.default_bs is None:
             raise TuningInputError(f"Default BS not specified for {job}.{nearest(0, batch_sizes)}")
-        self._jobs[job] = PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), self._settings())
+        return PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), self._settings())
 
     def predict(self, job: Job) -> int:
-        """Choose the batch size of the next run: the next to explore, then the bandit's choice.
-
-        Raises
-        ------
-        AllPrunedError
-            If no batch size survived a round of pruning.
-        TuningProtocolError
-            If the job is not registered, or the last exploration was not observed yet.
-        """
+        """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play."""
         return registered(self._jobs, job).predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Learn from a run.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the job is not registered, or a run of another batch size was asked for and runs don't overlap.
-        TuningInputError
-            If the cost is not finite, or `converged` is None while batch sizes are being pruned.
-        """
+        """Learn from a run; while pruning, of the batch size that was asked for, unless runs may overlap."""
         tuned = registered(self._jobs, job)
         check_cost(job, batch_size, cost)
         expected = tuned.manager.expecting == batch_size or not self.concurrency
         tuned.observe(batch_size, cost, converged, exploration=expected)
-
-    def bandit(self, job: Job) -> GaussianTS | None:
-        """Return a job's bandit; None while its batch sizes are being pruned."""
-        return registered(self._jobs, job).bandit
 
     def _settings(self) -> BanditSettings:
         return BanditSettings(
@@ -153,29 +124,15 @@ class PruningGTSBatchSizeOptimizer(BatchSizeOptimizer):
             self.explorations_alone,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        names = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
-        return {name: getattr(self, name) for name in names} | {
-            "jobs": [
-                {"job": job.to_dict(), "rewards": [[size, log.tolist()] for size, log in tuned.rewards.items()]}
-                | tuned.to_dict()
-                for job, tuned in self._jobs.items()
-            ],
-        }
+    @staticmethod
+    def _to_plain(kept: PrunedBandit) -> dict[str, Any]:
+        return {"rewards": _pairs(kept.rewards), **kept.to_dict()}
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> PruningGTSBatchSizeOptimizer:
-        """Restore an optimizer from the state that `to_dict` returned."""
-        optimizer = cls(**{name: value for name, value in state.items() if name != "jobs"}, verbose=verbose)
-        for entry in state["jobs"]:
-            rewards = {size: RewardLog(own) for size, own in entry["rewards"]}
-            job = Job(**entry["job"])
-            optimizer._jobs[job] = PrunedBandit.from_dict(entry, job, optimizer._settings(), rewards)
-        return optimizer
+    def _from_plain(self, entry: Mapping[str, Any]) -> PrunedBandit:
+        return PrunedBandit.from_dict(entry, Job(**entry["job"]), self._settings(), _logs(entry))
 
 
-class GTSBatchSizeOptimizer(BatchSizeOptimizer):
+class GTSBatchSizeOptimizer(BatchSizesOfJobs[tuple[GaussianTS, dict[int, RewardLog]]]):
     """Plays a Gaussian bandit on all batch sizes from the start; the default batch size is not needed.
 
     Parameters
@@ -194,6 +151,7 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
     """
 
     name = "GaussianTS BSO"
+    saved = ("learn_reward_precision", "prior_mean", "prior_precision", "num_exploration", "seed", "reward_precision")
 
     def __init__(
         self,
@@ -205,58 +163,45 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         seed: int = 123456,
         verbose: bool = True,
     ) -> None:
+        super().__init__()
         _check_bandit(reward_precision, prior_mean, prior_precision, num_exploration)
         self.learn_reward_precision = learn_reward_precision
         self.reward_precision = reward_precision
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
         self.num_exploration, self.seed, self.verbose = num_exploration, check_seed(seed), verbose
-        self.mabs: dict[Job, GaussianTS] = {}
-        self._rewards: dict[Job, dict[int, RewardLog]] = {}
+
+    @property
+    def mabs(self) -> Mapping[Job, GaussianTS]:
+        """The bandit of each job."""
+        return MappingProxyType({job: bandit for job, (bandit, _) in self._jobs.items()})
 
     @property
     def batch_sizes(self) -> Mapping[Job, list[int]]:
         """Batch sizes of each job, in the order given."""
-        return MappingProxyType({job: list(rewards) for job, rewards in self._rewards.items()})
+        return MappingProxyType({job: list(rewards) for job, (_, rewards) in self._jobs.items()})
 
     @property
     def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
-        return MappingProxyType({job: _rewards(rewards) for job, rewards in self._rewards.items()})
+        return MappingProxyType({job: _rewards(rewards) for job, (_, rewards) in self._jobs.items()})
 
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Make the job's bandit, one arm per batch size in the order given; for a known job, do nothing.
-
-        Raises
-        ------
-        TuningInputError
-            If there are no batch sizes.
-        """
-        if job in self.mabs:
-            return
-        check_batch_sizes(job, batch_sizes)
+    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> tuple[GaussianTS, dict[int, RewardLog]]:  # noqa: ARG002
+        """One arm per batch size, in the order given."""
         prior = (self.prior_mean, self.prior_precision)
-        self.mabs[job] = GaussianTS(
-            batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose
-        )
-        self._rewards[job] = {int(size): RewardLog() for size in batch_sizes}
+        bandit = GaussianTS(batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose)
+        return bandit, {int(size): RewardLog() for size in batch_sizes}
 
     def predict(self, job: Job) -> int:
         """Return the bandit's choice."""
-        return registered(self.mabs, job).predict()
+        return registered(self._jobs, job)[0].predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
-        """Learn from a run, converged or not.
-
-        Raises
-        ------
-        TuningInputError
-            If the batch size is not one of the job's, or the cost is not finite.
-        """
-        bandit = registered(self.mabs, job)
+        """Learn from a run, converged or not."""
+        bandit, logs = registered(self._jobs, job)
         check_cost(job, batch_size, cost)
-        rewards = self._rewards[job].get(batch_size)
+        rewards = logs.get(batch_size)
         if rewards is None:
-            close = nearest(batch_size, self._rewards[job])
+            close = nearest(batch_size, logs)
             raise TuningInputError(f"Unknown batch size '{batch_size}' for {job}.{close}")
         rewards.append(-cost)
         if self.learn_reward_precision:
@@ -264,43 +209,36 @@ class GTSBatchSizeOptimizer(BatchSizeOptimizer):
         else:
             bandit.fit_arm(batch_size, [-cost], reset=False)
 
-    def bandit(self, job: Job) -> GaussianTS:
-        """Return a job's bandit."""
-        return registered(self.mabs, job)
-
     def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        names = ("learn_reward_precision", "prior_mean", "prior_precision", "num_exploration", "seed")
-        precision = self.reward_precision
-        return {name: getattr(self, name) for name in names} | {
-            # JSON has no infinity.
-            "reward_precision": None if math.isinf(precision) else precision,
-            "jobs": [
-                {
-                    "job": job.to_dict(),
-                    "rewards": [[size, log.tolist()] for size, log in self._rewards[job].items()],
-                    "bandit": bandit.to_dict(),
-                }
-                for job, bandit in self.mabs.items()
-            ],
-        }
+        """Return all state as plain values for JSON, which has no infinity."""
+        precision = None if math.isinf(self.reward_precision) else self.reward_precision
+        return super().to_dict() | {"reward_precision": precision}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GTSBatchSizeOptimizer:
+    def from_dict(cls, state: Mapping[str, Any], **options: Any) -> Self:
         """Restore an optimizer from the state that `to_dict` returned."""
-        options = {name: value for name, value in state.items() if name != "jobs"}
-        if options["reward_precision"] is None:
-            options["reward_precision"] = math.inf
-        optimizer = cls(**options, verbose=verbose)
-        for entry in state["jobs"]:
-            job = Job(**entry["job"])
-            optimizer.mabs[job] = GaussianTS.from_dict(entry["bandit"], verbose)
-            optimizer._rewards[job] = {size: RewardLog(rewards) for size, rewards in entry["rewards"]}
-        return optimizer
+        precision = math.inf if state["reward_precision"] is None else state["reward_precision"]
+        return super().from_dict({**state, "reward_precision": precision}, **options)
+
+    @staticmethod
+    def _to_plain(kept: tuple[GaussianTS, dict[int, RewardLog]]) -> dict[str, Any]:
+        bandit, logs = kept
+        return {"rewards": _pairs(logs), "bandit": bandit.to_dict()}
+
+    def _from_plain(self, entry: Mapping[str, Any]) -> tuple[GaussianTS, dict[int, RewardLog]]:
+        return GaussianTS.from_dict(entry["bandit"], self.verbose), _logs(entry)
 
 
 def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
     return MappingProxyType({size: log.tolist() for size, log in logs.items()})
+
+
+def _pairs(logs: Mapping[int, RewardLog]) -> list[list[Any]]:
+    return [[size, log.tolist()] for size, log in logs.items()]
+
+
+def _logs(entry: Mapping[str, Any]) -> dict[int, RewardLog]:
+    return {size: RewardLog(rewards) for size, rewards in entry["rewards"]}
 
 
 def _check_bandit(*options: Any) -> None:

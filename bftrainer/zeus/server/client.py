@@ -50,6 +50,10 @@ class BatchSizeClient:
     ------
     SettingsError
         If httpx is not installed, or the address is not valid.
+    ServerRequestError
+        By all methods, if the server is not reached, or refuses the request; `status` tells why. 404, or 400 for a
+        report or a new trial: the job or trial is unknown, or was ended. 409: the job is registered with other
+        settings, or none of its batch sizes converges. 422: it is no job that can be registered.
 
     Examples
     --------
@@ -80,7 +84,7 @@ class BatchSizeClient:
 
         try:
             address = httpx.URL(server_url)
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
         if address.scheme not in ("http", "https") or not address.host:
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
@@ -90,63 +94,28 @@ class BatchSizeClient:
         self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
 
     def register_job(self, spec: JobSpec) -> JobSpec:
-        """Register a job, or check that it is registered with the same settings.
-
-        Returns
-        -------
-        JobSpec
-            The job with its name.
-
-        Raises
-        ------
-        ServerRequestError
-            If the job is registered with other settings (status 409), or the server refuses it (422) or is not reached.
-        """
+        """Register a job, or check that it is registered with the same settings; return it with its name."""
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
         return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
 
     def predict(self, job_id: str) -> TrialId:
-        """Start a trial: the batch size to run with, and the number to report under.
-
-        Raises
-        ------
-        ServerRequestError
-            If the job is unknown (status 400), or none of its batch sizes converges (409).
-        """
+        """Start a trial: the batch size to run with, and the number to report under."""
         params = {"job_id": job_id, "request_id": uuid4().hex}
         return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
-        """Report what a trial has used and reached by the end of an epoch; the answer's `stop_train` tells it to stop.
-
-        Raises
-        ------
-        ServerRequestError
-            If the trial is unknown or was ended (status 400).
-        """
+        """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
         # JSON has no NaN, the metric of a run that diverged; it is sent as text, which the server reads.
         return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
     def end_trial(self, trial: TrialId) -> None:
-        """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is.
-
-        Raises
-        ------
-        ServerRequestError
-            If the trial is unknown (status 404).
-        """
+        """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
 
     def delete_job(self, job_id: str) -> None:
-        """Delete a job with all its trials.
-
-        Raises
-        ------
-        ServerRequestError
-            If the job is unknown (status 404).
-        """
+        """Delete a job with all its trials."""
         self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
 
     def jobs(self) -> list[JobSummary]:
@@ -160,13 +129,7 @@ class BatchSizeClient:
                 return found
 
     def job(self, job_id: str) -> JobSummary:
-        """Return a job, with the progress of its tuning.
-
-        Raises
-        ------
-        ServerRequestError
-            If the job is unknown (status 404).
-        """
+        """Return a job, with the progress of its tuning."""
         return self._read(_JOB, self._send("GET", "/state/job", params={"job_id": job_id}))
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:

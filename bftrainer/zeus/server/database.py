@@ -73,13 +73,18 @@ class SqliteDatabase:
     ----------
     url : URL
         ``sqlite+aiosqlite:///FILE``; without a file the database is in memory.
-    read_only : bool
-        Never create or change the file; it must exist.
+    read_only, create : bool
+        Never change the file, and whether to make it: else it must exist.
     """
 
-    def __init__(self, url: URL, *, read_only: bool = False) -> None:
+    def __init__(self, url: URL, *, read_only: bool = False, create: bool = True) -> None:
         self.url, self._read_only = url, read_only
         self.in_memory = in_memory = not url.database or ":memory:" in url.database or url.query.get("mode") == "memory"
+        if not in_memory and (place := Path(str(url.database))).exists() and not place.is_file():
+            raise SettingsError(f"{without_password(url)}: Expected a file for the database, found something else.")
+        if not (create or in_memory or "uri" in url.query or place.exists()):
+            raise SettingsError(f"{without_password(url)}: Expected a database, found none; run without --no-migrate.")
+        self._must_exist = read_only or not (create or in_memory or "uri" in url.query)
         self._writer = self._engine("BEGIN IMMEDIATE", None if not in_memory else StaticPool)
         self._reader = self._writer if in_memory else self._engine("BEGIN", None)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="bso-write")
@@ -91,8 +96,9 @@ class SqliteDatabase:
     def _engine(self, begin: str, pool: type[StaticPool] | None) -> Engine:
         options = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_S}
         url = self.url.set(drivername="sqlite")
-        if self._read_only and url.database:
-            url = url.set(database=Path(url.database).absolute().as_uri(), query={"mode": "ro", "uri": "true"})
+        if self._must_exist and url.database:
+            query = {"mode": "ro" if self._read_only else "rw", "uri": "true"}
+            url = url.set(database=Path(url.database).absolute().as_uri(), query=query)
         engine = create_engine(url, poolclass=pool or QueuePool, connect_args=options, hide_parameters=True)
         pragmas = () if self._read_only else _PRAGMAS
 
@@ -108,25 +114,23 @@ class SqliteDatabase:
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
         """Run `work` under the lock, and `committed` before the lock is released."""
+        return await self._run(self._writer, self._write_thread, work, committed)
 
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` without waiting for the writer."""
+        return await self._run(self._reader, self._read_threads, work, _nothing)
+
+    async def _run(
+        self, engine: Engine, threads: ThreadPoolExecutor, work: Work[T], committed: Callable[[T], None]
+    ) -> T:
         def _once() -> T:
-            with self._writer.begin() as connection:
+            with engine.begin() as connection:
                 result = work(connection)
             committed(result)
             return result
 
         loop = asyncio.get_running_loop()
-        return await _tried(lambda: loop.run_in_executor(self._write_thread, _once))
-
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` without waiting for the writer."""
-
-        def _once() -> T:
-            with self._reader.begin() as connection:
-                return work(connection)
-
-        loop = asyncio.get_running_loop()
-        return await _tried(lambda: loop.run_in_executor(self._read_threads, _once))
+        return await _tried(lambda: loop.run_in_executor(threads, _once))
 
     async def close(self) -> None:
         """Wait for transactions to end, then close the file."""
@@ -255,7 +259,7 @@ def _reason(error: BaseException) -> str:
     return f"The database cannot be used: {text or type(original).__name__}."
 
 
-def open_database(text: str, *, read_only: bool = False) -> Database:
+def open_database(text: str, *, read_only: bool = False, create: bool = True) -> Database:
     """Make the database object for a URL, without connecting yet.
 
     Parameters
@@ -264,6 +268,8 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
         URL of the database.
     read_only : bool
         Never create or change an SQLite file.
+    create : bool
+        Whether an SQLite file may be made.
 
     Raises
     ------
@@ -283,7 +289,7 @@ def open_database(text: str, *, read_only: bool = False) -> Database:
             raise SettingsError(
                 f"{without_password(url)}: Expected no options without uri=true, got {', '.join(sorted(url.query))}."
             )
-        return SqliteDatabase(url, read_only=read_only)
+        return SqliteDatabase(url, read_only=read_only, create=create)
     if name in _PLAIN:
         raise SettingsError(
             f"Expected a database URL with an asynchronous driver, got {name}://; try {_PLAIN[name]}://."

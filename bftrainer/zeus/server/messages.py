@@ -26,26 +26,6 @@ def _truncated(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_truncated)]
 Counted = Annotated[int, BeforeValidator(_truncated), Field(ge=1, le=LARGEST)]
 
-_SPEC_EXAMPLE: dict[str, JsonValue] = {
-    "job_id": "bert-finetuning",
-    "job_id_prefix": "bert",
-    "batch_sizes": [8, 16, 32, 64],
-    "default_batch_size": 16,
-    "eta_knob": 0.5,
-    "beta_knob": 2.0,
-    "target_metric": 0.84,
-    "higher_is_better_metric": True,
-    "max_epochs": 20,
-    "num_pruning_rounds": 2,
-    "window_size": 0,
-    "mab_prior_mean": 0.0,
-    "mab_prior_precision": 0.0,
-    "mab_num_explorations": 2,
-    "mab_seed": 1,
-    "max_power": 1200.0,
-    "number_of_gpus": 4,
-    "gpu_model": "V100",
-}
 _TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
 
 
@@ -143,6 +123,14 @@ class TuningParams(_Model):
                 f"Expected job_id to start with job_id_prefix {self.job_id_prefix!r}, got {self.job_id!r}."
             )
         return self
+
+
+_SPEC_EXAMPLE: dict[str, JsonValue] = (
+    {name: each.default for name, each in TuningParams.model_fields.items()}
+    | {"job_id": "bert-finetuning", "job_id_prefix": "bert", "batch_sizes": [8, 16, 32, 64], "default_batch_size": 16}
+    | {"target_metric": 0.84, "max_epochs": 20, "mab_seed": 1}
+    | {"max_power": 1200.0, "number_of_gpus": 4, "gpu_model": "V100"}
+)
 
 
 class LenientJobSpec(TuningParams, GpuConfig):

@@ -89,6 +89,13 @@ class ZeusBatchSizeOptimizer:
     mab : BanditStage
         Shows the beliefs of a job's bandit.
 
+    Raises
+    ------
+    UnknownJobError, UnknownTrialError
+        By the methods, if there is no such job, or the trial was not handed out.
+    UnusableRequestError
+        By the methods, if settings are not usable, or the published server would fail on the request.
+
     References
     ----------
     You et al., "Zeus", NSDI '23, section 4.
@@ -118,8 +125,6 @@ class ZeusBatchSizeOptimizer:
         ------
         JobMismatchError
             If a job of that name has other settings.
-        UnusableRequestError
-            If the settings are not usable.
         """
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
@@ -152,8 +157,6 @@ class ZeusBatchSizeOptimizer:
 
         Raises
         ------
-        UnknownJobError
-            If there is no such job.
         NothingConvergedError
             If no batch size of the job reached the target in a round of pruning.
         """
@@ -200,22 +203,15 @@ class ZeusBatchSizeOptimizer:
 
         Raises
         ------
-        UnknownJobError, UnknownTrialError
-            If there is no such job, or the trial was not handed out.
         TrialEndedError
             If the trial was ended without a result.
         LateTrialError
             If the published server would refuse the report as too late.
-        UnusableRequestError
-            If the published server would fail on the report.
         """
 
         def work(transaction: Transaction) -> ReportResponse:
             """Find the trial, judge the report, and learn from it if it is the last one."""
-            try:
-                job = transaction.lock_job(result.job_id, learning=True)
-            except UnknownJobError:
-                raise UnknownJobError(f"Unknown job {result.job_id}") from None
+            job = transaction.lock_job(result.job_id, learning=True)
             if min(result.trial_number, result.batch_size) <= 0:
                 raise UnusableRequestError("Expected a trial number and a batch size above 0.")
             trial = transaction.find_trial(result.job_id, result.trial_number)
@@ -252,15 +248,7 @@ class ZeusBatchSizeOptimizer:
         return verdict
 
     async def end_trial(self, trial: LenientTrialId) -> None:
-        """End a trial that has no result; a trial with a result stays as it is.
-
-        Raises
-        ------
-        UnknownTrialError
-            If the trial was not handed out.
-        UnusableRequestError
-            If the published server would fail on the request.
-        """
+        """End a trial that has no result; a trial with a result stays as it is."""
         if min(trial.trial_number, trial.batch_size) <= 0:
             raise UnusableRequestError("Expected a trial number and a batch size above 0.")
 
@@ -274,13 +262,7 @@ class ZeusBatchSizeOptimizer:
         await self.service.change(work, trial.job_id)
 
     async def delete_job(self, job_id: str) -> None:
-        """Delete a job with all its trials.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """Delete a job with all its trials."""
         if not await self.service.change(lambda transaction: transaction.delete_job(job_id), job_id):
             raise UnknownJobError("No job was deleted.")
 

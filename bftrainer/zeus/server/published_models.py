@@ -27,7 +27,7 @@ from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
 if TYPE_CHECKING:
     from bftrainer.zeus.policies.bandit import GaussianTS
-    from bftrainer.zeus.policies.pruning import PruningExploreManager
+    from bftrainer.zeus.policies.pruning import PrunedBandit, PruningExploreManager
     from bftrainer.zeus.server.store import JobStore
 
 __all__ = [
@@ -297,76 +297,53 @@ def _check_results(job_id: str, size: int, results: list[TrialRow]) -> None:
             raise ValueError(f"Expected trials that have succeeded, got {trial.trial_number}, {trial.status}.")
 
 
-class PruningStage:
-    """Results of the pruning of jobs.
+class _View:
+    """Shows copies of what tunes jobs; using them changes nothing on the server.
 
     Parameters
     ----------
     service : JobStore
         Keeps jobs and trials.
+
+    Raises
+    ------
+    UnknownJobError
+        By all methods, if there is no such job.
     """
 
     def __init__(self, service: JobStore) -> None:
         self.service = service
 
-    async def of(self, job_id: str) -> PruningExploreManager:
-        """A copy of the manager that explores a job's batch sizes; using it changes nothing on the server.
+    async def _pruned(self, job_id: str) -> PrunedBandit:
+        return (await self.service.look(lambda transaction: transaction.tuned(job_id))).pruned
 
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
-        tuned = await self.service.look(lambda transaction: transaction.tuned(job_id))
-        return tuned.pruned.manager
+
+class PruningStage(_View):
+    """Results of the pruning of jobs."""
+
+    async def of(self, job_id: str) -> PruningExploreManager:
+        """A copy of the manager that explores a job's batch sizes."""
+        return (await self._pruned(job_id)).manager
 
     async def explorations(self, job_id: str) -> ExplorationsPerJob:
-        """Results of a job's explorations.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """Results of a job's explorations."""
         by_size: dict[int, list[TrialRow]] = {}
         for trial in await self.service.look(lambda transaction: transaction.explorations(job_id)):
             by_size.setdefault(trial.batch_size, []).append(trial)
         return ExplorationsPerJob(job_id=job_id, explorations_per_bs=by_size)
 
 
-class BanditStage:
-    """Bandits of jobs, and what they believe.
-
-    Parameters
-    ----------
-    service : JobStore
-        Keeps jobs and trials.
-    """
+class BanditStage(_View):
+    """Bandits of jobs, and what they believe; there is neither while batch sizes are pruned."""
 
     name = "GaussianTS"
 
-    def __init__(self, service: JobStore) -> None:
-        self.service = service
-
     async def of(self, job_id: str) -> GaussianTS | None:
-        """A copy of a job's bandit; None while its batch sizes are pruned.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
-        tuned = await self.service.look(lambda transaction: transaction.tuned(job_id))
-        return tuned.pruned.bandit
+        """A copy of a job's bandit."""
+        return (await self._pruned(job_id)).bandit
 
     async def arms(self, job_id: str) -> list[GaussianTsArmState]:
-        """The bandit's belief about each batch size; empty while batch sizes are pruned.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """The bandit's belief about each batch size."""
         bandit = await self.of(job_id)
         if bandit is None:
             return []

@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 
 from bftrainer.errors import SettingsError
@@ -93,8 +93,8 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         If the tokens or the database cannot be used, or the port is taken.
     """
     read_tokens(settings.token_file)
-    asyncio.run(_prepare(settings, migrate=migrate))
     port = _free_port(host, port)
+    asyncio.run(_prepare(settings, migrate=migrate))
 
     import uvicorn
 
@@ -102,7 +102,8 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
     os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
     configure()
-    with _shared_counters() if workers > 1 else nullcontext():
+    # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
+    with _shared_counters() if workers > 1 else nullcontext(), suppress(KeyboardInterrupt):
         uvicorn.run(
             "bftrainer.zeus.server.app:from_environment",
             factory=True,

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from bftrainer.errors import SettingsError, suggestion
+from bftrainer.files.opening import whole_bytes
 
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
@@ -99,7 +100,7 @@ def read_tokens(path: str | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = whole_bytes(Path(path)).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise SettingsError(f"{path}: cannot be read ({reason}).") from None

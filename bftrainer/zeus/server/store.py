@@ -67,6 +67,11 @@ class Transaction:
         A connection whose transaction has begun.
     kept : OrderedDict of str to _Kept
         Rewards in memory, by job.
+
+    Raises
+    ------
+    UnknownJobError
+        By `lock_job`, `job`, `tuned` and `explorations`, if there is no such job.
     """
 
     def __init__(self, connection: Connection, kept: OrderedDict[str, _Kept]) -> None:
@@ -94,15 +99,8 @@ class Transaction:
             Name of the job.
         learning : bool
             Whether the transaction learns from a result, which needs the rewards.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is none.
         """
-        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
-        if row is None:
-            raise UnknownJobError(f"Unknown job {job_id}")
+        row = self._job(job_id, tables.LOCK_JOB)
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
         kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
         spec = _spec(row.spec)
@@ -166,39 +164,21 @@ class Transaction:
         return [_summary(row) for row in rows]
 
     def job(self, job_id: str) -> JobSummary:
-        """Summarise a job.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """Summarise a job."""
         return _summary(self._job(job_id))
 
     def tuned(self, job_id: str) -> TunedJob:
-        """Return the state of a job's tuning for display, without the rewards.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """Return the state of a job's tuning for display, without the rewards."""
         return _tuned(self._job(job_id))
 
-    def _job(self, job_id: str) -> Row[Any]:
-        row = self._connection.execute(tables.FIND_JOB, {"job": _name(job_id)}).first()
+    def _job(self, job_id: str, find: Select[Any] = tables.FIND_JOB) -> Row[Any]:
+        row = self._connection.execute(find, {"job": _name(job_id)}).first()
         if row is None:
             raise UnknownJobError(f"Unknown job {job_id}")
         return row
 
     def explorations(self, job_id: str) -> list[TrialRow]:
-        """List the results that the pruning of a job asked for, by trial number.
-
-        Raises
-        ------
-        UnknownJobError
-            If there is no such job.
-        """
+        """List the results that the pruning of a job asked for, by trial number."""
         return self._rows(tables.EXPLORATIONS, {"job": self._job(job_id).job_id})
 
     def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
@@ -350,7 +330,7 @@ async def open_store(url: str, *, migrate: bool = True) -> AsyncIterator[JobStor
     SettingsError
         If the database cannot be used, or its tables are not up to date.
     """
-    database = open_database(url)
+    database = open_database(url, create=migrate)
     try:
         await make_ready(database, migrate=migrate)
         yield JobStore(database)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -68,14 +68,8 @@ async def read_published(database: Database) -> list[PublishedJob]:
         missing = [table.name for table in _METADATA.sorted_tables if not inspect(connection).has_table(table.name)]
         if missing:
             raise SettingsError(f"{name}: Not a database of Zeus's server: table {missing[0]} is missing.")
-        sizes, trials, arms = (
-            _by_job(connection.execute(select(table).order_by(*order)).all())
-            for table, order in (
-                (BATCH_SIZE, (BATCH_SIZE.c.batch_size,)),
-                (TRIAL, (TRIAL.c.trial_number,)),
-                (ARM, (ARM.c.batch_size,)),
-            )
-        )
+        ordered = (BATCH_SIZE, BATCH_SIZE.c.batch_size), (TRIAL, TRIAL.c.trial_number), (ARM, ARM.c.batch_size)
+        sizes, trials, arms = (_by_job(connection.execute(select(table).order_by(by))) for table, by in ordered)
         return [
             PublishedJob(
                 row,
@@ -92,7 +86,7 @@ async def read_published(database: Database) -> list[PublishedJob]:
         raise SettingsError(f"{name}: {error}") from None
 
 
-def _by_job(rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
+def _by_job(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
     found: dict[str, list[Row[Any]]] = {}
     for row in rows:
         found.setdefault(row.job_id, []).append(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import geometric_mean
 from typing import Any
 
 from bftrainer.errors import SettingsError
@@ -207,9 +208,8 @@ def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     for pair, of_pair in by_pair.items():
         of_jobs = [_ratios(of_job, plain.get(job, [])) for job, of_job in of_pair.items()]
         seeds = [seed for seed in of_jobs[0] if all(seed in each for each in of_jobs)]
-        means = (
-            _estimate([_geometric_mean([each[seed][name] for each in of_jobs]) for seed in seeds]) for name in MEASURES
-        )
+        ratios = {name: [[each[seed][name] for each in of_jobs] for seed in seeds] for name in MEASURES}
+        means = (_estimate([geometric_mean(each) if all(each) else 0.0 for each in ratios[name]]) for name in MEASURES)
         failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
         found.append(PolicyComparison(pair, None, failed, None, None, None, None, Relative(*means)))
     return found
@@ -218,10 +218,6 @@ def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
 def _estimate(sample: Sequence[float]) -> Estimate | None:
     """Estimate a mean; None if every simulation failed."""
     return estimate(sample) if sample else None
-
-
-def _geometric_mean(ratios: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if all(ratios) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

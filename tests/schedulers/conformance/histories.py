@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.hostlist import folded
@@ -99,6 +101,54 @@ def slurm(folder: Path, history: History) -> Written:
     return Written(written.paths, written.settings | {"zone": "UTC"})
 
 
+def _set(number: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+def slurm_accounting(folder: Path, history: History) -> Written:
+    """What `sacct --json` prints of data parser 0.0.41; a job that ends after the window still runs."""
+    jobs = [
+        {
+            "job_id": number,
+            "allocation_nodes": len(job.nodes),
+            "nodes": folded(job.nodes),
+            "state": {"current": ["RUNNING" if job.end > END else "COMPLETED"], "reason": "None"},
+            "time": {"start": DAY + job.start, "end": 0 if job.end > END else DAY + job.end, "limit": _set(60)},
+            "steps": [{"nodes": {"list": [*job.nodes]}}],
+        }
+        for number, job in enumerate(history.jobs, start=1)
+    ]
+    meta = {"plugin": {"type": "openapi/slurmdbd", "data_parser": "data_parser/v0.0.41"}}
+    return _named(folder, history, "jobs.json", json.dumps({"jobs": jobs, "meta": meta, "errors": []}, indent=2))
+
+
+def slurm_controller(folder: Path, history: History) -> Written:
+    """What `squeue --json` prints on one line; downtimes of nodes and reservations beside it, older and newer."""
+    jobs = [
+        {
+            "job_id": number,
+            "node_count": _set(len(job.nodes)),
+            "nodes": folded(job.nodes),
+            "job_state": "RUNNING" if job.end > END else ["COMPLETED"],
+            "start_time": _set(DAY + job.start),
+            "end_time": DAY + job.end,
+        }
+        for number, job in enumerate(history.jobs, start=1)
+    ]
+    (folder / "squeue.json").write_text(json.dumps({"meta": {"data_parser": "v0.0.38"}, "jobs": jobs}))
+    nodes = [{"name": name, "state": ["IDLE"], "partitions": ["p"]} for name in NODES]
+    (folder / "nodes.json").write_text(json.dumps({"nodes": nodes, "last_update": _set(DAY + END)}))
+    settings: dict[str, Any] = {"nodes": str(folder / "nodes.json"), "unseen": "idle"}
+    if history.downtimes:
+        downs = [
+            {"node_list": node, "start_time": DAY + start, "end_time": _set(DAY + end)}
+            for node, start, end in history.downtimes
+        ]
+        (folder / "down.json").write_text(json.dumps({"reservations": downs}))
+        settings["downtimes"] = (folder / "down.json",)
+    return Written((folder / "squeue.json",), settings)
+
+
 def _accounting(history: History, hosts: Callable[[Job], str]) -> list[tuple[int, str]]:
     lines = []
     for number, job in enumerate(history.jobs, start=1):
@@ -139,6 +189,25 @@ def lsf(folder: Path, history: History) -> Written:
     return _named(folder, history, "lsb.acct", "".join(lines))
 
 
+def sge_line(number: int, job: Job, host: str, task: str = "NONE", scale: int = 1) -> str:
+    """A line of accounting, of a job or one of its tasks."""
+    pe, slots = ("mpi", 2 * len(job.nodes)) if len(job.nodes) > 1 else ("NONE", 1)
+    times = f"{scale * (DAY + job.start - 1)}:{scale * (DAY + job.start)}:{scale * (DAY + job.end)}"
+    usage = ":".join("0" * 20)
+    return (
+        f"q:{host}:g:u:job:{number}:sge:0:{times}:{usage}:NONE:d:{pe}:{slots}:0:1.0:0.0:0.0:-pe {pe}:0.0:{task}:0:0:0\n"
+    )
+
+
+def sge(folder: Path, history: History) -> Written:
+    """Milliseconds; parallel jobs have a line for each task on another host."""
+    lines = ["# Version: 8.6\n"]
+    for number, job in enumerate(history.jobs, start=1):
+        lines += [sge_line(number, job, host, f"{at}.{host}", 1000) for at, host in enumerate(job.nodes[1:], start=1)]
+        lines.append(sge_line(number, job, job.nodes[0], scale=1000))
+    return _named(folder, history, "accounting", "".join(lines))
+
+
 def alcf(folder: Path, history: History) -> Written:
     """A job table."""
     rows = [
@@ -148,6 +217,58 @@ def alcf(folder: Path, history: History) -> Written:
     ]
     header = "JOB_NAME,START_TIMESTAMP,END_TIMESTAMP,NODES_USED,LOCATION\n"
     return _named(folder, history, "djc.csv", header + "".join(rows))
+
+
+def _table(folder: Path, history: History, name: str, used: str) -> Written:
+    """Settings that tell the columns of a table."""
+    mapped = ("start=began", "end=Finished", *used.split(","))
+    if used.startswith("count"):
+        return Written((folder / name,), {"map": mapped, "nodes": str(len(NODES))})
+    return Written((folder / name,), _named(folder, history, "ignored", "").settings | {"map": mapped})
+
+
+def table_csv(folder: Path, history: History) -> Written:
+    """A table of our own with semicolons, local times, and nodes in a hostlist."""
+    rows = "".join(f"{_iso(job.start)};{_iso(job.end)};{folded(job.nodes)};x\n" for job in history.jobs)
+    (folder / "jobs.csv").write_text(f"began;finished;hosts;began by\n{rows}")
+    written = _table(folder, history, "jobs.csv", "nodes=hosts")
+    return Written(written.paths, written.settings | {"zone": "UTC"})
+
+
+def table_json(folder: Path, history: History) -> Written:
+    """JSON lines with milliseconds and lists of nodes; one has an end that is not known."""
+    rows = [
+        {"began": 1000 * (DAY + job.start), "finished": 1000 * (DAY + job.end) + 0.0, "hosts": [*job.nodes]}
+        for job in history.jobs
+    ]
+    (folder / "jobs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return _table(folder, history, "jobs.jsonl", "nodes=hosts")
+
+
+def table_parquet(folder: Path, history: History) -> Written:
+    """Parquet with timestamps in UTC, lists of nodes, and a column that nobody asked for."""
+    times = {
+        "began": [DAY + job.start for job in history.jobs],
+        "finished": [DAY + job.end for job in history.jobs],
+    }
+    kind = pa.timestamp("s", tz="UTC")
+    columns = {name: pa.array(values, pa.int64()).cast(kind) for name, values in times.items()}
+    columns |= {
+        "hosts": pa.array([[*job.nodes] for job in history.jobs], pa.list_(pa.string())),
+        "job": pa.array(range(len(history.jobs)), pa.int64()),
+        "embedding": pa.array([[0.5]] * len(history.jobs), pa.list_(pa.float64())),
+    }
+    pq.write_table(pa.table(columns), folder / "jobs.parquet")
+    return _table(folder, history, "jobs.parquet", "nodes=hosts,job=job")
+
+
+def table_counts(folder: Path, history: History) -> Written:
+    """A table with tabs that counts nodes."""
+    rows = "".join(
+        f"{number}\t{DAY + job.start}\t{DAY + job.end}\t{len(job.nodes)}.0\n" for number, job in enumerate(history.jobs)
+    )
+    (folder / "jobs.tsv").write_text(f"id\tbegan\tfinished\tn\n{rows}")
+    return _table(folder, history, "jobs.tsv", "count=n")
 
 
 def flux(folder: Path, history: History) -> Written:
@@ -218,6 +339,22 @@ def counts(folder: Path, history: History) -> Written:
     return Written((folder / "counts.csv",), {"nodes": str(len(NODES))})
 
 
+def counts_dated(folder: Path, history: History) -> Written:
+    """Rows of date, time and count, the latest first."""
+    idle = history.idle().sum(axis=0)
+    changes = [0, *(np.flatnonzero(np.diff(idle)) + 1).tolist()]
+    rows = [f"{_iso(START + at, '%Y-%m-%d, %H:%M:%S')}, {idle[at]}\n" for at in changes]
+    (folder / "spot.txt").write_text("".join(reversed(rows)))
+    return Written((folder / "spot.txt",), {"nodes": str(len(NODES))})
+
+
+def counts_sampled(folder: Path, history: History) -> Written:
+    """How many nodes are idle at every second of the window."""
+    document = {"metadata": {"gap_seconds": 1.0}, "data": history.idle().sum(axis=0).tolist()}
+    (folder / "counts.json").write_text(json.dumps(document))
+    return Written((folder / "counts.json",), {"nodes": str(len(NODES))})
+
+
 NAMED = {
     "alcf": alcf,
     "batsim": batsim,
@@ -225,11 +362,23 @@ NAMED = {
     "flux": flux,
     "lsf": lsf,
     "pbs": pbs,
+    "sge": sge,
     "slurm": slurm,
+    "slurm (sacct --json)": slurm_accounting,
+    "slurm (squeue --json)": slurm_controller,
     "spot": spot,
     "swf": swf_with_ids,
+    "table (CSV)": table_csv,
+    "table (JSON lines)": table_json,
+    "table (Parquet)": table_parquet,
 }
-"""Formats that name nodes: the same history gives the same node log."""
+"""Formats that name nodes, some in several forms: the same history gives the same node log."""
 
-COUNTED = {"counts": counts, "swf": swf}
+COUNTED = {
+    "counts": counts,
+    "counts (date, time, count)": counts_dated,
+    "counts (JSON)": counts_sampled,
+    "swf": swf,
+    "table (TSV)": table_counts,
+}
 """Formats that count them: the same history gives the same idle counts."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.supervisor import descendants
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.supervisor import descendants
 from tests.waiting import alive, until
 from tests.zeus.master.driven import PYTHON
 

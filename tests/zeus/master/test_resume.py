@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.errors import JournalError, NotConvergedError, OutputError
+from bftrainer.errors import JournalError, NotConvergedError, OutputError, RunDirectoryError
+from bftrainer.files.manifest import MANIFEST
+from bftrainer.runs.kept import faults
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.journal import (
@@ -185,7 +187,21 @@ def test_a_finished_job_has_nothing_left(tmp_path):
     assert (driver.logdir / JOURNAL).read_bytes() == before
     assert read_history(driver.logdir / "history.json") == history
     # What an editor has hidden there is not ours.
-    assert [path.name for path in driver.logdir.glob(".*")] == [".master.json.swp"]
+    assert sorted(path.name for path in driver.logdir.glob(".*")) == [".bftrainer", ".master.json.swp"]
+
+
+def test_files_of_a_job_have_checksums_when_it_is_over(tmp_path):
+    """A paused job has none yet; afterwards what was changed is noticed, by those who read it and by `runs verify`."""
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 2, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(1)
+    assert "history.json" in (driver.logdir / MANIFEST).read_text().splitlines()
+    driver.drive()
+    assert list(faults(driver.logdir)) == []
+    path = driver.logdir / JOURNAL
+    path.write_text(path.read_text().replace(" ", "  ", 1))
+    assert [fault.partition(": ")[0] for fault in faults(driver.logdir)] == [str(path)]
+    with pytest.raises(RunDirectoryError, match="changed since it was written"):
+        read_journal(driver.logdir)
     hopeless = master(tmp_path / "more").start(fake_job(tmp_path, "never"), 2, BATCH_SIZES, 2.0, 0.5)
     for again in (hopeless, Driver.resumed(hopeless.logdir)):
         with pytest.raises(NotConvergedError, match="The default batch size 32 did not converge") as caught:
@@ -225,7 +241,7 @@ def test_a_policy_of_the_users_own_cannot_be_restored(tmp_path):
 def test_one_master_at_a_time(tmp_path):
     """While one runs a job, another one is refused; when it ends, not any more."""
     driver = master(tmp_path / "logs", grace_s=0.0).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    refused = pytest.raises(JournalError, match="another master is running")
+    refused = pytest.raises(JournalError, match=f"another master is running.*process {os.getpid()} on")
     with locked(driver.logdir), refused, locked(driver.logdir, 0.1):
         pass
     assert len(driver.drive()) == 1

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from types import FrameType
 
 # <linux/prctl.h>
@@ -49,15 +50,8 @@ class Supervisor:
     def __init__(self, command: Sequence[str], grace_s: float) -> None:
         self.grace_s = grace_s
         self.returncode: int | None = None
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        own = os.getpid()
-
-        def follow() -> None:
-            """Make the command die with the supervisor, even if the supervisor is killed."""
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != own:  # the supervisor ended before the kernel was asked
-                os.kill(os.getpid(), signal.SIGKILL)
-
+        adopt_orphans()
+        follow = partial(die_with_parent, os.getpid())
         self._child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, process_group=0, close_fds=True, preexec_fn=follow
         )
@@ -111,6 +105,18 @@ class Supervisor:
             count += 1
             if process == self._child.pid:
                 self.returncode = self._child.returncode = os.waitstatus_to_exitcode(status)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent ends, whatever session they are in."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when the thread that started it ends, which belongs to the process `parent`."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def descendants(ancestor: int, without: Collection[int] = ()) -> list[int]:

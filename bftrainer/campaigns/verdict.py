@@ -1,0 +1,341 @@
+"""The verdict of an assessment: what was recovered, with an interval, what it is worth, and what to make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from bftrainer.errors import SettingsError
+from bftrainer.report.glossary import format_value
+from bftrainer.report.intervals import estimate
+from bftrainer.report.ledger import limit_in_words
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+MOST_DOUBT = 0.01
+"""Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is worth it.
+
+    Parameters
+    ----------
+    worth_share : float
+        Least lower bound of the useful node-hours, as a share of the machine's.
+    worth_value : float
+        What the lower bound of the net value must exceed, where there is a price; it then decides alone.
+    least_window_s : float
+        Shorter logs get no verdict.
+    """
+
+    worth_share: float = 0.01
+    worth_value: float = 0.0
+    least_window_s: float = 7 * DAY_S
+
+    def __post_init__(self) -> None:
+        if not 0 < self.worth_share <= 1:
+            raise SettingsError(f"Expected 0 < worth share <= 1, got {self.worth_share}.")
+        if not math.isfinite(self.worth_value):
+            raise SettingsError(f"Expected a finite worth value, got {self.worth_value}.")
+        if not 0 < self.least_window_s < math.inf:
+            raise SettingsError(f"Expected a least window above 0 s, got {self.least_window_s}.")
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePrices:
+    """MachinePrices and power, in one currency of the site; None where unknown.
+
+    Parameters
+    ----------
+    node_hour : float, optional
+        Worth of a useful node-hour.
+    kwh : float, optional
+        Price of a kilowatt-hour.
+    node_w, idle_w : float, optional
+        What a node draws that trains, and one that does nothing, in watts.
+    pue : float
+        Watts at the meter for each watt of the nodes.
+    carbon : float, optional
+        Grams of CO2 for a kilowatt-hour.
+    """
+
+    node_hour: float | None = None
+    kwh: float | None = None
+    node_w: float | None = None
+    idle_w: float | None = None
+    pue: float = 1.0
+    carbon: float | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and not (0 <= value < math.inf and (each.name != "pue" or value >= 1)):
+                least = 1 if each.name == "pue" else 0
+                raise SettingsError(f"Expected {each.name.replace('_', ' ')} of {least} or more, got {value}.")
+        if self.node_w is not None and self.node_w < (self.idle_w or 0.0):
+            raise SettingsError(f"Expected a node that trains to draw no less than an idle one, got {self.node_w} W.")
+
+
+def judged_kind(
+    entry: Mapping[str, Any], saving: float, prices: MachinePrices, gpus: int | None, machine_node_s: float
+) -> dict[str, Any]:
+    """A kind's figures with what follows from them: checkpoints booked, interval, worth, energy.
+
+    Parameters
+    ----------
+    entry : mapping
+    saving : float
+        Share of the useful time that saving checkpoints takes.
+    prices : MachinePrices
+    gpus : int or None
+    machine_node_s : float
+        Node-seconds of the machine in the window.
+    """
+    ledger = dict(entry["ledger"])
+    useful = ledger["useful"]
+    if useful is not None and useful > 0:
+        ledger["useful"], ledger["saving"] = useful * (1 - saving), useful * saving
+    useful_h = entry["useful_node_s"] * (1 - saving) / HOUR_S
+    known = [node_s * (1 - saving) for node_s in entry["blocks"]["node_s"]]
+    found = estimate(known) if known else None
+    half_h = None
+    if found is not None and found.half_width is not None:
+        half_h = found.half_width * found.number / HOUR_S
+    per_hour_kwh = None
+    if prices.node_w is not None and useful_h > 0:
+        extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
+        per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / useful_h
+    net = None
+    if prices.node_hour is not None:
+        net = prices.node_hour - (per_hour_kwh or 0.0) * (prices.kwh or 0.0)
+    energy_kwh = None if per_hour_kwh is None else per_hour_kwh * useful_h
+    bounds = [None if half_h is None else useful_h + sign * half_h for sign in (-1, 1)]
+    machine_h = machine_node_s / HOUR_S
+    return dict(entry) | {
+        "ledger": ledger,
+        "useful_node_hours": useful_h,
+        "useful_node_hours_ci95": bounds,
+        "useful_share": useful_h / machine_h,
+        "useful_share_ci95": [None if bound is None else bound / machine_h for bound in bounds],
+        "gpu_hours": None if gpus is None else useful_h * gpus,
+        "energy_kwh": energy_kwh,
+        "emissions_kg": None if energy_kwh is None or prices.carbon is None else energy_kwh * prices.carbon / 1000.0,
+        "net_value": None if net is None else useful_h * net,
+        "net_value_ci95": [None if net is None or bound is None else bound * net for bound in bounds],
+    }
+
+
+def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> dict[str, Any]:
+    """Verdict, its reason, recommended settings, caveats, and what to measure next.
+
+    Returns
+    -------
+    dict
+        `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``.
+    """
+    doubts = _doubts(found, thresholds)
+    kinds = found["kinds"]
+    passed = [kind for kind in kinds if _passes(kind, thresholds, prices)]
+    best = max(kinds, key=lambda kind: _margin(kind, prices))
+    said: dict[str, Any]
+    if doubts:
+        said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
+    elif passed:
+        verdict = "worth it" if len(passed) == len(kinds) else "only for some"
+        names = " and ".join(f"{kind['name']} models" for kind in passed)
+        lead = "Worth it" if verdict == "worth it" or kinds[0]["name"] == "own" else f"Worth it only for {names}"
+        said = {
+            "verdict": verdict,
+            "sentence": f"{lead}: {_amounts(best, found, prices)}.",
+            "recommended": _advice(best),
+        }
+    else:
+        said = {
+            "verdict": "not worth it",
+            "sentence": f"Not worth it, because {_reason(best, found, thresholds, prices)}.",
+            "recommended": None,
+        }
+    next_ = [*(text for text in (_export(doubts),) if text), *_next(found, prices)]
+    passed_names = [] if doubts else [kind["name"] for kind in passed]
+    caveats = _caveats(found, best, thresholds, prices, bool(passed_names))
+    return said | {"worth_for": passed_names, "caveats": caveats, "next": next_}
+
+
+def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
+    """What kinds are ranked by: the lower bound if there is one, else the mean."""
+    key = "useful_share" if prices.node_hour is None else "net_value"
+    low = kind[f"{key}_ci95"][0]
+    return float(kind[key] if low is None else min(kind[f"{key}_ci95"]))
+
+
+def _passes(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
+    if prices.node_hour is None:
+        return _margin(kind, prices) >= thresholds.worth_share
+    return _margin(kind, prices) > thresholds.worth_value
+
+
+def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+    """Reasons for which there can be no verdict."""
+    log, doubts = found["log"], []
+    coverage = log["provenance"].get("coverage")
+    if isinstance(coverage, Mapping):
+        untrusted = (coverage.get("untrusted_s") or 0.0) / log["window_s"]
+        missing = coverage.get("missing_busy_share")
+        if coverage.get("trusted") is None:
+            doubts.append(f"nothing of the log can be trusted, as {coverage.get('reason')}")
+        elif untrusted > MOST_DOUBT:
+            doubts.append(f"{100 * untrusted:.3g} % of the window is not covered by the log")
+        if missing is not None and missing > MOST_DOUBT:
+            doubts.append(f"about {100 * missing:.2g} % of the busy node-time is missing, and looks idle")
+    if log["window_s"] < thresholds.least_window_s:
+        least, days = thresholds.least_window_s / DAY_S, log["window_s"] / DAY_S
+        doubts.append(f"{days:.3g} days are too short to tell for other ones; {least:g} are the least")
+    elif not found["kinds"][0]["blocks"]["node_s"]:
+        doubts.append("the window has fewer than four days to compare")
+    return doubts
+
+
+def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachinePrices) -> str:
+    """What a kind recovers, in words."""
+    days = found["log"]["window_s"] / DAY_S
+    hours, (low, high) = kind["useful_node_hours"], kind["useful_node_hours_ci95"]
+    share = format_value(kind["useful_share"], "share")
+    text = f"{kind['name']} models recover {hours:,.0f} useful node-hours ({low:,.0f} to {high:,.0f}, 95 %)"
+    text = text.replace("own models", "the tasks")
+    text += f" in {days:,.0f} days, {share} of the machine's"
+    if kind["gpu_hours"] is not None:
+        text += f" ({kind['gpu_hours']:,.0f} GPU-hours)"
+    if kind["net_value"] is not None:
+        low, high = sorted(kind["net_value_ci95"])
+        text += f", worth {kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f})"
+    elif prices.node_hour is None:
+        text += f" ({format_value(kind['useful_share_ci95'][0], 'share')} at least)"
+    return text
+
+
+def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> str:
+    """Why even the best kind is not worth it."""
+    idle, useful = found["idle"]["share"], best["useful_share"]
+    if prices.node_hour is not None:
+        low, high = sorted(best["net_value_ci95"])
+        return (
+            f"even {best['name']} models are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}), and the "
+            f"lower end does not exceed {thresholds.worth_value:,.0f}"
+        )
+    need = format_value(thresholds.worth_share, "share")
+    if idle < thresholds.worth_share:
+        return f"only {format_value(idle, 'share')} of the machine is idle, less than the {need} that would be worth it"
+    if useful >= thresholds.worth_share:
+        low = format_value(best["useful_share_ci95"][0], "share")
+        unit = best["blocks"]["unit"]
+        recovered = f"{best['name']} models recover {format_value(useful, 'share')} of the machine"
+        return f"{recovered}, but {unit}s differ so much that it may be {low}"
+    lost = {part: best["ledger"][part] or 0.0 for part in _LOST}
+    part = max(lost, key=lambda name: lost[name])
+    return (
+        f"of {format_value(idle, 'share')} idle, {best['name']} models recover {format_value(useful, 'share')} of the "
+        f"machine, less than {need}: most is lost to {_LOST[part]} ({format_value(lost[part], 'share')} of the idle "
+        "node-time)"
+    )
+
+
+_LOST = {
+    "rescaling": "changes of the node count",
+    "preemption": "work that goes with nodes that leave",
+    "saving": "saving checkpoints",
+    "below_best": "holes too small for the tasks' best rate",
+    "not_offered": "waiting until nodes are offered",
+    "capped": "the power cap",
+    "admission": "too few tasks at once",
+    "declined": "holes too short or too small for a start",
+    "demand": "times with more idle nodes than tasks can use",
+}
+
+
+def _advice(kind: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings to begin with."""
+    settings = kind["settings"]
+    return {"kind": kind["name"], "forward_time_s": settings["forward_time_s"], "max_tasks": settings["max_tasks"]}
+
+
+def _export(doubts: Sequence[str]) -> str | None:
+    if not doubts:
+        return None
+    return (
+        "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
+        "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
+    )
+
+
+def _caveats(
+    found: Mapping[str, Any], best: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices, is_worth_it: bool
+) -> list[str]:
+    """What was assumed, trimmed, starved or not checked, one line each."""
+    log, provenance = found["log"], found["log"]["provenance"]
+    coverage = provenance.get("coverage")
+    notes = [f"{note[0].upper()}{note[1:]}" for note in provenance.get("notes") or [] if note]
+    if log["quality"] is None and coverage is None:
+        notes.append("Coverage was not checked: the node log does not say how it was recorded.")
+    if best["useful_share_ci95"][0] is not None:
+        unit, number = best["blocks"]["unit"], len(best["blocks"]["node_s"])
+        notes.append(
+            f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent: they say "
+            "nothing of years that differ." + (" Days are more alike than weeks." if unit == "day" else "")
+        )
+    drained = found["idle"]["while_most_idle_share"]
+    if drained >= MOST_DOUBT:
+        notes.append(
+            f"{format_value(drained, 'share')} of the idle node-time is while more than half of the nodes are idle, as "
+            "for maintenance or outages: what of that can be lent is for you to say."
+        )
+    if is_worth_it and prices.node_hour is None:
+        robust = format_value(1 - thresholds.worth_share / _margin(best, prices), "share")
+        notes.append(
+            f"The verdict holds if up to {robust} of what is recovered were in truth down nodes or otherwise lost."
+        )
+    if best["name"] == "own":
+        notes.append(
+            "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer."
+        )
+    else:
+        notes.append("Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it.")
+    for kind in found["kinds"]:
+        limit = limit_in_words(kind)
+        if limit is not None and kind["limited_by"] != "pool":
+            notes.append(f"{kind['name']}: {limit}.")
+        if kind["settings"]["verdict"] == "overfit":
+            notes.append(f"{kind['name']}: {kind['settings']['why']}")
+    if prices.node_hour is not None and (prices.node_w is None or prices.kwh is None):
+        notes.append("The net value is without energy: --node-power and --price-kwh are not given.")
+    if prices.node_w is not None and prices.idle_w is None:
+        notes.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
+    notes.append(
+        "Decided by dp, whose optima are worth the same as CBC's; starts cost in full (--startup-cost full); nodes are "
+        "given back at once when the scheduler wants them."
+    )
+    return notes
+
+
+def _next(found: Mapping[str, Any], prices: MachinePrices) -> list[str]:
+    """What to measure next, what matters most first."""
+    log, texts = found["log"], []
+    provenance = log["provenance"]
+    notes = " ".join(provenance.get("notes") or [])
+    if "when nodes were down" in notes:
+        texts.append(
+            "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound."
+        )
+    if "names no nodes" in notes:
+        texts.append("Names of the nodes of each job: lengths of idle stretches are a guess without them.")
+    if found["kinds"][0]["name"] != "own":
+        texts.append("How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.")
+    if prices.node_hour is None:
+        texts.append("What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).")
+    if found["gpus_per_node"] is None:
+        texts.append("How many GPUs a node has (--gpus-per-node).")
+    if found["offer_after_s"] == 0:
+        texts.append("How soon your scheduler may lend a node: --offer-after shows what waiting costs.")
+    return texts

@@ -1,0 +1,253 @@
+"""`bftrainer assess`: from a log to a verdict, as one page and one JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.stdio import print_table, tell, write_rows
+from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
+from bftrainer.cli.logs.imports import FORMATS, all_options
+from bftrainer.cli.replay.options import Duration
+from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.report.glossary import GLOSSARY, format_value
+
+if TYPE_CHECKING:
+    from bftrainer.campaigns.assess import AssessPlan
+    from bftrainer.files.directories import ResultDirectory
+    from bftrainer.model import NodeLog
+
+NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
+_TAKEN = ("output", "force", "as_json", "offer_after_s", "gpus_per_node")
+
+
+def _share(_: click.Context, param: click.Parameter, value: str) -> float:
+    """A share, or a percentage."""
+    try:
+        return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        raise click.BadParameter(f"Expected a share such as 0.01 or 1%, got {value!r}.", param=param) from None
+
+
+_NUMBER: dict[str, Any] = {"type": float}
+_OWN = (
+    click.Option(
+        ["--format", "format_name"],
+        type=click.Choice([AUTO, NODE_LOG, *sorted(FORMATS)]),
+        default=AUTO,
+        show_default=True,
+        help="What LOG is: a node log, or a scheduler's log.",
+    ),
+    click.Option(
+        ["-bdfn", "--tasks"], type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]"
+    ),
+    click.Option(["-scfn", "--scalability"], type=FILE, help="Their legacy scalability."),
+    click.Option(
+        ["--offer-after", "offer_after_s"],
+        default=0.0,
+        show_default=True,
+        help="Offer a node after so many idle seconds.",
+    ),
+    click.Option(["--planned-departures"], type=FILE, help="CSV of node,time: departures known in advance."),
+    click.Option(
+        ["--worth-share"], default="1%", show_default=True, callback=_share, help="Least useful share of the machine."
+    ),
+    click.Option(["--worth-value"], default=0.0, show_default=True, help="Net value to exceed, if there is a price."),
+    click.Option(
+        ["--least-window", "least_window_s"],
+        type=Duration(),
+        default="7d",
+        show_default=True,
+        help="Less gets no verdict.",
+    ),
+    click.Option(["--price-node-hour", "node_hour"], **_NUMBER, help="Worth of a useful node-hour."),
+    click.Option(["--price-kwh", "kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
+    click.Option(["--node-power", "node_w"], **_NUMBER, metavar="WATTS", help="What a node draws that trains."),
+    click.Option(["--idle-power", "idle_w"], **_NUMBER, metavar="WATTS", help="What an idle node draws."),
+    click.Option(["--pue"], default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes."),
+    click.Option(["--carbon"], **_NUMBER, help="Grams of CO2 for a kWh."),
+    click.Option(["--gpus-per-node"], type=int, help="GPUs of a node."),
+    click.Option(["-o", "--output-dir"], type=FILE, default=DIRECTORY, show_default=True, help="Where results go."),
+    click.Option(["--force"], is_flag=True, help="Replace an assessment that is there."),
+    click.Option(["--resume"], is_flag=True, help="Go on with an unfinished assessment there."),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of a table."),
+)
+
+
+def _assess(
+    files: tuple[Path, ...], format_name: str, tasks: Path | None, scalability: Path | None, output_dir: Path,
+    force: bool, resume: bool, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Say whether harvesting is worth it on the machine of LOG, for which models, with which settings, and why.
+
+    LOG is a scheduler's log, read as `bftrainer import` does, or a node log. Only what the log covers is assessed.
+    Tasks of small, medium and large models, or yours, are replayed over all of it, with settings chosen on its first
+    part and proven on the rest. Results go to assessment/: page.html and summary.json.
+    """
+    from bftrainer.campaigns.assess import AssessPlan, assessment_of
+    from bftrainer.campaigns.verdict import MachinePrices, Thresholds
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.extras import require_extra
+    from bftrainer.files.directories import check_free, result_directory
+    from bftrainer.tasksets import read_task_set
+
+    refuse_unused(
+        {
+            "scalability": tasks is None and "of --tasks alone",
+            "worth_value": options["node_hour"] is None and "of a net value, which takes --price-node-hour",
+        }
+    )
+    require_extra("Its page needs", "report", "jinja2")
+    from bftrainer.report.assessment_page import assessment_page
+
+    refuse_inputs(output_dir)
+    if not resume:
+        check_free(output_dir, force=force)
+    thresholds = Thresholds(**{each.name: options.pop(each.name) for each in fields(Thresholds)})
+    prices = MachinePrices(**{each.name: options.pop(each.name) for each in fields(MachinePrices)})
+    names = ("offer_after_s", "planned_departures", "gpus_per_node")
+    own = {name: options.pop(name) for name in names}
+    roster = () if tasks is None else read_task_set(tasks, scalability, None).tasks
+    log, quality = _read(files, format_name, options)
+    plan = AssessPlan(log, roster, thresholds=thresholds, prices=prices, **own)
+    with (
+        result_directory([output_dir], force=force, resume=resume) as directory,
+        counting("Assessing", plan.steps) as count,
+        closing(_Steps(directory, plan, count)) as steps,
+    ):
+        found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
+        steps.forget()
+        text = json.dumps(found, indent=1, allow_nan=False) + "\n"
+        (directory.working / "summary.json").write_text(text, encoding="utf-8")
+        if quality is not None:
+            from bftrainer.nodelogs import write_node_log
+
+            write_node_log(directory.working / "idle.parquet", log)
+        (directory.working / "page.html").write_text(assessment_page(json.loads(text)), encoding="utf-8")
+    if as_json:
+        click.echo(text, nl=False)
+        return
+    _print(found)
+    click.echo(f"Results: {output_dir}")
+
+
+class _Steps:
+    """Keeps steps in a result directory, so that an assessment can be resumed."""
+
+    def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
+        from bftrainer.errors import ResumeError
+        from bftrainer.files.directories import CHECKPOINT
+        from bftrainer.files.signed_journal import SignedJournal
+
+        self._count = count
+        self._path = directory.working / CHECKPOINT
+        self._journal = SignedJournal(self._path)
+        self._known: dict[str, Any] = {}
+        frames = [json.loads(frame) for frame in self._journal]
+        if frames and frames[0] != plan.identity:
+            self._journal.close()
+            raise ResumeError(
+                f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
+            )
+        if not frames:
+            self._journal.append(json.dumps(plan.identity).encode())
+        self._known = dict(frames[1:])
+
+    def __call__(self, name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result of a step, as JSON gives it back."""
+        if name not in self._known:
+            frame = json.dumps([name, work()])
+            self._journal.append(frame.encode())
+            self._known[name] = json.loads(frame)[1]
+        self._count(name)
+        found: dict[str, Any] = self._known[name]
+        return found
+
+    def forget(self) -> None:
+        """Remove what a finished assessment needs no more."""
+        self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+
+def _read(files: tuple[Path, ...], name: str, options: dict[str, Any]) -> tuple[NodeLog, dict[str, Any] | None]:
+    """The node log, and the account of its import; None for a file that is a node log."""
+    from bftrainer.campaigns.assess import is_node_log
+
+    if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
+        from bftrainer.nodelogs import read_node_log
+
+        refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
+        if len(files) > 1:
+            raise click.UsageError(f"Expected one node log, got {len(files)} files.")
+        return read_node_log(files[0], 0, lambda note: tell(f"Note: {note}")), None
+    from bftrainer.schedulers.import_log import import_log
+    from bftrainer.schedulers.reading import ImportSettings
+
+    done = import_log(name, files, ImportSettings(**options), shlex.join(["bftrainer", *sys.argv[1:]]))
+    return done.log, done.quality.summary()
+
+
+def _print(found: dict[str, Any]) -> None:
+    """Print the verdict and the figures that it rests on."""
+    idle, log = found["idle"], found["log"]
+    rows = [
+        (
+            "idle",
+            f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes, {idle['node_hours']:,.0f} node-hours",
+        ),
+        ("window", f"{log['window'][0][:19]} to {log['window'][1][:19]} UTC"),
+    ]
+    if found["recommended"]:
+        best = found["recommended"]
+        rows.append(
+            ("begin with", f"{best['kind']} models, -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}")
+        )
+    rows += [("caveat" if not number else "", text) for number, text in enumerate(found["caveats"])]
+    rows += [("measure next" if not number else "", text) for number, text in enumerate(found["next"])]
+    write_rows(found["sentence"], rows, sys.stdout)
+    headings = ["tasks", "useful node-hours", "95 %", "of the machine", "-Tfwd", "-maxJ", "node starts/d", "losses"]
+    table = []
+    for kind in found["kinds"]:
+        low, high = kind["useful_node_hours_ci95"]
+        lost = {
+            part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")
+        }
+        most = sorted(lost, key=lambda part: -lost[part])[:3]
+        table.append(
+            [
+                kind["name"],
+                f"{kind['useful_node_hours']:,.0f}",
+                "-" if low is None else f"{low:,.0f} to {high:,.0f}",
+                format_value(kind["useful_share"], "share"),
+                f"{kind['settings']['forward_time_s']:g}",
+                str(kind["settings"]["max_tasks"]),
+                f"{kind['node_starts_per_day']:,.0f}",
+                ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
+            ]
+        )
+    print_table(headings, table)
+
+
+_IMPORTED = [
+    option
+    for option in all_options(tuple(dict.fromkeys(name for _, own in FORMATS.values() for name in own)))
+    if option.name not in _TAKEN
+]
+assess = click.Command(
+    "assess",
+    params=[click.Argument(["files"], nargs=-1, required=True, type=FILE, metavar="LOG..."), *_OWN, *_IMPORTED[1:]],
+    callback=_assess,
+    help=_assess.__doc__,
+    context_settings=WIDE,
+)

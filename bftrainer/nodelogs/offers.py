@@ -1,0 +1,80 @@
+"""What of the idle time is offered: not a node's first seconds, nor its last before a departure that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.files.documents import table_rows
+from bftrainer.model import NS_PER_S, NodeLog, instant_ns
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
+
+Departures = Mapping[str, Sequence[int]]
+
+
+def read_departures(path: Path) -> dict[str, list[int]]:
+    """Read when nodes are known to leave: CSV with columns node and time (ISO, naive: UTC).
+
+    Returns
+    -------
+    dict of str to list of int
+        Times by node, nanoseconds since the Unix epoch.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, or a cell is no time; names file and line.
+    """
+    found: dict[str, list[int]] = {}
+    for where, row in table_rows(path, ("node", "time"), SettingsError):
+        try:
+            at_ns = instant_ns(row["time"].strip())
+        except (ValueError, OverflowError):
+            raise SettingsError(f"{where}, column time: Expected an ISO time, got {row['time']!r}.") from None
+        found.setdefault(row["node"].strip(), []).append(at_ns)
+    return found
+
+
+def offered(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
+    """The log of what is offered of its idle time; what a scheduler knows by then decides, nothing that comes later.
+
+    Parameters
+    ----------
+    log : NodeLog
+    after_ns : int
+        A node is offered once it has been idle so long; what was before the log's window does not count.
+    departures : mapping of str to sequence of int, optional
+        Known times at which nodes leave; whether they then do is the log's to say.
+    lead_ns : int
+        So long before such a time a node is not offered.
+
+    Raises
+    ------
+    SettingsError
+        If a departure is of a node that the log does not have.
+    """
+    if not after_ns and not departures:
+        return log
+    idle, window = idle_spans(log).delayed(after_ns), Window(log.start_ns, log.end_ns)
+    if departures:
+        place = {name: number for number, name in enumerate(log.nodes)}
+        for name in departures:
+            if name not in place:
+                raise SettingsError(f"Expected departures of the log's nodes, got {name!r}.{suggestion(name, place)}")
+        pairs = [(place[name], at_ns) for name, times in departures.items() for at_ns in times]
+        node, end_ns = (np.array(column) for column in zip(*pairs, strict=True))
+        held_back = NodeSpans(node.astype(np.int32), end_ns - lead_ns, end_ns).within(log.start_ns, log.end_ns)
+        taken = NodeSpans.joined([idle.gaps(len(log.nodes), window), held_back])
+        idle = taken.merged().gaps(len(log.nodes), window)
+    last = {node: state for node, state in last_changes(log).items() if not state}
+    return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
+
+
+def idle_node_s(log: NodeLog, length_s: float) -> float:
+    """Idle node-seconds of the first `length_s` of a log's window."""
+    time_ns, joined, changed = log.changes()
+    edges = np.clip(np.append(time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * joined - changed) @ (np.diff(edges) / NS_PER_S))

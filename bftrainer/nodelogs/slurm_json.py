@@ -1,0 +1,221 @@
+"""Slurm's JSON (`--json`, slurmrestd) as rows between bars, as `sacct -P` and `sacctmgr -P` print them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import LogError
+from bftrainer.files.budgets import budget
+from bftrainer.files.log_files import Block, line_blocks
+
+_ARRAY = re.compile(r'"(jobs|nodes|reservations)"\s*:\s*\[')
+_SIGNS = re.compile(r'"(job_id|job_state|data_parser|node_list|hostname|partitions)"\s*:|openapi/')
+_PARSER = re.compile(r'"data_parser"\s*:\s*"[^"]*?v([\d.]+)"|"openapi/\w*?v(\d[\d.]*)"')
+_BETWEEN = re.compile(r"[\s,]*")
+_KNOWN_PARSERS = range(38, 45)
+_NO_VALUE = 0xFFFFFFFE
+"""From here on numbers of Slurm stand for none, or for infinitely many."""
+_GOES_ON = ("RUNNING", "SUSPENDED", "STOPPED")
+_ROWS_AT_A_TIME = 1 << 13
+_UNSET = "Unknown"
+_SPACE = re.compile(r"\s+")
+_BAR = re.compile(r"[|\x00-\x1f]")
+
+JOB_COLUMNS = (
+    *("JobIDRaw", "Cluster", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw", "Suspended"),
+    *("Timelimit", "NNodes", "AllocTRES", "NodeList"),
+)
+DOWN_COLUMNS = ("NodeName", "TimeStart", "TimeEnd", "State")
+
+
+def is_slurm_json(lines: Sequence[str]) -> bool:
+    """Whether a file that begins with these lines is a JSON document of Slurm."""
+    text = "\n".join(lines)
+    return text.lstrip().startswith("{") and '"t_submit"' not in text and bool(_SIGNS.search(text))
+
+
+def _number(value: Any) -> int | None:
+    """A number, plain or `{set, infinite, number}`; None if it is not set, infinite or stands for none.
+
+    Examples
+    --------
+    >>> _number(7), _number({"set": True, "infinite": False, "number": 7}), _number({"set": False, "number": 0})
+    (7, 7, None)
+    >>> _number(4294967294), _number("x")
+    (None, None)
+    """
+    if isinstance(value, dict):
+        value = None if value.get("infinite") or not value.get("set", True) else value.get("number")
+    return int(value) if isinstance(value, int | float) and 0 <= value < _NO_VALUE else None
+
+
+def words(value: Any, separator: str = "+") -> str:
+    """States and other words, a list or one of them, joined."""
+    return separator.join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+@dataclass(slots=True)
+class SlurmDocument:
+    """A document whose objects are read one after another: exports of accounting are large.
+
+    Parameters
+    ----------
+    path : Path
+    kinds : tuple of str
+        Which of `jobs`, `nodes` and `reservations` it may hold.
+    notes : list of str
+        What is unusual about it; whole after the last object.
+    """
+
+    path: Path
+    kinds: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+
+    def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Kind and content of each job, node or reservation.
+
+        Raises
+        ------
+        LogError
+            If the document is not whole, or holds none of `kinds`.
+        """
+        decode, rest, around, count, allowed = json.JSONDecoder().raw_decode, "", "", 0, budget()
+        kind, is_over = "", False
+        for block in line_blocks(self.path):
+            rest += block.data.decode() + "\n"
+            if not kind and (found := _ARRAY.search(rest)):
+                kind, around, rest = found[1], rest[: found.start()], rest[found.end() :]
+                if kind not in self.kinds:
+                    raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm, got {kind}.")
+            at = 0
+            while kind and not is_over:
+                at = _BETWEEN.match(rest, at).end()  # type: ignore[union-attr]
+                is_over = rest.startswith("]", at)
+                try:
+                    value, at = (None, at) if is_over else decode(rest, at)
+                except (ValueError, RecursionError):
+                    break  # the object may go on in the next block
+                if value is not None:
+                    count += 1
+                    yield kind, value if isinstance(value, dict) else {}
+            rest = rest[at:]
+            allowed.check(self.path, len(rest), "document_bytes", "bytes in an object")
+        if not is_over:
+            shown = f"{kind} that are malformed or cut off after {count:,}" if kind else "something else"
+            raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm in whole JSON, got {shown}.")
+        self._look_around(around + rest)
+
+    def _look_around(self, text: str) -> None:
+        """Note what stands beside the objects: the version of the parser."""
+        version = _PARSER.search(text)
+        number = (version[1] or version[2]).rpartition(".")[2] if version else ""
+        if version and not (number.isdecimal() and int(number) in _KNOWN_PARSERS):
+            self.notes.append(
+                f"{self.path}: data parser {version[1] or version[2]} is unknown: read like the known ones."
+            )
+
+    def rows(self, is_down: Callable[[str], bool] = bool) -> Iterator[Block]:
+        """Blocks of rows: jobs as `sacct -P` prints them; reservations, and nodes that `is_down`, as downtimes.
+
+        A row's number is that of its object; the header's is 0.
+        """
+        rows: list[str] = []
+        first = number = 0
+        for number, (kind, value) in enumerate(self.objects(), start=1):
+            if number == 1:
+                rows.append("|".join(JOB_COLUMNS if kind == "jobs" else DOWN_COLUMNS))
+            rows.append("|".join(_BAR.sub(" ", str(cell)) for cell in _CELLS[kind](value, is_down)))
+            if len(rows) >= _ROWS_AT_A_TIME:
+                yield self._block(first, rows)
+                first, rows = number + 1, []
+        if rows:
+            yield self._block(first, rows)
+
+    def shown(self) -> str:
+        """Nodes as `scontrol --oneliner show node` prints them.
+
+        Raises
+        ------
+        LogError
+            As for `objects`, or if a node has no name.
+        """
+        lines = []
+        for _, node in self.objects():
+            if not node.get("name"):
+                raise LogError(f"{self.path}: Expected nodes of Slurm with names, got one without.")
+            given = {
+                "NodeName": node["name"],
+                "State": states_of(node),
+                "Partitions": words(node.get("partitions"), ","),
+                "CPUTot": node.get("cpus"),
+                "CfgTRES": node.get("tres"),
+                "Gres": node.get("gres"),
+            }
+            lines.append(" ".join(f"{key}={_SPACE.sub('', str(value))}" for key, value in given.items() if value))
+        return "\n".join(lines)
+
+    def _block(self, first: int, rows: Sequence[str]) -> Block:
+        return Block(self.path, first, "\n".join(rows).encode("utf-8", errors="replace"))
+
+
+def _of_job(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
+    """Cells of a job; accounting has its times in `time`, the controller beside it."""
+    times, state, tres = job.get("time"), job.get("job_state"), job.get("tres_alloc_str")
+    if isinstance(times, dict):
+        given = job.get("state")
+        state = given.get("current") if isinstance(given, dict) else given
+        tres = _tres(job.get("tres"))
+        names = {"submit_time": "submission", "start_time": "start", "end_time": "end", "time_limit": "limit"}
+        job = {**job, **{name: times.get(old) for name, old in names.items()}}
+        job["node_count"] = job.get("allocation_nodes")
+    else:
+        times = {}
+    states = words(state)
+    # A job that runs has the end that its limit allows, which is in the future.
+    end = None if states.startswith(_GOES_ON) else job.get("end_time")
+    submit, start, end = (_number(time) or _UNSET for time in (job.get("submit_time"), job.get("start_time"), end))
+    elapsed, suspended = (_number(times.get(name)) for name in ("elapsed", "suspended"))
+    limit, count = _number(job.get("time_limit")), _number(job.get("node_count"))
+    return (
+        *(job.get("job_id", ""), job.get("cluster") or "", job.get("partition") or "", states, submit, start, end),
+        *("" if elapsed is None else elapsed, suspended or 0, f"{limit}:00" if limit else "", count or ""),
+        *(tres or "", job.get("nodes") or ""),
+    )
+
+
+def _tres(given: Any) -> str:
+    """Resources that accounting lists as `{type, name, count}`, as `sacct` writes them."""
+    allocated = given.get("allocated") if isinstance(given, dict) else None
+    some = [one for one in allocated or () if isinstance(one, dict)]
+    return ",".join(
+        f"{one.get('type')}{'/' if one.get('name') else ''}{one.get('name') or ''}={_number(one.get('count')) or 0}"
+        for one in some
+    )
+
+
+def _of_node(node: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
+    state = states_of(node)
+    since = _number(node.get("reason_changed_at")) or _UNSET
+    return (node.get("name") or "" if is_down(state) else "", since, _UNSET, state)
+
+
+def _of_reservation(reservation: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
+    start, end = (_number(reservation.get(name)) or _UNSET for name in ("start_time", "end_time"))
+    return reservation.get("node_list") or "", start, end, words(reservation.get("flags"))
+
+
+_CELLS: dict[str, Callable[[Mapping[str, Any], Callable[[str], bool]], Sequence[object]]] = {
+    "jobs": _of_job,
+    "nodes": _of_node,
+    "reservations": _of_reservation,
+}
+
+
+def states_of(node: Mapping[str, Any]) -> str:
+    """States of a node; older versions have those beside the first in `state_flags`."""
+    return "+".join(filter(None, (words(node.get("state")), words(node.get("state_flags")))))

@@ -1,0 +1,126 @@
+"""Ledger of node-time: where the time went that nodes were idle, in parts of one whole, and what limited a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model.records import Recording, TaskRecord
+from bftrainer.model.task import TaskSpec
+from bftrainer.report.glossary import format_value
+
+HELD = ("useful", "rescaling", "preemption", "saving", "below_best")
+"""Parts of the node-time that tasks held."""
+FREE = ("not_offered", "capped", "declined", "admission", "demand")
+"""Parts of the node-time that nobody held, in the order in which they are attributed."""
+PARTS = HELD + FREE
+LIMITING = 0.01
+"""Share of the idle node-time from which on what left it unused is said to have limited the run."""
+_LIMITS = {
+    "demand": "there were too few tasks: {} of the idle node-time was wanted by none",
+    "admission": "too few tasks were admitted at once (-maxJ): {} of the idle node-time would have suited waiting ones",
+    "capped": "the power cap forbade {} of the idle node-time",
+    "pool": "the idle nodes themselves",
+}
+
+Floats = NDArray[np.float64]
+
+
+def best_rate(spec: TaskSpec) -> float:
+    """Largest throughput per node that a task can have: r, in work per node-second."""
+    counts = np.arange(spec.min_nodes, spec.max_nodes + 1)
+    return float((spec.rates[spec.min_nodes :] / counts).max())
+
+
+def held_parts(task: TaskRecord) -> dict[str, float]:
+    """Parts of the node-seconds that a task held, which add up to them.
+
+    Work is converted to node-seconds by the task's `best_rate`. Useful is negative where costs exceed the work.
+    What a tuned task did in earlier tries is converted by the rate of its last one.
+    """
+    rate = best_rate(task.spec)
+    works = (task.work_done, task.rescale_cost, task.preemption_cost, 0.0)
+    parts = [work / rate if rate else 0.0 for work in works]
+    return dict(zip(HELD, (*parts, task.node_s - math.fsum(parts)), strict=True))
+
+
+def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str, float | None]:
+    """Ledger of a replay: the idle node-seconds of its window, and each of `PARTS` as a share of them.
+
+    Parameters
+    ----------
+    recording : Recording
+    not_offered_node_s : float
+        Idle node-seconds that were withheld from the replay, and are not in its pool.
+
+    Returns
+    -------
+    dict
+        `idle_node_s`, then shares that add up to 1; None without idle nodes.
+
+    Notes
+    -----
+    At each instant free nodes are attributed in the order of `FREE`, each part at most what is left. *Capped* is what
+    active tasks still lack while the power that is left under a cap does not feed one more node like those that they
+    hold; *declined*, what active tasks lack of their most nodes, which decisions left free for costs or minima;
+    *admission*, the sum of the most nodes of tasks that wait; *demand*, all else. Declined comes first: where a start
+    does not pay for active tasks, admitting more of them would change nothing.
+    """
+    timeline, tasks = recording.timeline, recording.tasks
+    begun, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
+    most = np.array([task.spec.max_nodes for task in tasks], dtype=np.float64)
+    active, waiting = _wanted(begun["tasks"], begun["time_s"], tasks, most)
+    used, rest = begun["used"].astype(np.float64), (begun["idle"] - begun["used"]).astype(np.float64)
+    lacking = np.maximum(active - used, 0.0)
+    free = [not_offered_node_s]
+    for wanted in (np.where(_is_capped(recording, begun["time_s"], used), lacking, 0.0), lacking, waiting, np.inf):
+        part = np.minimum(rest, wanted)
+        rest = rest - part
+        free.append(math.fsum(part * length_s))
+    held = [held_parts(task) for task in tasks]
+    node_s = {name: math.fsum(parts[name] for parts in held) for name in HELD} | dict(zip(FREE, free, strict=True))
+    total = math.fsum(begun["idle"] * length_s) + not_offered_node_s
+    return {"idle_node_s": total, **{name: node_s[name] / total if total else None for name in PARTS}}
+
+
+def _wanted(active: Any, time_s: Floats, tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
+    """Most nodes of all active tasks, and of all that wait although they were submitted, from each time on."""
+    sums = np.append(0.0, np.cumsum(most[active.values]))
+    running = sums[active.offsets[1:]] - sums[active.offsets[:-1]]
+    order = np.argsort([task.submitted_s for task in tasks], kind="stable")
+    submitted_s = np.array([task.submitted_s for task in tasks])[order]
+    submitted = np.append(0.0, np.cumsum(most[order]))[np.searchsorted(submitted_s, time_s, side="right")]
+    numbers, first = np.unique(active.values, return_index=True)
+    admitted = np.zeros(time_s.size)
+    np.add.at(admitted, np.searchsorted(active.offsets, first, side="right") - 1, most[numbers])
+    return running, np.maximum(submitted - np.cumsum(admitted), 0.0)
+
+
+def _is_capped(recording: Recording, time_s: Floats, used: Floats) -> NDArray[np.bool_]:
+    """Whether, from each time on, a cap leaves less power than one more node would draw on average."""
+    decisions = recording.decisions
+    cap_w = decisions["cap_w"]
+    if not np.isfinite(cap_w).any():
+        return np.zeros(time_s.size, dtype=np.bool_)
+    last = np.searchsorted(decisions["time_s"], time_s, side="right") - 1
+    drawn_w, cap_w = (np.where(last < 0, np.nan, column[last]) for column in (decisions["drawn_w"], cap_w))
+    return np.asarray(np.isfinite(cap_w) & ((used == 0) | (cap_w - drawn_w < drawn_w / np.maximum(used, 1.0))))
+
+
+def limited_by(ledger: Mapping[str, float | None]) -> str | None:
+    """What limited a run: ``demand``, ``admission``, ``capped``, or else the ``pool``; None without idle nodes."""
+    shares = {name: ledger.get(name) or 0.0 for name in ("demand", "admission", "capped")}
+    largest = max(shares, key=lambda name: shares[name])
+    if not ledger.get("idle_node_s"):
+        return None
+    return largest if shares[largest] >= LIMITING else "pool"
+
+
+def limit_in_words(summary: Mapping[str, Any]) -> str | None:
+    """What limited a run, from its summary; None where that is unknown."""
+    ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
+    return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))

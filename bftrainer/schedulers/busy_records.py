@@ -1,0 +1,287 @@
+"""Records of busy nodes, column by column, and the union of their spans."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.files.fields import stretches
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds
+
+SPANS_AT_A_TIME = 1 << 20
+"""Busy spans sorted at a time: each takes some fifty bytes of memory."""
+_NODES_AT_A_TIME = 1 << 16
+ALL_UNITS = -1
+_SETS = ("set_nodes", "set_ends")
+_COLUMNS = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units")
+
+
+class BusyKind(IntEnum):
+    """Why a node was not idle."""
+
+    JOB = 0
+    DOWN = 1
+    RESERVED = 2
+    UNKNOWN = 3
+    """It may have run a job whose list of nodes is unreliable."""
+    AWAY = 4
+    """It was not part of the machine: in traces of spot instances and counts of live nodes."""
+    MAINTENANCE = 5
+    DRAIN = 6
+    POWERED_DOWN = 7
+    PLANNED = 8
+    """The scheduler kept it free for a job to come."""
+
+
+OUT_OF_SERVICE = (BusyKind.DOWN, BusyKind.MAINTENANCE, BusyKind.DRAIN, BusyKind.POWERED_DOWN)
+_SPARE = (BusyKind.RESERVED, BusyKind.PLANNED, *OUT_OF_SERVICE)
+OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
+"""Causes, by name, in spite of which nodes may be offered."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BusyRecords:
+    """Records of busy nodes, column by column.
+
+    Parameters
+    ----------
+    names : tuple of str, length M
+        Names of nodes.
+    set_nodes : ndarray of int32, shape (N,)
+        Node indices of all sets, one set after another.
+    set_ends : ndarray of int64, shape (S + 1,)
+        Position in `set_nodes` at which each set ends, after a leading 0.
+    start_ns, end_ns : ndarray of int64, shape (R,)
+        `OPEN_START_NS` and `OPEN_END_NS` where the log does not give the time.
+    node_set : ndarray of int32, shape (R,)
+    kind : ndarray of int8, shape (R,)
+    key : ndarray of int64, shape (R,)
+        Equal for two records only if they describe the same run on the same nodes.
+    partition : ndarray of int32, shape (R,)
+        Index into `partitions`, or -1.
+    submit_ns : ndarray of int64, shape (R,)
+        When a job was submitted; `OPEN_START_NS` where the log does not tell.
+    units : ndarray of int32, shape (R,)
+        GPUs or cores that it held of each node; `ALL_UNITS` for whole nodes.
+    partitions : tuple of str
+    """
+
+    names: tuple[str, ...]
+    set_nodes: NDArray[np.int32]
+    set_ends: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    node_set: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    key: NDArray[np.int64]
+    partition: NDArray[np.int32]
+    submit_ns: NDArray[np.int64]
+    units: NDArray[np.int32]
+    partitions: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return self.start_ns.size
+
+    @classmethod
+    def joined(cls, parts: Mapping[str | None, BusyRecords]) -> BusyRecords:
+        """Records of several clusters by their names, which names of nodes and partitions then begin with.
+
+        What has no cluster keeps its names.
+        """
+        names: dict[str, int] = {}
+        partitions: dict[str, int] = {}
+        columns: dict[str, list[Any]] = {name: [] for name in (*_SETS, *_COLUMNS)}
+        columns["set_ends"].append(np.zeros(1, dtype=np.int64))
+        members = sets = 0
+        for number, (cluster, part) in enumerate(parts.items()):
+            lead = f"{cluster}/" if cluster else ""
+            node, queue = (
+                np.array([known.setdefault(lead + name, len(known)) for name in some] + [-1], dtype=np.int32)
+                for known, some in ((names, part.names), (partitions, part.partitions))
+            )
+            changed = {
+                "set_nodes": node[part.set_nodes],
+                "set_ends": part.set_ends[1:] + members,
+                "node_set": part.node_set + np.int32(sets),
+                "key": part.key + number * 0x2545F4914F6CDD1D % (1 << 62),
+                "partition": queue[part.partition],
+            }
+            for name, values in columns.items():
+                values.append(changed[name] if name in changed else getattr(part, name))
+            members, sets = members + part.set_nodes.size, sets + part.set_ends.size - 1
+        whole = {name: np.concatenate(values) for name, values in columns.items()}
+        return cls(names=tuple(names), partitions=tuple(partitions), **whole)
+
+    def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
+        """The records that `keep` marks."""
+        if keep.all():
+            return self
+        return replace(self, **{column: getattr(self, column)[keep] for column in _COLUMNS})
+
+    def is_repeated(self) -> NDArray[np.bool_]:
+        """Which records repeat an earlier one, as overlapping exports do."""
+        return repeated(self.key, self.start_ns, self.end_ns)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of nodes of each record."""
+        return np.diff(self.set_ends)[self.node_set]
+
+    def extent_ns(self) -> tuple[int, int] | None:
+        """First and last time that any record gives; None if no record gives one."""
+        both = (times[(times > OPEN_START_NS) & (times < OPEN_END_NS)] for times in (self.start_ns, self.end_ns))
+        named = [times for times in both if times.size]
+        return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
+
+    def rare_nodes(self) -> tuple[str, ...]:
+        """Nodes in less than 0.1 % of the records, and in a hundredth of those that the median node is in."""
+        sets = np.bincount(self.node_set, minlength=self.set_ends.size - 1)
+        counts = np.bincount(self.set_nodes, np.repeat(sets, np.diff(self.set_ends)), len(self.names))
+        usual = np.median(counts[counts > 0]) if counts.any() else 0.0
+        rare = np.flatnonzero((counts > 0) & (counts < 0.001 * len(self)) & (counts < 0.01 * usual))
+        return tuple(self.names[node] for node in rare.tolist())
+
+    def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
+        """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
+        found: dict[str, tuple[str, ...]] = {}
+        if len(self.partitions) > most:
+            return found
+        for number, name in enumerate(self.partitions):
+            ran = np.zeros(self.set_ends.size - 1, dtype=np.bool_)
+            ran[self.node_set[self.partition == number]] = True
+            used = np.zeros(len(self.names), dtype=np.bool_)
+            used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
+            if ran.any():
+                found[name] = tuple(self.names[node] for node in np.flatnonzero(used).tolist())
+        return found
+
+    def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
+        """Node-seconds of jobs in a window, on nodes to which `place` gives an index of 0 or more."""
+        jobs = self.kind == BusyKind.JOB
+        placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
+        lengths = np.minimum(self.end_ns[jobs], window.end_ns) - np.maximum(self.start_ns[jobs], window.start_ns)
+        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[self.node_set[jobs]])
+
+    def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
+        """Union of the busy spans of each kind, in blocks of nodes that fit in memory.
+
+        Parameters
+        ----------
+        place : ndarray of int32, shape (M,)
+            New index of each node; -1 for a node that is left out.
+
+        Yields
+        ------
+        dict of BusyKind to NodeSpans
+            Sorted by node and start; with new indices, which increase from block to block.
+        """
+        node, sizes = place[self.set_nodes], np.diff(self.set_ends)
+        times = _RankedTimes.of(self.start_ns, self.end_ns)
+        node_set, kind_of = self.node_set[times.records], self.kind[times.records]
+        nodes = int(place.max(initial=-1)) + 1
+        blocks = max(1, -(-int(sizes[node_set].sum()) // SPANS_AT_A_TIME), -(-nodes // _NODES_AT_A_TIME))
+        first, last = _reach(node, self.set_ends)
+        kinds = np.unique(self.kind).tolist()
+        for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
+            sets = np.flatnonzero((first < high) & (last >= low))
+            members = node[stretches(self.set_ends[sets], sizes[sets])]
+            inside = (members >= low) & (members < high)
+            ends = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(sizes[sets]))]
+            begins, counts = np.zeros_like(sizes), np.zeros_like(sizes)
+            begins[sets], counts[sets] = ends[:-1], np.diff(ends)
+            members, near = (members[inside] - low).astype(np.uint16), counts[node_set] > 0
+            block = {}
+            for kind in kinds:
+                some = np.flatnonzero(near & (kind_of == kind))
+                count = counts[node_set[some]]
+                busy = members[stretches(begins[node_set[some]], count)]
+                block[BusyKind(kind)] = times.union(busy, np.repeat(times.starts[some], count), low)
+            yield block
+
+
+def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """First and last node index of each set; 0 and -1 for an empty set, so that it is in no block."""
+    sizes = np.diff(set_ends)
+    first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
+    if sizes.any():
+        starts = set_ends[:-1][sizes > 0]
+        first[sizes > 0] = np.minimum.reduceat(node, starts)
+        last[sizes > 0] = np.maximum.reduceat(node, starts)
+    return first, last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RankedTimes:
+    """Starts and ends of records by their ranks, which with a node's number fit in a small integer.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (2 R,)
+        All starts and ends, sorted; of equal times starts come first.
+    records : ndarray of int64, shape (R,)
+        The records in order of their starts.
+    starts : ndarray of uint32, shape (R,)
+        Rank of the start of each of `records`, ascending.
+    end_of : ndarray of uint32, shape (2 R,)
+        Rank of a record's end, by the rank of its start.
+    """
+
+    time_ns: NDArray[np.int64]
+    records: NDArray[np.int64]
+    starts: NDArray[np.uint32]
+    end_of: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> _RankedTimes:
+        """Ranks of these times."""
+        time_ns = np.concatenate((start_ns, end_ns))
+        order = np.argsort(time_ns, kind="stable")
+        rank, end_of = np.empty(order.size, dtype=np.uint32), np.zeros(order.size, dtype=np.uint32)
+        rank[order] = np.arange(order.size, dtype=np.uint32)
+        records = order[order < start_ns.size]
+        del order  # twice the size of all else
+        time_ns.sort()
+        starts = rank[records]
+        end_of[starts] = rank[start_ns.size :][records]
+        return cls(time_ns, records, starts, end_of)
+
+    def union(self, node: NDArray[np.uint16], start: NDArray[np.uint32], first_node: int) -> NodeSpans:
+        """Union of spans, node by node, given by their nodes, from `first_node` on, and ascending ranks of starts.
+
+        Notes
+        -----
+        A span of the union begins where a start comes after all ends of spans that began earlier on its node.
+        """
+        order = np.argsort(node, kind="stable")  # a radix sort: numbers of 16 bits
+        node, start = node[order], start[order]
+        bits = self.time_ns.size.bit_length()
+        is_small = bits + int(node.max(initial=0)).bit_length() <= 32
+        key = np.left_shift(node.astype(np.uint32 if is_small else np.uint64), bits)
+        reached = key | self.end_of[start]
+        np.maximum.accumulate(reached, out=reached)
+        begins = np.ones(key.size, dtype=np.bool_)
+        np.greater((key | start)[1:], reached[:-1], out=begins[1:])
+        ends = reached[np.append(begins[1:], begins[:1])] & ((1 << bits) - 1)
+        nodes = node[begins].astype(np.int32) + np.int32(first_node)
+        return NodeSpans(nodes, self.time_ns[start[begins]], self.time_ns[ends])
+
+
+def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows have the same key and times as an earlier row."""
+    # Odd factors spread the times over all bits; keys are hashes already.
+    mixed = key ^ (start_ns * 0x2545F4914F6CDD1D) ^ (end_ns * 0x369DEA0F31A53F85)
+    _, first = np.unique(mixed, return_index=True)
+    again = np.ones(key.size, dtype=np.bool_)
+    again[first] = False
+    return again
+
+
+def column(values: array[int] | array[float]) -> NDArray[Any]:
+    """The numbers as a numpy array that shares their memory."""
+    return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)

@@ -1,0 +1,308 @@
+"""Judge which part of a log can be believed: near its edges an export misses jobs, and what is missing looks idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model import NS_PER_S, iso
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
+
+Edge = Literal["started", "ended"]
+
+MOST_UNTRUSTED = 0.01
+"""Largest share of an asked window that may lie outside what can be trusted."""
+_LEAST_JOBS = 30.0
+"""Effective number of jobs below which their lengths are no sample."""
+_MANY, _PLACE, _FEW = 150, 3, 0.02
+_TAIL, _MEDIAN, _NEARLY_ALL = 0.01, 0.5, 0.99
+_HOUR_S, _SPELL_S = 3600.0, 6 * 3600.0
+_POINTS = 1000
+_DAY_NS = 86_400 * NS_PER_S
+_USUAL = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ages:
+    """Share of running node-time that is older than x, which is also the share that has longer than x to run.
+
+    Parameters
+    ----------
+    age_s, share : ndarray of float64, shape (K,)
+        Ages, ascending from 0, and the share at each; linear in between.
+    """
+
+    age_s: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> _Ages:
+        """Of jobs of these lengths, each on `weight` nodes."""
+        order = np.argsort(length_s, kind="stable")
+        length, weight = length_s[order], weight[order]
+        left = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
+        total = float((weight * length).sum()) or 1.0  # nodes may all be unknown
+        return cls(np.append(0.0, length), np.append(1.0, np.maximum(left, 0.0) / total))
+
+    def older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share that is older; all where an age is below 0."""
+        return np.asarray(np.interp(age_s, self.age_s, self.share, right=0.0))
+
+    def exceeded_by(self, share: float) -> float:
+        """Age in seconds that this share exceeds."""
+        return float(np.interp(share, self.share[::-1], self.age_s[::-1]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coverage:
+    """Which part of a log can be believed, and why.
+
+    Parameters
+    ----------
+    trusted : Window or None
+        None if nothing can be trusted.
+    reason : str
+        Why not, if so.
+    left, right : {"started", "ended"}
+        By which of their times jobs seem to have been selected near the log's edges: a hint.
+    edges_s : tuple of two float
+        First and last time that the selection covers, seconds since the Unix epoch.
+    tail_s : float
+        Age in seconds that one percent of the running node-time exceeds: how far an edge reaches.
+    jobs, effective_jobs : int, float
+        Number of jobs, and of equal ones whose lengths would tell as much.
+    """
+
+    trusted: Window | None
+    reason: str
+    left: Edge
+    right: Edge
+    edges_s: tuple[float, float]
+    tail_s: float
+    jobs: int
+    effective_jobs: float
+    _ages: _Ages
+
+    def untrusted_s(self, window: Window) -> float:
+        """Seconds of a window that are not trusted."""
+        held = 0
+        if self.trusted is not None:
+            held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
+        return (window.length_ns - max(held, 0)) / NS_PER_S
+
+    @property
+    def advice(self) -> str:
+        """What to export instead."""
+        return "Export all jobs that ran in a longer time, also those that began before it or still run"
+
+    def told(self, window: Window, idle_node_s: float) -> str:
+        """What part of a window is trusted, and what the rest holds: `idle_node_s` and more."""
+        good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
+        shown = f"nothing, as {self.reason}," if good is None else f"{iso(good.start_ns)} to {iso(good.end_ns)}"
+        if not doubtful_s:
+            return f"Of the log, {shown} can be trusted"
+        missing = self.missing_share(window)
+        share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
+        return (
+            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {whole_s / _HOUR_S:,.1f} h cannot be trusted: "
+            f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share} of the window's busy node-time is "
+            f"missing. Of the log, {shown} can be trusted"
+        )
+
+    def missing_share(self, window: Window) -> float | None:
+        """Estimated share of a window's busy node-time that the log misses; None if its jobs are no sample."""
+        if self.effective_jobs < _LEAST_JOBS:
+            return None
+        low, high = window.start_ns / NS_PER_S, window.end_ns / NS_PER_S
+        at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
+        first, last = at - self.edges_s[0], self.edges_s[1] - at
+        # What started before the first edge is missing after it, or what ended before it is missing earlier on.
+        began = self._ages.older(first) if self.left == "started" else (first < 0) * (1 - self._ages.older(-first))
+        ended = self._ages.older(last) if self.right == "ended" else (last < 0) * (1 - self._ages.older(-last))
+        return float(np.minimum(began + ended, 1.0).mean())
+
+    def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
+        """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
+        good = self.trusted
+        held = 0.0 if good is None else idle.within(good.start_ns, good.end_ns).node_s
+        return {
+            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
+            "reason": self.reason or None,
+            "selected_by": [self.left, self.right],
+            "tail_s": self.tail_s,
+            "jobs": self.jobs,
+            "effective_jobs": self.effective_jobs,
+            "untrusted_s": self.untrusted_s(window),
+            "untrusted_idle_node_s": idle.node_s - held,
+            "missing_busy_share": self.missing_share(window),
+        }
+
+
+def judged(
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    submit_ns: NDArray[np.int64],
+    *,
+    tells_changes: bool = False,
+) -> Coverage:
+    """Judge the coverage of a log by its jobs, at least one.
+
+    Parameters
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (N,)
+        `OPEN_END_NS` for a job that has no end.
+    nodes : ndarray of int64, shape (N,)
+        Nodes of each job.
+    submit_ns : ndarray of int64, shape (N,)
+        `OPEN_START_NS` where unknown.
+    tells_changes : bool
+        Whether the log tells of starts and ends alone, so that jobs which neither began nor ended within are missing.
+
+    Notes
+    -----
+    The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be found.
+    """
+    start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
+    weight, length = nodes.astype(np.float64), end - start
+    is_over = np.isfinite(end)
+    if not is_over.any():
+        edges_s, nothing = (float(start.min()), float(start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))
+        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, start.size, 0.0, nothing)
+    has_submit = submit_ns > OPEN_START_NS
+    has_submits = bool(has_submit.mean() > _NEARLY_ALL)
+    submit = np.where(has_submit & has_submits, np.minimum(submit_ns / NS_PER_S, start), start)
+    first_start, last_start = _ends_of(start)
+    first_end, last_end = _ends_of(end)
+    half_s = _Ages.of(length[is_over], weight[is_over]).exceeded_by(_MEDIAN)
+    left, right = _edges(start, end, weight, half_s)
+    by_submission = has_submits and left == "started" and _selects_by_submission(start, submit, weight, half_s)
+    known_s = length + (start - submit) if by_submission else length
+    is_sample, bias = is_over, np.ones(start.size)
+    if (left, right) == ("started", "ended"):
+        # The longer a job, the less likely it is to lie within.
+        bias = 1 / np.maximum(0.1, 1 - np.where(is_over, known_s, 0.0) / (last_end - first_start))
+    elif (left, right) == ("ended", "started"):
+        is_sample = is_over & (end >= first_end) & (end <= last_start)
+    taken = np.where(is_sample, weight * bias, 0.0)[is_over]
+    ages = _Ages.of(length[is_over], taken) if taken.any() else _Ages.of(length[is_over], weight[is_over])
+    tail_s = ages.exceeded_by(_TAIL)
+    low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
+    if has_submits:
+        high = min(high, _last_complete(start, submit, weight, half_s))
+    if by_submission:
+        low = max(low, float(submit.min()) + _since_submission_s(length[is_over], (start - submit)[is_over], taken))
+    effective = _equal_jobs(taken * length[is_over])
+    edges_s = (first_start if left == "started" else first_end, last_start if right == "started" else last_end)
+    edges = (left, right) if start.size >= _LEAST_JOBS else None  # those of a few jobs say nothing
+    reason = _fault(high - low, edges_s[1] - edges_s[0], edges, effective, tail_s, tells_changes=tells_changes)
+    trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
+    return Coverage(trusted, reason, left, right, edges_s, tail_s, start.size, effective, ages)
+
+
+def empty_days(times_ns: NDArray[np.int64], window: Window) -> tuple[int, int]:
+    """Days of a window in which none of these times lies, and days in all; none are empty where few times are usual."""
+    days = window.length_ns // _DAY_NS
+    inside = times_ns[(times_ns >= window.start_ns) & (times_ns < window.start_ns + days * _DAY_NS)]
+    counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=days)
+    return (int((counts == 0).sum()) if days and np.median(counts) >= _USUAL else 0), int(days)
+
+
+def _ends_of(times: NDArray[np.float64]) -> tuple[float, float]:
+    """First and last of some times, but for a few."""
+    place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
+    found = np.partition(times, (place, times.size - 1 - place))
+    return float(found[place]), float(found[times.size - 1 - place])
+
+
+def _edges(
+    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
+) -> tuple[Edge, Edge]:
+    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start."""
+    (first_start, last_start), (first_end, last_end) = _ends_of(start), _ends_of(end)
+    least = 0.1 * _mean_level(start, end, weight, first_start, min(last_end, last_start + half_s))
+    older = weight[(start <= first_end - half_s) & (end > first_end)].sum()
+    longer = weight[(start <= last_start) & (end > last_start + half_s)].sum()
+    return "ended" if older >= least else "started", "started" if longer >= least else "ended"
+
+
+def _mean_level(
+    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], first: float, last: float
+) -> float:
+    """Mean number of busy nodes in the middle half of a time."""
+    low, high = first + (last - first) / 4, last - (last - first) / 4
+    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
+    return float((weight * inside).sum() / max(high - low, 1.0))
+
+
+def _selects_by_submission(
+    start: NDArray[np.float64], submit: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
+) -> bool:
+    """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
+    first, spell_s, wait = _ends_of(start)[0], max(half_s, _SPELL_S), start - submit
+    early = (start >= first) & (start < first + spell_s)
+    expected = (weight * np.minimum(wait, spell_s)).sum() / spell_s / weight.sum()
+    found = weight[early & (submit < first)].sum() / max(weight[early].sum(), 1e-9)
+    return bool(expected > 0.02 and found < expected / 2)
+
+
+def _last_complete(
+    start: NDArray[np.float64], submit: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
+) -> float:
+    """Until when jobs submitted after all of these need not have started, if they are missing.
+
+    That is the last submission; later by as much as all jobs waited that had started just before it.
+    """
+    last = _ends_of(submit)[1]
+    near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
+    if not near.size:
+        return last
+    near = near[np.argsort((start - submit)[near], kind="stable")]
+    few = int(np.searchsorted(np.cumsum(weight[near]), _TAIL * weight[near].sum()))
+    return last + float((start - submit)[near[few]])
+
+
+def _since_submission_s(length: NDArray[np.float64], wait: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
+    """Time since submission that one percent of the running node-time exceeds."""
+    low, high = 0.0, float((length + wait).max())
+    total = (weight * length).sum()
+    while high - low > 1.0:
+        middle = (low + high) / 2
+        share = (weight * np.clip(length + wait - middle, 0.0, length)).sum() / total
+        low, high = (middle, high) if share > _TAIL else (low, middle)
+    return high
+
+
+def _equal_jobs(node_s: NDArray[np.float64]) -> float:
+    """Number of equal jobs that tell as much of a mean as these node-seconds."""
+    return float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
+
+
+def _fault(
+    trusted_s: float,
+    span_s: float,
+    edges: tuple[Edge, Edge] | None,
+    effective: float,
+    tail_s: float,
+    *,
+    tells_changes: bool,
+) -> str:
+    """Why nothing can be trusted; empty if something can."""
+    is_overlap, is_contained = edges == ("ended", "started"), edges == ("started", "ended")
+    if tells_changes and span_s <= tail_s:
+        return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
+    if effective < _LEAST_JOBS and not is_overlap:
+        return (
+            f"its jobs tell of lengths no more than {effective:.0f} equal ones, of which {_LEAST_JOBS:.0f} are needed "
+            f"(1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h old)"
+        )
+    least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
+    if trusted_s < max(least_s, 2.0):
+        return (
+            f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves "
+            f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
+        )
+    return ""

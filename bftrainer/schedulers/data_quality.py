@@ -1,0 +1,236 @@
+"""The account of an import: what was read, left out, trusted and assumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import SettingsError
+from bftrainer.files.writing import replacing
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.nodelogs.node_spans import NodeSpans, Window
+from bftrainer.schedulers.coverage import Coverage
+from bftrainer.schedulers.idle_spans import Swept
+from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.selected_nodes import NodeChoice
+
+DUPLICATE = "duplicate"
+_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DataQuality:
+    """Quality of an imported log: what was read, left out and assumed.
+
+    Parameters
+    ----------
+    format : str
+    records, kept : int
+        Number of records read, and of those kept because they describe busy nodes.
+    outside_window : int
+        Number of kept records whose intervals lie outside the window.
+    dropped : mapping of str to int
+        Number of records not kept, by reason.
+    bad : int
+        Number of dropped records that were unusable.
+    bad_examples : tuple of str
+        Place and fault of the first bad records.
+    duplicates : int
+        Number of dropped records that repeat an earlier one.
+    unknown : int
+        Number of kept records whose list of nodes is unreliable; its nodes count as busy.
+    nodes_per_block : int
+        Number of the machine's nodes for which a node of the node log stands; node-seconds are the machine's.
+    nodes, nodes_seen : int
+        Number of nodes in the node log, and of those that the scheduler's log names.
+    nodes_unseen : int
+        Number of nodes in the inventory that the scheduler's log never names, treated as `unseen`.
+    unseen : str
+    nodes_outside : int
+        Number of nodes that the scheduler's log names but the inventory does not; left out.
+    outside_examples : tuple of str
+    window_start, window_end : str
+        ISO times.
+    window_s : float
+    zone : str or None
+        Time zone of local times in the log.
+    coverage : mapping or None
+        What can be trusted of the log, see `Coverage.summary`, and what of the window cannot; None if all of it can.
+    busy_node_s : mapping of str to float
+        Busy node-seconds in the window by kind; kinds may overlap.
+    idle_node_s, idle_share : float
+        Idle node-seconds, and their share of nodes x window.
+    by : mapping of str to mapping
+        Idle time of each partition or type of nodes, if that was asked for: see `idle_figures`.
+    unit : {"node", "gpu", "core"}
+        What the node log lists, and `nodes` counts.
+    whole_idle_share : float or None
+        Idle share of whole nodes, where units of them are listed.
+    overlap_factor : float or None
+        Node-seconds of all jobs divided by those of their union: above 1 where jobs share nodes.
+    over_capacity_share : float or None
+        Share of the window in which demand exceeds the nodes; only for logs without node names.
+    notes : tuple of str
+        Assumptions made, one line each.
+    """
+
+    format: str
+    records: int
+    kept: int
+    outside_window: int
+    dropped: Mapping[str, int]
+    bad: int
+    bad_examples: tuple[str, ...]
+    duplicates: int
+    unknown: int
+    nodes_per_block: int
+    nodes: int
+    nodes_seen: int
+    nodes_unseen: int
+    unseen: str
+    nodes_outside: int
+    outside_examples: tuple[str, ...]
+    window_start: str
+    window_end: str
+    window_s: float
+    zone: str | None
+    coverage: Mapping[str, Any] | None
+    busy_node_s: Mapping[str, float]
+    idle_node_s: float
+    idle_share: float
+    by: Mapping[str, Mapping[str, Any]]
+    unit: str
+    whole_idle_share: float | None
+    overlap_factor: float | None
+    over_capacity_share: float | None
+    notes: tuple[str, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """The fields as plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SweptLog:
+    """Result of a log's line sweep, with its window and nodes."""
+
+    window: Window
+    chosen: NodeChoice
+    swept: Swept
+    outside: int
+    coverage: Coverage | None
+    empty_days: tuple[int, int]
+    unknown: int = 0
+    whole_idle_share: float | None = None
+    over_capacity_share: float | None = None
+    block: int = 1
+
+
+def idle_figures(
+    idle: NodeSpans, names: Sequence[str], members: Sequence[str], window: Window
+) -> dict[str, float | None]:
+    """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
+    wanted = set(members)
+    spans = idle.where(np.array([name in wanted for name in names], dtype=np.bool_)[idle.node])
+    lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+    return {
+        "nodes": len(wanted),
+        "idle_share": spans.node_s / (len(wanted) * window.length_ns / NS_PER_S),
+        "idle_node_s": spans.node_s,
+        "holes": len(spans),
+        "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
+        "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
+    }
+
+
+def causes(busy_node_s: Mapping[str, float]) -> list[str]:
+    """A note of the node-hours for which nodes were not idle, by cause; none if they always were."""
+    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in sorted(busy_node_s.items()) if node_s)
+    text = ", ".join(shown)
+    return [f"node-hours that were not idle when it was imported: {text}."] if text else []
+
+
+def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
+    """Idle time of each partition, or of each type of nodes.
+
+    Raises
+    ------
+    SettingsError
+        If the log and the inventory do not tell them.
+    """
+    by, chosen = reading.settings.by, found.chosen
+    if by is None:
+        return {}
+    groups = chosen.partitions if by == "partition" else chosen.types
+    if not groups:
+        raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
+    return {name: idle_figures(found.swept.idle, chosen.names, some, found.window) for name, some in groups.items()}
+
+
+def quality_of(
+    importer: Importer, reading: Reading, found: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
+) -> DataQuality:
+    """The account of an import that made `log`; `trust` says what of it can be trusted.
+
+    Raises
+    ------
+    SettingsError
+        If groups are asked for that nothing tells of.
+    """
+    tally, chosen, swept = reading.tally, found.chosen, found.swept
+    total_s = len(log.nodes) * found.window.length_ns / NS_PER_S
+    dropped = dict(tally.dropped.most_common())
+    return DataQuality(
+        format=importer.name,
+        records=tally.records,
+        kept=tally.records - tally.dropped.total(),
+        outside_window=found.outside,
+        dropped=dropped,
+        bad=tally.bad,
+        bad_examples=tuple(tally.examples),
+        duplicates=dropped.get(DUPLICATE, 0),
+        unknown=found.unknown,
+        nodes_per_block=found.block,
+        nodes=len(log.nodes),
+        nodes_seen=chosen.seen,
+        nodes_unseen=chosen.unseen,
+        unseen=chosen.unseen_are,
+        nodes_outside=len(chosen.outside),
+        outside_examples=chosen.outside[:_EXAMPLES],
+        window_start=iso(log.start_ns),
+        window_end=iso(log.end_ns),
+        window_s=log.window_s,
+        zone=reading.clock.zone,
+        coverage=trust,
+        busy_node_s={name: node_s * found.block for name, node_s in sorted(swept.busy_node_s.items())},
+        idle_node_s=swept.idle.node_s * found.block,
+        idle_share=swept.idle.node_s / total_s,
+        overlap_factor=swept.overlap_factor,
+        by=_groups(found, reading),
+        unit=reading.settings.unit,
+        whole_idle_share=found.whole_idle_share,
+        over_capacity_share=found.over_capacity_share,
+        notes=tuple(reading.notes),
+    )
+
+
+def quality_path(path: Path) -> Path:
+    """Path of a node log's data quality: `idle.quality.json` for `idle.parquet` and `idle.csv.gz`."""
+    return path.parent / f"{path.name.removesuffix('.gz').rpartition('.')[0]}.quality.json"
+
+
+def write_quality_json(path: Path, quality: DataQuality) -> None:
+    """Write the data quality as JSON.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    with replacing(path) as stream:
+        stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())

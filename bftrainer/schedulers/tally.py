@@ -1,0 +1,90 @@
+"""Count the records of a log while it is read: what was kept, dropped for a reason, or unusable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from bftrainer.errors import LogError
+from bftrainer.files.opening import one_line
+
+CUT_OFF = "last line cut off"
+_EXAMPLES = 10
+_SURE = 10_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of records while a log is read.
+
+    Parameters
+    ----------
+    max_bad : float
+        Largest share of records that may be unusable.
+    records : int
+        Number of records read.
+    dropped : Counter
+        Number of records that give no busy interval, by reason.
+    bad : int
+        Number of dropped records that should have given a busy interval.
+    examples : list of str
+        Place and fault of the first bad records.
+    open_ended : int
+        Number of runs that have no end.
+    """
+
+    max_bad: float
+    records: int
+    dropped: Counter[str]
+    bad: int
+    examples: list[str]
+    open_ended: int = 0
+
+    @classmethod
+    def begun(cls, max_bad: float) -> Tally:
+        """A tally that has counted nothing yet."""
+        return cls(max_bad, 0, Counter(), 0, [])
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count records that rightly give no interval."""
+        if count:
+            self.dropped[reason] += count
+
+    def lasts(self, start: float, end: float) -> bool:
+        """Whether a job ends after its start; one that does not is counted as dropped."""
+        if start < end:
+            return True
+        self.drop("end before start" if end < start else "zero length")
+        return False
+
+    def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
+        """Count a record that should have given an interval, but is unusable.
+
+        Parameters
+        ----------
+        reason : str
+            A few words, the same for all records with this fault.
+        path, line
+            File and line of the record.
+        detail : str
+            What was expected, and what was found.
+        """
+        self.dropped[reason] += 1
+        self.bad += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{path}:{line}: {one_line(detail)}")
+
+    def check(self, *, at_end: bool = False) -> None:
+        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure.
+
+        Raises
+        ------
+        LogError
+            Naming the first bad record.
+        """
+        if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
+            share = (
+                f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"
+            )
+            raise LogError(f"{self.examples[0].removesuffix('.')} ({share}).")

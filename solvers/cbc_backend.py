@@ -1,0 +1,132 @@
+"""The count-level model through CBC, by the C functions that python-mip brings.
+
+Its own objects for models, columns and rows take longer than CBC does for most of these models. Models hold no special
+ordered sets: CBC crashes the process on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import SolverError
+from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
+from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
+from solvers.segments import CountModel
+
+# CBC took 0.25 s at most for hundreds of models of fewer columns with a limited tree; this limit leaves time for that.
+SMALL, LEAST_S = 100, 1.0
+TOLERANCE = 1e-6
+CONTINUOUS, INTEGER = b"\0", b"\1"
+AT_LEAST, AT_MOST = b"G", b"L"
+
+
+class CbcSolver(CountModelSolver):
+    """Count-level model through python-mip's CBC, on one thread whatever the limits say."""
+
+    name = "cbc"
+    requires = ("mip",)
+    # About one tiny model in 4,000 waits in CBC's threaded search for a signal that it missed until its time is over.
+    heeds = frozenset({"time", "gap", "prune", "effort"})
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`."""
+        run = apart(self.name, self._run, self._stays_here)
+        return solve_count_model(self.name, run, problem, limits, order_equals=True)
+
+    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
+        # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
+        return solve_by_cbc(model, self.name, limits, branches, off=(b"preprocess", b"heur", b"cuts"))
+
+    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
+        """Whether CBC keeps its limits on such a model, and may run in this process."""
+        return branches is not None and model.objective.size < SMALL and limits.time_s >= LEAST_S
+
+
+def solve_by_cbc(
+    model: CountModel, name: str, limits: Limits, branches: int | None, *, off: tuple[bytes, ...] = ()
+) -> ModelOutcome:
+    """Have CBC solve a model within `limits` and, unless None, so many nodes of the tree, without the features `off`.
+
+    Raises
+    ------
+    SolverError
+        If it fails.
+    """
+    from mip.cbc import cbclib, ffi
+
+    target = cbclib.Cbc_newModel()
+    try:
+        cbclib.Cbc_setLogLevel(target, 0)
+        cbclib.Cbc_setObjSense(target, -1.0)
+        _write(target, model)
+        _set_limits(target, limits, branches)
+        for feature in off:
+            cbclib.Cbc_setParameter(target, feature, b"off")
+        cbclib.Cbc_solve(target)
+        reason = _reason(target, name)
+        if cbclib.Cbc_isProvenInfeasible(target):
+            return NO_SOLUTION
+        bound = cbclib.Cbc_getBestPossibleObjValue(target)
+        if reason is not StopReason.OPTIMAL and not cbclib.Cbc_numberSavedSolutions(target):
+            return ModelOutcome(reason, None, bound)
+        x = ffi.buffer(cbclib.Cbc_getColSolution(target), model.objective.nbytes)
+        return ModelOutcome(reason, np.frombuffer(x).copy(), bound)
+    finally:
+        cbclib.Cbc_deleteModel(target)
+
+
+def _write(target: Any, model: CountModel) -> None:
+    """Copy the columns and rows of `model` into the empty `target`."""
+    from mip.cbc import cbclib, ffi
+
+    kinds = [INTEGER if integral else CONTINUOUS for integral in model.integral.tolist()]
+    columns = zip(model.lower.tolist(), model.upper.tolist(), model.objective.tolist(), kinds, strict=True)
+    for number, column in enumerate(columns):
+        cbclib.Cbc_addCol(target, b"%d" % number, *column, 0, ffi.NULL, ffi.NULL)
+    indices, coefficients = ffi.from_buffer("int[]", model.indices), ffi.from_buffer("double[]", model.coefficients)
+    sides = zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)
+    for number, ((begin, end), ends) in enumerate(zip(itertools.pairwise(model.starts.tolist()), sides, strict=True)):
+        for side, sense in zip(ends, (AT_LEAST, AT_MOST), strict=True):
+            if math.isfinite(side):
+                # CBC takes a row without entries for satisfied.
+                entries = (1, [0], [0.0]) if begin == end else (end - begin, indices + begin, coefficients + begin)
+                cbclib.Cbc_addRow(target, b"%d%b" % (number, sense), *entries, sense, side)
+
+
+def _set_limits(target: Any, limits: Limits, branches: int | None) -> None:
+    from mip.cbc import DBL_PARAM_INT_TOL, cbclib
+
+    # By default CBC counts CPU time, which passes more slowly than the clock on a busy machine.
+    cbclib.Cbc_setParameter(target, b"timeMode", b"elapsed")
+    if math.isfinite(limits.time_s):
+        cbclib.Cbc_setMaximumSeconds(target, limits.time_s)
+    if branches is not None:
+        cbclib.Cbc_setMaximumNodes(target, branches)
+    cbclib.Cbc_setAllowableFractionGap(target, limits.gap)
+    cbclib.Cbc_setAllowableGap(target, 0.0)
+    cbclib.Cbc_setDblParam(target, DBL_PARAM_INT_TOL, TOLERANCE)
+    cbclib.Cbc_setPrimalTolerance(target, TOLERANCE)
+    cbclib.Cbc_setDualTolerance(target, TOLERANCE)
+
+
+def _reason(target: Any, name: str) -> StopReason:
+    """Why CBC stopped.
+
+    Raises
+    ------
+    SolverError
+        If it gave up, or calls the model unbounded, which none is.
+    """
+    from mip.cbc import cbclib
+
+    if cbclib.Cbc_isAbandoned(target):
+        raise SolverError(f"{name}: gave the model up.")
+    if cbclib.Cbc_isProvenOptimal(target) or cbclib.Cbc_isProvenInfeasible(target):
+        return StopReason.OPTIMAL
+    if cbclib.Cbc_isContinuousUnbounded(target):
+        raise SolverError(f"{name}: found the model unbounded.")
+    return StopReason.TIME_LIMIT

@@ -1,0 +1,115 @@
+"""Solvers in a process of their own, which may hang, crash, exit or use up memory without taking the run along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from time import perf_counter
+from typing import Any, Literal
+
+from bftrainer.errors import SolverError
+from solvers.evaluation import verified
+from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
+from solvers.registry import get_solver, solve, solver_class
+from solvers.supervised import Bounds, run_apart
+
+Isolate = Literal["auto", "always", "never"]
+KeepProblem = Callable[[str, AllocationProblem, Limits], str]
+"""Keeps a problem that the solver of that name failed on; returns what to add to the message."""
+
+GIB = 2**30
+BOUNDS = Bounds(memory_bytes=4 * GIB, file_bytes=64 * 2**20, start_s=60.0)
+
+
+class Isolated:
+    """A solver that answers in another process.
+
+    Parameters
+    ----------
+    solver : str or Solver
+        Registered name, which the other process looks up itself; or an object that can be pickled.
+    keep : callable
+        Told of each problem that is not answered, or not with an allocation that is feasible.
+    bounds : Bounds
+
+    Raises
+    ------
+    UnknownSolverError, SolverUnavailableError
+        If no solver of this name is registered, or it cannot be made.
+    """
+
+    name: str
+    exact: bool
+    extra_rows: bool
+    requires: tuple[str, ...]
+
+    def __init__(self, solver: str | Solver, keep: KeepProblem, bounds: Bounds = BOUNDS) -> None:
+        self._solver, self._keep, self._bounds = solver, keep, bounds
+        made: Any = _made(solver) if isinstance(solver, str) else solver
+        self.name = made.name
+        for declared in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
+            if hasattr(made, declared):
+                setattr(self, declared, getattr(made, declared))
+        # The compiled core does part of what our solvers do; others do all of it.
+        self.core_step = made.core_step if _is_ours(type(made)) and hasattr(made, "core_step") else ""
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`.
+
+        Raises
+        ------
+        SolverError
+            If the solver fails in any way.
+        """
+        name, began = self.name, perf_counter()
+        latest = began + limits.time_s + max(0.1 * limits.time_s, 0.2)
+        try:
+            answer = run_apart(name, _answer, self._solver, problem, limits, deadline=latest, bounds=self._bounds)
+            return verified(name, problem, answer, perf_counter() - began)
+        except OutOfTime:
+            fault = f"{name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
+        except MemoryError:
+            fault = f"{name}: needs more than {self._bounds.memory_bytes / GIB:g} GiB of memory."
+        except SolverError as error:
+            fault = str(error)
+        except Exception as error:  # whatever third-party code raises, or sends
+            fault = " ".join(f"{name}: {type(error).__name__}: {error}".split())
+        raise SolverError(f"{str(fault).rstrip('.')}. {self._keep(name, problem, limits)}".rstrip())
+
+
+def isolated(solver: str | Solver, isolate: Isolate, keep: KeepProblem, bounds: Bounds = BOUNDS) -> str | Solver:
+    """The solver, in a process of its own where that is wanted.
+
+    Parameters
+    ----------
+    solver : str or Solver
+    isolate : {"auto", "always", "never"}
+        Which leave this process: those that other packages have registered; all but those that are this package's own
+        from end to end; none. CBC and HiGHS, wherever they may not keep their limits, always do.
+    keep, bounds
+        As of `Isolated`.
+    """
+    if isolate == "never":
+        return solver
+    try:
+        kind = solver_class(solver) if isinstance(solver, str) else type(solver)
+        # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
+        leaves = not _is_ours(kind) and (isinstance(solver, str) or isolate == "always")
+        leaves |= isolate == "always" and bool(kind.requires)
+        return Isolated(solver, keep, bounds) if leaves else solver
+    except SolverError:
+        return solver  # whoever asks it hears why it cannot be used
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+@cache
+def _made(name: str) -> Solver:
+    return get_solver(name)
+
+
+def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
+    """What a solver answers, in the process that may die of it."""
+    return solve(_made(solver) if isinstance(solver, str) else solver, problem, limits)

@@ -1,0 +1,189 @@
+"""Assessments: machines whose truth is known get the verdict that it asks for, and doubtful logs get none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.model_kinds import KINDS, saturating
+from bftrainer.campaigns.verdict import MachinePrices, Thresholds
+from bftrainer.errors import SettingsError
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.report.ledger import PARTS
+from tests.report.test_ledger import log_of
+
+DAY_S, NS = 86_400, 1_000_000_000
+MONDAY = 1_788_739_200  # 2026-09-07
+
+
+def machine(idle_for_s, busy_for_s, days=28, nodes=64, seed=0, always=0):
+    """Log of a machine: `always` nodes stay idle, the others alternate; times are exponential around these means."""
+    rng = np.random.default_rng(seed)
+    spans = []
+    for node in range(nodes):
+        if node < always:
+            spans.append((node, 0, days * DAY_S))
+            continue
+        at = rng.exponential(busy_for_s)
+        while idle_for_s and at < days * DAY_S:
+            end = at + max(1, rng.exponential(idle_for_s))
+            spans.append((node, int(at), int(end)))
+            at = int(end) + 1 + rng.exponential(busy_for_s)
+    log = log_of(spans, days * DAY_S, nodes)
+    shift = MONDAY * NS
+    return replace(log, start_ns=shift, end_ns=log.end_ns + shift, time_ns=log.time_ns + shift)
+
+
+def kind_of(found, name):
+    """A kind's entry."""
+    return next(kind for kind in found["kinds"] if kind["name"] == name)
+
+
+def test_a_quarter_that_is_always_idle_is_worth_it():
+    """16 of 64 nodes idle for four weeks: small models get all but checkpoints and curvature, in every week alike."""
+    found = assessment_of(AssessPlan(machine(0, 1e9, always=16)))
+    assert found["verdict"] == "worth it"
+    assert found["idle"]["share"] == pytest.approx(0.25)
+    small = kind_of(found, "small")
+    assert sum(small["ledger"][part] for part in PARTS) == pytest.approx(1.0)
+    assert 0.22 < small["useful_share"] < 0.25
+    low, high = small["useful_node_hours_ci95"]
+    assert low <= small["useful_node_hours"] <= high
+    assert high - low < 0.01 * high
+    assert found["recommended"]["kind"] in ("small", "medium", "large")
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_full_machine_is_not_worth_it():
+    """Nothing idle, and a thousandth idle: not worth it, and the reason is that."""
+    for log in (machine(0, 1e9), machine(400, 400_000, seed=1)):
+        found = assessment_of(AssessPlan(log))
+        assert (found["verdict"], found["recommended"], found["worth_for"]) == ("not worth it", None, [])
+        assert "of the machine is idle, less than the 1.00 %" in found["sentence"]
+
+
+def test_holes_too_short_are_not_worth_it():
+    """A fifth of the machine is idle, in holes of ten seconds on average: no start pays, and the verdict says so."""
+    found = assessment_of(AssessPlan(machine(10, 40, days=7, nodes=10)))
+    assert found["idle"]["share"] == pytest.approx(0.2, abs=0.02)
+    assert found["verdict"] == "not worth it"
+    assert "most is lost to" in found["sentence"]
+
+
+def test_holes_for_small_models_only():
+    """Holes of ten minutes are enough for models that start in seconds, not for those that start in minutes."""
+    found = assessment_of(AssessPlan(machine(600, 2400, days=14)))
+    assert found["verdict"] == "only for some"
+    assert found["worth_for"] == ["small"]
+    assert "only for small models" in found["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        ({"trusted": None, "reason": "jobs are too few", "untrusted_s": 7 * DAY_S}, "jobs are too few"),
+        ({"trusted": ["a", "b"], "untrusted_s": DAY_S, "missing_busy_share": 0.001}, "is not covered by the log"),
+        ({"trusted": ["a", "b"], "untrusted_s": 0.0, "missing_busy_share": 0.04}, "busy node-time is missing"),
+    ],
+)
+def test_doubtful_coverage_gets_no_verdict(coverage, said):
+    """However much seems idle; what to export instead stands first among what to do."""
+    log = replace(machine(3600, 3600, days=7, nodes=16), provenance={"coverage": coverage})
+    found = assessment_of(AssessPlan(log))
+    assert (found["verdict"], found["recommended"]) == ("none", None)
+    assert said in found["sentence"]
+    assert found["next"][0].startswith("Export all jobs")
+
+
+def test_a_short_log_gets_no_verdict():
+    """Six days do not show a week; who thinks otherwise lowers the bound, and gets one from days."""
+    log = machine(3600, 3600, days=6)
+    assert assessment_of(AssessPlan(log))["verdict"] == "none"
+    found = assessment_of(AssessPlan(log, thresholds=Thresholds(least_window_s=4 * DAY_S)))
+    assert found["verdict"] != "none"
+    assert kind_of(found, "small")["blocks"]["unit"] == "day"
+    assert any("6 days" in text for text in found["caveats"])
+
+
+def test_a_price_decides():
+    """Where energy costs more than a node-hour is worth nothing is worth it, and all else in the same log is."""
+    log = machine(0, 1e9, always=16)
+    dear = MachinePrices(node_hour=0.1, kwh=1.0, node_w=1000.0, idle_w=500.0, pue=1.2, carbon=300.0)
+    found = assessment_of(AssessPlan(log, prices=dear, gpus_per_node=4))
+    assert found["verdict"] == "not worth it"
+    small = kind_of(found, "small")
+    assert small["energy_kwh"] == pytest.approx(0.6 * small["used_node_s"] / 3600)
+    assert small["emissions_kg"] == pytest.approx(0.3 * small["energy_kwh"])
+    assert small["net_value"] == pytest.approx(0.1 * small["useful_node_hours"] - small["energy_kwh"])
+    assert small["gpu_hours"] == 4 * small["useful_node_hours"]
+    assert assessment_of(AssessPlan(log, prices=replace(dear, kwh=0.01)))["verdict"] == "worth it"
+
+
+def test_the_interval_holds_the_truth():
+    """Over twenty machines of one kind the weekly interval holds the mean of all in at least seventeen."""
+    task = (TaskSpec("J", 1, 8, 1e7, ScalingCurve.linear(1.0, 8)),)
+    kinds = [
+        assessment_of(AssessPlan(machine(7200, 14_400, nodes=12, seed=seed), task))["kinds"][0] for seed in range(20)
+    ]
+    truth = np.mean([kind["useful_share"] for kind in kinds])
+    held = [kind["useful_share_ci95"][0] <= truth <= kind["useful_share_ci95"][1] for kind in kinds]
+    assert sum(held) >= 17
+
+
+def test_offers_cost_what_they_withhold():
+    """With --offer-after an hour, what is recovered falls, and the ledger says why."""
+    log = machine(7200, 7200, days=8)
+    all_of_it, late = (kind_of(assessment_of(AssessPlan(log, offer_after_s=s)), "small") for s in (0.0, 3600.0))
+    assert late["useful_share"] < 0.7 * all_of_it["useful_share"]
+    assert late["ledger"]["not_offered"] == pytest.approx(0.39, abs=0.05)  # 1 - exp(-1/2)
+
+
+def test_hours_of_the_week():
+    """Idle on Tuesdays from 6:00 to 7:00 UTC, and half an hour later on half the nodes."""
+    spans = [(node, DAY_S + 6 * 3600, DAY_S + 7 * 3600) for node in range(4)]
+    log = log_of([*spans[:2], *((n, a, b + 1800) for n, a, b in spans[2:])], 7 * DAY_S)
+    shift = MONDAY * NS
+    log = replace(log, start_ns=shift, end_ns=log.end_ns + shift, time_ns=log.time_ns + shift)
+    hours = assessment_of(AssessPlan(log))["idle"]["by_hour_of_week"]
+    assert {hour: value for hour, value in enumerate(hours) if value} == {30: 4.0, 31: 1.0}
+
+
+def test_partitions():
+    """Idle shares of the partitions that the log knows."""
+    log = replace(
+        machine(0, 1e9, nodes=4, always=1, days=8), provenance={"partitions": {"gpu": "n[0-1]", "cpu": "n[2-3]"}}
+    )
+    found = assessment_of(AssessPlan(log))["idle"]["by_partition"]
+    assert found == {"gpu": {"nodes": 2, "share": 0.5}, "cpu": {"nodes": 2, "share": 0.0}}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_kinds_saturate(kind):
+    """Enough tasks for the pool at every time and in all, of any size; none ends early for want of work."""
+    for pool, node_s in ((10, 1e6), (4000, 1e11), (0, 0.0)):
+        tasks, active = saturating([kind.task(3600.0)], pool, node_s)
+        assert active * kind.max_nodes >= pool
+        assert len(tasks) <= 20_000
+        assert sum(task.work / task.rates[kind.min_nodes] * kind.min_nodes for task in tasks) >= node_s
+    assert kind.min_nodes == {"small": 1, "medium": 1, "large": 7}[kind.name]
+
+
+def test_what_cannot_be_assessed_is_refused():
+    """No tasks, tasks whose work is in epochs, and thresholds and prices out of range."""
+    with pytest.raises(SettingsError, match="got none"):
+        saturating([], 10, 1.0)
+    for make in (
+        lambda: Thresholds(worth_share=0.0),
+        lambda: Thresholds(least_window_s=-1.0),
+        lambda: MachinePrices(pue=0.5),
+        lambda: MachinePrices(kwh=-1.0),
+        lambda: MachinePrices(node_w=100.0, idle_w=200.0),
+        lambda: AssessPlan(machine(0, 1e9, days=1), gpus_per_node=0),
+        lambda: AssessPlan(NodeLog(("a",), 0, 0, *(np.empty(0, kind) for kind in (np.int64, np.int32, np.bool_)))),
+    ):
+        with pytest.raises(SettingsError, match="Expected"):
+            make()

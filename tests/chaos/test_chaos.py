@@ -1,0 +1,27 @@
+"""Whatever long commands meet, nothing half-written is taken for whole, and the next call gives what is wanted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.chaos.commands import COMMANDS
+from tests.chaos.trials import trial
+
+SEEDS = range(1, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("BFTRAINER_TRIALS" not in os.environ, reason="takes a machine of its own; set BFTRAINER_TRIALS=1")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_trials(name, seed):
+    """Killed, without room, beside another writer, in a place that cannot be written, with a clock that goes back."""
+    trial(name, seed)
+
+
+@pytest.mark.no_cover
+def test_a_trial():
+    """One of them, which takes little: an import that is killed, of two files that belong together."""
+    trial("import", 8)

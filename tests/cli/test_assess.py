@@ -1,0 +1,139 @@
+"""`bftrainer assess`: from files to a verdict; resumed, refused, and told."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from bftrainer.campaigns import assess as assessing
+from bftrainer.nodelogs import write_node_log
+from bftrainer.nodelogs.offers import idle_node_s
+from tests.campaigns.test_assess import machine
+from tests.cli.conftest import check_refusal
+
+# A job of 4 nodes every two hours, for an hour each: of six nodes four are idle for half of the time, two always.
+SWF = "; MaxNodes: 6\n; UnixStartTime: 1788220800\n" + "".join(
+    f"{n} {7200 * n} 0 3600 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n" for n in range(24 * 15)
+)
+
+
+@pytest.fixture
+def log(here):
+    """A node log of nine days."""
+    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=16))
+    return "idle.parquet"
+
+
+def summary(place):
+    """The JSON, but for how it was called."""
+    return {key: value for key, value in json.loads((place / "summary.json").read_text()).items() if key != "command"}
+
+
+def test_a_scheduler_log(call, here):
+    """It is imported, assessed and told; the node log is kept, so that the recommended settings can be replayed."""
+    (here / "log.swf").write_text(SWF)
+    done = call(
+        "assess", "log.swf", "--start", "2026-09-02", "--end", "2026-09-28", "-o", "found", "--gpus-per-node", 2
+    )
+    assert done.status == 0, done
+    assert done.out.startswith("Worth it")
+    found = summary(here / "found")
+    assert {path.name for path in (here / "found").iterdir()} == {
+        ".bftrainer",
+        "idle.parquet",
+        "page.html",
+        "summary.json",
+    }
+    assert found["idle"]["share"] == pytest.approx(4 / 6, abs=0.01)
+    assert any("names no nodes" in text for text in found["caveats"])
+    page = (here / "found" / "page.html").read_text()
+    for text in (found["sentence"].partition(":")[0], *found["next"][:2], "GPU-hours", "Where the idle node-time goes"):
+        assert text.replace("&", "&amp;").replace("'", "&#39;") in page
+    assert "<script" not in page
+    best = found["recommended"]
+    words = ("-Tfwd", best["forward_time_s"], "-maxJ", best["max_tasks"])
+    assert call("replay", "--node-log", "found/idle.parquet", *words, "--solver", "dp", "--no-baseline").status == 0
+
+
+def test_json(call, log):
+    """Prints what summary.json holds."""
+    done = call("assess", log, "-o", "found", "--json")
+    assert done.json["verdict"] == "only for some"
+    assert done.json["log"]["nodes"] == 16
+
+
+def test_own_tasks(call, log, here):
+    """The site's tasks are repeated until they saturate the pool, and the caveats say so."""
+    assert call("assess", log, "--tasks", "tasks.toml", "-o", "found").status == 0
+    found = summary(here / "found")
+    assert [kind["name"] for kind in found["kinds"]] == ["own"]
+    assert any("repeated" in text for text in found["caveats"])
+
+
+def test_killed_and_resumed_is_straight_through(call, log, here, monkeypatch):
+    """What was done is not done again, and the bytes are those of an assessment that never stopped."""
+    assert call("assess", log, "-o", "whole").status == 0
+    replayed, done = assessing._replayed, []
+
+    def dies(*given):
+        """The second replay does not return."""
+        done.append(given)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return replayed(*given)
+
+    monkeypatch.setattr(assessing, "_replayed", dies)
+    assert call("assess", log, "-o", "parted").status == 130
+    assert not (here / "parted").exists()
+    check_refusal(call("assess", log, "-o", "parted", "--offer-after", 60, "--resume"))
+    assert call("assess", log, "-o", "parted", "--resume").status == 0
+    assert len(done) == 4  # the second of three again, the third, and not the first
+    assert summary(here / "parted") == summary(here / "whole")
+
+
+def test_results_are_replaced_on_demand(call, log, here):
+    """Not without --force, and never other files."""
+    assert call("assess", log, "-o", "found").status == 0
+    check_refusal(call("assess", log, "-o", "found"))
+    (here / "found" / "mine.txt").write_text("mine")
+    assert call("assess", log, "-o", "found", "--force", "--worth-share", "50%").status == 0
+    assert (here / "found" / "mine.txt").exists()
+    assert summary(here / "found")["verdict"] == "not worth it"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("none.parquet",),
+        ("idle.parquet", "idle.parquet", "--format", "node-log"),
+        ("idle.parquet", "--worth-share", "much"),
+        ("idle.parquet", "--worth-share", "0"),
+        ("idle.parquet", "--pue", "0.1"),
+        ("idle.parquet", "--worth-value", "5"),
+        ("idle.parquet", "--downtimes", "evt.pkl"),
+        ("idle.parquet", "--scalability", "JNPs.pkl"),
+        ("idle.parquet", "--tasks", "nothing.toml"),
+        ("idle.parquet", "--planned-departures", "tasks.toml"),
+        ("idle.parquet", "--gpus-per-node", "0"),
+        ("idle.parquet", "-o", "idle.parquet"),
+        ("tasks.toml",),
+        ("idle.parquet", "--format", "swf"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_bad_input(call, log, words):
+    """One line, status 2, and nothing written."""
+    assert log == "idle.parquet"
+    check_refusal(call("assess", *words))
+    assert not os.path.exists("assessment")
+
+
+def test_departures_known_in_advance(call, log, here):
+    """Nodes that are known to leave are not offered in the forward time before, which the ledger shows."""
+    (here / "plan.csv").write_text("node,time\nn1,2026-09-08T00:00:00\n")
+    assert call("assess", log, "--planned-departures", "plan.csv", "-o", "found").status == 0
+    kinds = summary(here / "found")["kinds"]
+    node_s = idle_node_s(machine(3600, 7200, days=9, nodes=16), 9 * 86_400.0)
+    assert 0 <= kinds[0]["ledger"]["not_offered"] * node_s <= kinds[0]["settings"]["forward_time_s"] * 1.001

@@ -1,0 +1,138 @@
+"""Every long command ends in the same way at a signal: one line, the status that shells give it, nothing half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from bftrainer.cli._shared.signals import SAID, Signalled, endable, interruptible
+from bftrainer.errors import SolverError
+from tests.tiny import contents, installed, spawn
+from tests.waiting import until
+
+ENDED_BY = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+INPUT = "waited.csv"
+# In a process with this hook the first one to open the input waits for a signal.
+HOOK = f"""
+import os, sys, time
+
+
+def wait(event, args):
+    if event == "open" and str(args[0]).endswith("{INPUT}") and not os.path.exists(os.environ["BEGUN"]):
+        open(os.environ["BEGUN"], "w").close()
+        while True:  # a signal that comes just before a single wait would not end it
+            time.sleep(0.1)
+
+
+sys.addaudithook(wait)
+"""
+# Commands, {0} in the place of that input.
+COMMANDS = {
+    "advise": "advise -ndmap {0} -bdfn tasks.toml",
+    "convert": "convert {0} out.parquet",
+    "forecast": "forecast -ndmap {0} -bdfn tasks.toml --deadline 1h",
+    "import": "import slurm {0} -o out.parquet",
+    "replay": "replay -ndmap {0} -bdfn tasks.toml",
+    "spot": "spot simulate --trace {0}",
+    "sweep": "sweep {0} -o out",
+    "trace cut": "trace cut {0} -o out.parquet --start 1970-01-01",
+    "trace stats": "trace stats {0}",
+    "zeus": "zeus simulate --jobs {0}",
+}
+NOHUP = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.fixture
+def begun(here, tmp_path):
+    """Start a command; give it when it has opened its input."""
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    (here / INPUT).write_text("x\n")
+    mark = tmp_path / "begun"
+
+    def start(*words):
+        process = subprocess.Popen(
+            words,
+            cwd=here,
+            env=os.environ | {"PYTHONPATH": str(tmp_path), "BEGUN": str(mark)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: mark.exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    return start
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("signum", ENDED_BY, ids=lambda signum: signum.name)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_signals(here, begun, command, signum):
+    """One line that says what happened, 128 and the signal as the status, and nothing left behind."""
+    before = contents(here)
+    process = begun(installed("bftrainer"), *COMMANDS[command].format(INPUT).split())
+    process.send_signal(signum)
+    out, err = process.communicate()
+    assert (process.returncode, out, err.strip()) == (128 + signum, "", SAID[signum])
+    assert contents(here) == before
+
+
+def test_nohup(begun):
+    """A signal that is ignored stays ignored."""
+    process = begun(sys.executable, "-c", NOHUP, installed("bftrainer"), "trace", "stats", INPUT)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate()[1].strip() == "Terminated."
+
+
+@pytest.mark.parametrize("words", ["solvers", "--help", "completion bash"])
+def test_a_reader_that_has_gone(here, words):
+    """Without a reader of its output a command ends in silence, with the status that a shell has for that."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = spawn("bftrainer", *words.split(), cwd=here, stdout=writer)
+    os.close(writer)
+    assert (done.status, done.err) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("signum", ENDED_BY, ids=lambda signum: signum.name)
+def test_the_second_signal_ends_at_once(signum):
+    """Where the first signal is kept for later, the second one is not; afterwards signals do what they did before."""
+    before = signal.getsignal(signum)
+    with endable(), interruptible() as received:
+        signal.raise_signal(signum)
+        assert received == [signum]
+        with pytest.raises(Signalled) as raised:
+            signal.raise_signal(signal.SIGTERM)
+    assert raised.value.number == signal.SIGTERM
+    assert signal.getsignal(signum) is before
+
+
+def test_afterwards_signals_are_as_before(call, monkeypatch):
+    """Also when one has ended the command: whoever called it in this process has handlers of their own."""
+    before = [signal.getsignal(signum) for signum in ENDED_BY]
+    monkeypatch.setattr("bftrainer.cli._shared.stdio.print_table", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    assert call("solvers").status == 128 + signal.SIGTERM
+    assert [signal.getsignal(signum) for signum in ENDED_BY] == before
+
+
+def test_a_signal_while_a_solver_does_not_answer(replay, here, monkeypatch):
+    """The status is that of the signal, not that of the solver; and a line says how to go on, where one can."""
+
+    def unanswered(*_, **__):
+        """Fail as a solver does that hung when the signal came."""
+        (here / ".my results.new" / "checkpoint").touch()
+        signal.raise_signal(signal.SIGTERM)
+        raise SolverError("x: no answer within its time limit.")
+
+    monkeypatch.setattr("bftrainer.runs.run_replay", unanswered)
+    done = replay("--output-dir", "my results")
+    assert done.status == 128 + signal.SIGTERM
+    assert done.err.splitlines()[0] == "Note: Not finished; bftrainer replay --resume 'my results' goes on."
+    assert done.err.splitlines()[-1] == "Terminated."

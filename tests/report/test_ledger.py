@@ -1,0 +1,141 @@
+"""The ledger: each idle node-second once, in the part that says where it went, and what limited a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrainer import run_replay
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.report.ledger import PARTS, limit_in_words
+from tests.tiny import write_inputs
+
+S = 1_000_000_000
+
+
+def log_of(spans, end_s, nodes=4):
+    """Log of idle spans: (node, from, to) in seconds."""
+    changes = sorted((at, node, state) for node, a, b in spans for at, state in ((a, True), (b, False)) if at < end_s)
+    times, node, idle = zip(*changes, strict=True) if changes else ((), (), ())
+    return NodeLog(
+        nodes=tuple(f"n{number}" for number in range(nodes)),
+        start_ns=0,
+        end_ns=end_s * S,
+        time_ns=np.array(times, dtype=np.int64) * S,
+        node=np.array(node, dtype=np.int32),
+        idle=np.array(idle, dtype=np.bool_),
+    )
+
+
+def task(name="J0", most=2, work=1e6, **more):
+    """A task with linear scaling of 1 work/s and node."""
+    return TaskSpec(name, 1, most, work, ScalingCurve.linear(1.0, most), **more)
+
+
+def ledger(log, tasks, **options):
+    """The ledger of a replay."""
+    return run_replay(log, tasks, solver="dp", baseline=False, **options).summary()["ledger"]
+
+
+def shares(found):
+    """Parts that are not 0."""
+    return {part: round(found[part], 9) for part in PARTS if round(found[part], 9)}
+
+
+def test_costs_by_hand(tmp_path):
+    """The tiny world: 120 idle node-seconds, all held; 4 work lost to a rescale, 4 to a preemption, at 1 work/s."""
+    write_inputs(tmp_path)
+    found = ledger(tmp_path / "evt.pkl", tmp_path / "Jbnd.pkl", max_tasks=2)
+    assert found["idle_node_s"] == 120.0
+    assert shares(found) == {
+        "useful": pytest.approx(112 / 120), "rescaling": pytest.approx(4 / 120), "preemption": pytest.approx(4 / 120)
+    }  # fmt: skip
+
+
+def test_what_no_task_wants_is_demand():
+    """Three nodes idle for 100 s, and one task of at most two: a third is wanted by nobody, and that is the limit."""
+    result = run_replay(log_of([(n, 0, 100) for n in range(3)], 100), [task()], solver="dp", baseline=False)
+    summary = result.summary()
+    assert shares(summary["ledger"]) == {"useful": round(2 / 3, 9), "demand": round(1 / 3, 9)}
+    assert summary["limited_by"] == "demand"
+    assert "33.33 %" in limit_in_words(summary)
+
+
+def test_what_waiting_tasks_want_is_admission():
+    """The same with a second task that -maxJ 1 keeps waiting; submitted at half-time, it counts from then on."""
+    log = log_of([(n, 0, 100) for n in range(3)], 100)
+    found = ledger(log, [task(), task("J1", submit_s=50.0)], max_tasks=1)
+    assert shares(found) == {"useful": round(2 / 3, 9), "admission": round(1 / 6, 9), "demand": round(1 / 6, 9)}
+
+
+def test_what_decisions_leave_is_declined():
+    """A task that needs two nodes cannot use one; a start that costs more than the forward time is not made."""
+    log = log_of([(0, 0, 100)], 100)
+    assert shares(ledger(log, [replace(task(), min_nodes=2)])) == {"declined": 1.0}
+    assert shares(ledger(log, [task(grow_cost_s=20.0)], startup_cost="full")) == {"declined": 1.0}
+
+
+def test_what_is_withheld_is_not_offered():
+    """A node idle for 100 s that is offered after 30 s; one idle for 20 s never is."""
+    found = ledger(log_of([(0, 0, 100), (1, 10, 30)], 200), [task()], offer_after_s=30.0)
+    assert found["idle_node_s"] == 120.0
+    assert shares(found) == {"useful": round(70 / 120, 9), "not_offered": round(50 / 120, 9)}
+
+
+def test_curves_that_bend_cost_node_time_below_the_best_rate():
+    """A task that does 1.5 work/s on two nodes, and 1 on one: a quarter of what it holds is below its best."""
+    bent = replace(task(), scaling=ScalingCurve((0, 1, 2), (0.0, 1.0, 1.5)))
+    assert shares(ledger(log_of([(0, 0, 100), (1, 0, 100)], 100), [bent])) == {"useful": 0.75, "below_best": 0.25}
+
+
+def test_a_machine_without_idle_nodes_has_no_shares():
+    """Nothing divided by nothing is unknown, and nothing limited the run."""
+    summary = run_replay(log_of([], 100), [task()], solver="dp", baseline=False).summary()
+    assert {summary["ledger"][part] for part in PARTS} == {None}
+    assert summary["limited_by"] is None
+
+
+spans_of_nodes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(1, 60)), max_size=12)
+some_tasks = st.lists(
+    st.builds(
+        lambda least, more, work, grow, shrink, at: {
+            "min_nodes": least,
+            "max_nodes": least + more,
+            "work": float(work),
+            "grow_cost_s": grow,
+            "shrink_cost_s": shrink,
+            "submit_s": at,
+        },
+        *(st.integers(1, 2), st.integers(0, 2), st.integers(1, 200)),
+        *(st.floats(0, 20), st.floats(0, 20), st.floats(0, 120)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    spans_of_nodes, some_tasks, st.integers(1, 3), st.sampled_from(["all", "nodes"]), st.sampled_from([0.0, 7.0]),
+    st.sampled_from(["none", "full"]),
+)  # fmt: skip
+def test_the_parts_add_up(spans, tasks, most, decide_on, after_s, startup):
+    """Whatever happens, the parts are the whole; those of free nodes and below the best rate are never negative."""
+    free = {}
+    for node, begin, length in spans:  # no overlaps: the first span of a node counts
+        free.setdefault(node, (node, begin, begin + length))
+    log = log_of(free.values(), 120)
+    roster = [
+        TaskSpec(f"J{n}", scaling=ScalingCurve.amdahl(1.0, 0.9, each["max_nodes"]), **each)
+        for n, each in enumerate(tasks)
+    ]
+    found = ledger(log, roster, max_tasks=most, decide_on=decide_on, offer_after_s=after_s, startup_cost=startup)
+    if not found["idle_node_s"]:
+        return
+    assert sum(found[part] for part in PARTS) == pytest.approx(1.0)
+    assert min(found[part] for part in PARTS if part not in ("useful", "below_best")) >= 0.0
+    assert found["below_best"] >= -1e-9

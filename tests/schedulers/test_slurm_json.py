@@ -1,0 +1,166 @@
+"""Slurm's JSON: jobs, nodes and reservations of several versions, read as the text that Slurm prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bftrainer.errors import LogError
+from bftrainer.nodelogs import slurm_json
+from bftrainer.nodelogs.inventory import read_inventory
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.slurm import SlurmImporter, read_downtimes
+from bftrainer.schedulers.reading import ImportSettings, Reading
+from tests.importing import OPEN_END, records_of
+
+DAY = 1788220800
+NEVER = {"set": False, "infinite": False, "number": 0}
+
+
+def given(number):
+    """A number as newer versions write it."""
+    return {"set": True, "infinite": False, "number": number}
+
+
+def accounted(**changes):
+    """A job of accounting, on node n1 from 10 to 20 s."""
+    times = {"start": DAY + 10, "end": DAY + 20, "submission": DAY, "elapsed": 10, "suspended": 0}
+    job = {"job_id": 7, "allocation_nodes": 1, "nodes": "n1", "partition": "p", "state": {"current": ["COMPLETED"]}}
+    return job | {"time": times | changes.pop("time", {})} | changes
+
+
+def read(tmp_path, document, name="jobs.json", **settings):
+    """The reading of a document, and its jobs."""
+    (tmp_path / name).write_text(document if isinstance(document, str) else json.dumps(document))
+    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
+    SlurmImporter().read([tmp_path / name], reading)
+    return reading, records_of(reading, DAY)
+
+
+@pytest.mark.parametrize(
+    ("job", "span"),
+    [
+        (accounted(), ("n1", 10, 20, BusyKind.JOB)),
+        (accounted(time={"start": given(DAY + 10)}), ("n1", 10, 20, BusyKind.JOB)),
+        (accounted(nodes="n[1-2]", allocation_nodes=2), ("n1,n2", 10, 20, BusyKind.JOB)),
+        (accounted(nodes="n[1-2]", allocation_nodes=3), ("n1,n2", 10, 20, BusyKind.UNKNOWN)),
+        (accounted(nodes="n1", allocation_nodes=0), ("n1", 10, 20, BusyKind.JOB)),
+        (accounted(state={"current": ["RUNNING"]}, time={"end": 0}), ("n1", 10, OPEN_END, BusyKind.JOB)),
+        (accounted(state={"current": "RUNNING"}, time={"end": DAY + 99}), ("n1", 10, OPEN_END, BusyKind.JOB)),
+        (accounted(state={"current": ["CANCELLED"]}, time={"end": 4294967294}), ("n1", 10, OPEN_END, BusyKind.JOB)),
+    ],
+)
+def test_jobs_of_accounting(tmp_path, job, span):
+    """Numbers plain or with `set`, states words or lists; a job that runs has no end yet."""
+    reading, jobs = read(tmp_path, {"jobs": [job]})
+    assert jobs == [span]
+    assert reading.tally.bad == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (accounted(nodes="None assigned", state={"current": ["PENDING"]}), "no nodes"),
+        (accounted(nodes="", time={"start": DAY + 500}, state={"current": ["PENDING"]}), "no nodes"),
+        (accounted(time={"start": 4294967294}, state={"current": ["CANCELLED"]}), "never started"),
+        (accounted(time={"start": 0}), "never started"),
+        (accounted(time={"start": NEVER}), "never started"),
+        (accounted(time={"end": DAY + 10}), "zero length"),
+    ],
+)
+def test_jobs_that_never_ran(tmp_path, job, reason):
+    """A pending job may have a start, an archived one a number that stands for none."""
+    reading, jobs = read(tmp_path, {"jobs": [job]})
+    assert not jobs
+    assert dict(reading.tally.dropped) == {reason: 1}
+
+
+@pytest.mark.parametrize("spread", [None, 2])
+def test_jobs_of_the_controller(tmp_path, spread):
+    """`squeue --json` has times beside the job; a job that runs has the end that its limit allows."""
+    job = {"job_id": 8, "nodes": "n[1-2]", "node_count": given(2), "job_state": ["RUNNING"], "partition": "p|q"}
+    job |= {"start_time": given(DAY + 10), "end_time": given(DAY + 3600), "submit_time": given(DAY)}
+    done = job | {"job_state": "COMPLETED", "end_time": DAY + 30, "start_time": DAY + 20, "job_id": 9}
+    text = json.dumps({"jobs": [job, done], "last_update": given(DAY + 60)}, indent=spread)
+    _, jobs = read(tmp_path, text)
+    assert jobs == [("n1,n2", 10, OPEN_END, BusyKind.JOB), ("n1,n2", 20, 30, BusyKind.JOB)]
+
+
+def test_many_jobs(tmp_path, monkeypatch):
+    """Documents are read in pieces, in which each job keeps its number."""
+    monkeypatch.setattr(slurm_json, "_ROWS_AT_A_TIME", 3)
+    jobs = [accounted(job_id=number, nodes=f"n{number}") for number in range(1, 12)]
+    jobs[8]["time"]["start"] = -5
+    jobs[9]["nodes"] = "n[1-"
+    reading, found = read(tmp_path, {"jobs": jobs})
+    assert len(found) == 10  # a list that is cut off keeps what is known of it
+    assert dict(reading.tally.dropped) == {"never started": 1}
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"),
+    [("data_parser/v0.0.38", True), ("v0.0.44", True), ("data_parser/v0.0.99", False), ("v0.0.37", False)],
+)
+def test_versions(tmp_path, version, is_known):
+    """Documents of versions that nobody knows yet are read all the same, and it is said."""
+    reading, jobs = read(tmp_path, {"meta": {"plugin": {"data_parser": version}}, "jobs": [accounted()]})
+    assert len(jobs) == 1
+    assert [note for note in reading.notes if "data parser" in note] == (
+        [] if is_known else [f"{tmp_path}/jobs.json: data parser {version[-6:]} is unknown: read like the known ones."]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"jobs": [{"job_id": 1}, {"job', "jobs that are malformed or cut off after 1"),
+        ('{"jobs": [{"job_id": 1}, }]}', "jobs that are malformed or cut off after 1"),
+        ('{"data_parser": 1}', "something else"),
+        ('{"nodes": [{"hostname": "a"}]}', "jobs of Slurm, got nodes"),
+    ],
+)
+def test_documents_that_are_none(tmp_path, text, message):
+    """What is not whole, or about something else, is refused in one line that names the file."""
+    with pytest.raises(LogError, match=rf"jobs.json: Expected .*{message}"):
+        read(tmp_path, text)
+
+
+NODES = {
+    "nodes": [
+        {"name": "n1", "state": ["IDLE"], "partitions": ["a", "b"]},
+        {"name": "n2", "state": ["MIXED", "DRAIN"], "partitions": ["a"], "reason_changed_at": given(DAY + 30)},
+        {"name": "n3", "state": "idle", "state_flags": ["DRAIN"], "partitions": "b"},
+    ],
+    "last_update": given(DAY + 60),
+}
+
+
+def test_nodes(tmp_path):
+    """Nodes are an inventory, with partitions, and with what is out of service."""
+    (tmp_path / "nodes.json").write_text(json.dumps(NODES))
+    inventory = read_inventory(str(tmp_path / "nodes.json"))
+    assert inventory.names == ("n1", "n2", "n3")
+    assert inventory.out_of_service == {"n2", "n3"}
+    assert inventory.partitions == {"a": ("n1", "n2"), "b": ("n1", "n3")}
+    (tmp_path / "nodes.json").write_text('{"nodes": [{"hostname": "x"}]}')
+    with pytest.raises(LogError, match=r"nodes.json: Expected nodes of Slurm with names"):
+        read_inventory(str(tmp_path / "nodes.json"))
+
+
+def test_downtimes(tmp_path):
+    """Nodes out of service are down since their reason was given, reserved ones as long as it says."""
+    (tmp_path / "nodes.json").write_text(json.dumps(NODES))
+    reserved = {"node_list": "n[1-2]", "start_time": given(DAY), "end_time": DAY + 9}
+    (tmp_path / "reserved.json").write_text(json.dumps({"reservations": [reserved]}))
+    reading = Reading.begun(ImportSettings())
+    for name in ("nodes.json", "reserved.json"):
+        read_downtimes(tmp_path / name, reading.book, reading.clock)
+    assert records_of(reading, DAY) == [
+        ("n2", 30, OPEN_END, BusyKind.DRAIN),
+        ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
+        ("n1,n2", 0, 9, BusyKind.DOWN),
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [accounted()]}))
+    with pytest.raises(LogError, match=r"jobs.json: Expected nodes or reservations of Slurm, got jobs"):
+        read_downtimes(tmp_path / "jobs.json", reading.book, reading.clock)

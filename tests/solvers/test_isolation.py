@@ -1,0 +1,212 @@
+"""Solvers of other packages that hang, crash, exit, lie or take all memory: what becomes of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer import run_replay
+from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.errors import SolverError
+from bftrainer.runs.kept import kept_problem
+from solvers import AllocationProblem, Floor, Limits, LinearRow, TaskOptions, objective, registry, supervised
+from solvers.isolation import BOUNDS, Isolated, isolated
+from solvers.problem_document import document_of, problem_of
+from solvers.registry import get_solver, solve
+from tests.solvers.evil import WAYS
+from tests.solvers.support import small
+
+SAID = {
+    "hang": "no answer within its time limit of 0.5 s; its process was ended",
+    "crash": "its process ended by SIGSEGV",
+    "exit-0": "its process ended with status 0",
+    "exit-3": "its process ended with status 3",
+    "raise": "TwoArguments",
+    "counts": "answered with an allocation that is not feasible",
+    "nan": "answered with an allocation that is not feasible",
+    "memory": "needs more than 4 GiB of memory",
+    "fork": "no answer within its time limit of 0.5 s; its process was ended",
+    "leave": "no answer within its time limit of 0.5 s; its process was ended",
+    "flood": "OSError|its process ended by SIGXFSZ",
+}
+ONE = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+PROBLEM = AllocationProblem((ONE,), 2)
+
+
+@pytest.fixture(name="installed")
+def _installed(tmp_path, monkeypatch):
+    """The package of evil solvers, installed; where it says which processes it has started."""
+    place = tmp_path / "site"
+    info = place / "bft_evil-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
+    names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
+    shutil.copy(Path(__file__).with_name("evil.py"), place / "bft_evil.py")
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    caches = (registry._entries, registry.solver_class)
+    for each in caches:
+        each.cache_clear()
+    yield tmp_path / "children"
+    for each in caches:
+        each.cache_clear()
+    supervised._end_all()
+
+
+def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit status of a command."""
+    monkeypatch.setattr("sys.argv", ["bftrainer", *arguments])
+    return guarded(cli, "bftrainer")
+
+
+def ended(number: int) -> bool:
+    """Whether a process ends within a minute."""
+    try:
+        follower = os.pidfd_open(number)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([follower], [], [], 60.0)[0])
+    finally:
+        os.close(follower)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch):
+    """Without a fallback: one line, status 1, and the problem to try again; with one: the fallback's results."""
+    options = ["replay", "--solver", f"evil-{way}", "-optTL", "0.5", "--max-events", "3", "--no-baseline"]
+    assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 1
+    (said,) = capfd.readouterr().err.splitlines()
+    assert re.search(SAID[way], said)
+    assert said.startswith(f"Error: evil-{way}: ")
+    assert not (tmp_path / "alone").exists()
+    path = said.split()[-1]
+    assert kept_problem(Path(path))[1:] == (Limits(0.5), f"evil-{way}")
+    assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
+    assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
+    capfd.readouterr()
+
+    assert main(monkeypatch, "solve", path) == 1
+    assert re.search(SAID[way], capfd.readouterr().err)
+    assert main(monkeypatch, "solve", path, "--solver", "dp", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["held"] == "optimal"
+
+    supervised._end_all()
+    if way in ("fork", "leave"):
+        started = installed.read_text().split()
+        assert started
+        assert all(ended(int(number)) for number in started)
+
+
+@pytest.mark.usefixtures("installed")
+def test_who_is_isolated():
+    """By default what others have registered; always also what calls a library; objects of one's own if asked for."""
+
+    class Own:
+        name, exact, extra_rows, requires = "own", False, False, ()
+
+    def leaves(solver, isolate):
+        return isinstance(isolated(solver, isolate, lambda *_: ""), Isolated)
+
+    kinds = ("evil-nan", "cbc", "dp", Own())
+    assert [leaves(kind, "auto") for kind in kinds] == [True, False, False, False]
+    assert [leaves(kind, "always") for kind in kinds] == [True, True, False, True]
+    assert not any(leaves(kind, "never") for kind in kinds)
+
+
+def test_what_cannot_be_sent_is_an_error():
+    """An object of a class that no other process can import fails in one line."""
+
+    class Own:
+        name, exact, extra_rows, requires = "own", False, False, ()
+
+    with pytest.raises(SolverError, match=r"^own: .*Own"):
+        solve(isolated(Own(), "always", lambda *_: ""), PROBLEM, Limits())
+
+
+def test_decisions_are_the_same_apart():
+    """CBC in a process of its own decides as it does in this one."""
+    alone, apart = (run_replay(isolate=how, max_events=60, baseline=False) for how in ("never", "always"))
+    assert alone.frame("allocation").equals(apart.frame("allocation"))
+
+
+def test_a_process_keeps_its_bounds():
+    """What the system enforces there is what was said."""
+    import resource
+
+    def limits(which):
+        return supervised.run_apart("x", resource.getrlimit, which, deadline=np.inf, bounds=BOUNDS)
+
+    assert limits(resource.RLIMIT_AS) == (BOUNDS.memory_bytes,) * 2
+    assert limits(resource.RLIMIT_FSIZE) == (BOUNDS.file_bytes,) * 2
+    unbounded = supervised.run_apart("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
+    assert unbounded == resource.getrlimit(resource.RLIMIT_AS)
+
+
+@pytest.mark.usefixtures("installed")
+def test_no_more_than_some_problems_are_kept(tmp_path, monkeypatch):
+    """A solver that fails at every decision does not fill the disk, nor one without a place to write to."""
+    monkeypatch.setattr("bftrainer.runs.kept.MOST_KEPT", 1)
+    from bftrainer.runs.kept import keep_problem
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first = keep_problem("x", PROBLEM, Limits())
+    assert keep_problem("x", PROBLEM, Limits()) == first
+    second = keep_problem("y", PROBLEM, Limits())
+    assert [str(path) for path in (tmp_path / "state" / "bftrainer" / "problems").iterdir()] == [second.split()[-1]]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
+    (tmp_path / "file").write_text("")
+    assert "could not be kept" in keep_problem("y", PROBLEM, Limits())
+
+
+@given(st.integers(0, 10**6))
+def test_a_document_is_the_problem(seed):
+    """Through JSON and back, to the last bit."""
+    problem = small(seed)
+    if seed % 2:
+        rows = (LinearRow(np.ones(len(problem.tasks)), upper=3.0),)
+        floor = Floor(((0,),), tuple(task.values / 3 for task in problem.tasks), 2.0)
+        problem = AllocationProblem(problem.tasks, problem.nodes, rows, problem.capacities, floor)
+    limits = Limits(0.1, effort=seed + 1.0)
+    document = document_of(problem, limits, "cbc")
+    again, kept_limits, name = problem_of(json.loads(json.dumps(document)))
+    assert (document_of(again, limits, "cbc"), kept_limits, name) == (document, limits, "cbc")
+    exhaustive = get_solver("exhaustive")
+    found = exhaustive.solve(problem, limits)
+    if found.choices is not None:
+        assert objective(again, choices=found.choices) == found.objective
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("nodes"),
+        lambda d: d.update(form="other"),
+        lambda d: d.update(nodes=-1),
+        lambda d: d.update(tasks=[1]),
+        lambda d: d["tasks"][0].update(values=["x", "y", "z"]),
+        lambda d: d["tasks"][0].update(counts=[1e300, 2, 3]),
+        lambda d: d["limits"].update(other=1),
+        lambda d: d.update(floor=[]),
+    ],
+)
+def test_bad_documents_are_refused(change, tmp_path, capsys, monkeypatch):
+    """One line that names the file, and status 2."""
+    document = document_of(PROBLEM, Limits(), "dp")
+    change(document)
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(document))
+    assert main(monkeypatch, "solve", str(path)) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert str(path) in said
