@@ -7,10 +7,10 @@ from functools import cache
 from time import perf_counter
 from typing import Any, Literal
 
-from bftrainer.errors import SolverError
+from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
-from solvers.registry import get_solver, solve, solver_class
+from solvers.registry import declared, get_solver, is_ours, solve, solver_class
 from solvers.supervised import Bounds, run_apart
 
 Isolate = Literal["auto", "always", "never"]
@@ -41,17 +41,35 @@ class Isolated:
     name: str
     exact: bool
     extra_rows: bool
+    capacities: bool
+    floor: bool
     requires: tuple[str, ...]
+    heeds: frozenset[str]
+    licence: Callable[[], str]
 
     def __init__(self, solver: str | Solver, keep: KeepProblem, bounds: Bounds = BOUNDS) -> None:
         self._solver, self._keep, self._bounds = solver, keep, bounds
+        self.fault, self.core_step = "", ""
+        if isinstance(solver, str) and not is_ours(solver):
+            self._declare_as_other_package(solver)
+            return
         made: Any = _made(solver) if isinstance(solver, str) else solver
         self.name = made.name
-        for declared in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
-            if hasattr(made, declared):
-                setattr(self, declared, getattr(made, declared))
+        for each in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
+            if hasattr(made, each):
+                setattr(self, each, getattr(made, each))
         # The compiled core does part of what our solvers do; others do all of it.
-        self.core_step = made.core_step if _is_ours(type(made)) and hasattr(made, "core_step") else ""
+        if _is_ours(type(made)) and hasattr(made, "core_step"):
+            self.core_step = made.core_step
+
+    def _declare_as_other_package(self, name: str) -> None:
+        """Take over what the solver says of itself; one that cannot be made refuses every problem, for a fallback."""
+        says = declared(name)
+        self.name, self.fault = says.name, says.fault
+        self.exact, self.extra_rows, self.requires = says.exact, says.extra_rows, says.requires
+        self.capacities, self.floor, self.heeds = says.capacities, says.floor, says.heeds
+        if says.needs_licence or says.fault:
+            self.licence = lambda: ""  # so that it is tried before the run
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.
@@ -61,6 +79,8 @@ class Isolated:
         SolverError
             If the solver fails in any way.
         """
+        if self.fault:
+            raise SolverUnavailableError(self.fault)
         name, began = self.name, perf_counter()
         latest = began + limits.time_s + max(0.1 * limits.time_s, 0.2)
         try:
@@ -92,10 +112,11 @@ def isolated(solver: str | Solver, isolate: Isolate, keep: KeepProblem, bounds: 
     if isolate == "never":
         return solver
     try:
+        if isinstance(solver, str) and not is_ours(solver):
+            return Isolated(solver, keep, bounds)
         kind = solver_class(solver) if isinstance(solver, str) else type(solver)
         # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = not _is_ours(kind) and (isinstance(solver, str) or isolate == "always")
-        leaves |= isolate == "always" and bool(kind.requires)
+        leaves = isolate == "always" and (bool(kind.requires) or not _is_ours(kind))
         return Isolated(solver, keep, bounds) if leaves else solver
     except SolverError:
         return solver  # whoever asks it hears why it cannot be used

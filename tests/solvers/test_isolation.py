@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,9 @@ def _installed(tmp_path, monkeypatch):
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
     names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
+    names += "\nevil-unmade = bft_evil:Unmade\nevil-slow = bft_evil:Slow\nevil-probed = bft_evil:Probed"
+    names += "\nevil-unread = bft_unread:Solver"
+    (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
     shutil.copy(Path(__file__).with_name("evil.py"), place / "bft_evil.py")
     monkeypatch.syspath_prepend(place)
@@ -58,6 +62,7 @@ def _installed(tmp_path, monkeypatch):
     caches = (registry._entries, registry.solver_class)
     for each in caches:
         each.cache_clear()
+    supervised._end_all()  # processes that look for modules elsewhere
     yield tmp_path / "children"
     for each in caches:
         each.cache_clear()
@@ -107,6 +112,46 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
         started = installed.read_text().split()
         assert started
         assert all(ended(int(number)) for number in started)
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Other packages have two seconds to be loaded."""
+    monkeypatch.setattr("solvers.isolation.BOUNDS", replace(BOUNDS, start_s=2.0))
+    monkeypatch.setattr("bftrainer.runs.run.BOUNDS", replace(BOUNDS, start_s=2.0))
+
+
+@pytest.mark.usefixtures("installed", "hasty")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("evil-unmade", "its process ended with status 0, while it was loaded"),
+        ("evil-unread", "its process ended with status 0, while it was loaded"),
+        ("evil-slow", "cannot be loaded within 2 s; its process was ended"),
+    ],
+)
+def test_a_run_outlives_a_solver_that_cannot_be_loaded(name, words, tmp_path, capfd, monkeypatch):
+    """One that ends or hangs while it is imported or made is refused in a line, or its fallback answers."""
+    options = ["replay", "--solver", name, "--max-events", "3", "--no-baseline"]
+    assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 2
+    assert capfd.readouterr().err == f"Error: {name}: {words}.\n"
+    assert not (tmp_path / "alone").exists()
+    assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
+    assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
+    capfd.readouterr()
+    options[2] = "dp"
+    assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
+
+
+@pytest.mark.usefixtures("installed", "hasty")
+def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
+    """Those that cannot be loaded say why in the list, beside the others."""
+    assert main(monkeypatch, "solvers", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
+    assert rows["dp"]["installed"]
+    assert rows["evil-nan"]["installed"]
+    for name in ("evil-unmade", "evil-unread", "evil-slow", "evil-probed"):
+        assert "its process" in rows[name]["licensed"]
 
 
 @pytest.mark.usefixtures("installed")

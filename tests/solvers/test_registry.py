@@ -340,7 +340,7 @@ def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
     assert (result.counts, result.held, result.objective, result.bound) == (counts, held, value, kept_bound)
 
 
-def test_who_does_not_say_heeds_all(monkeypatch):
+@pytest.mark.usefixtures("third_party")
+def test_who_does_not_say_heeds_all():
     """Of a third party's solver without `heeds` nothing is known, so that no limit is in vain."""
-    monkeypatch.setattr(registry, "solver_class", lambda _: object)
-    assert registry.heeded("theirs") == {"time", "gap", "threads", "prune", "effort"}
+    assert registry.heeded("lazy") == {"time", "gap", "threads", "prune", "effort"}
