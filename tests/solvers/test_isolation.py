@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer import run_replay
+from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
 from bftrainer.runs.kept import kept_problem
@@ -55,7 +55,7 @@ def _installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    caches = (registry._entries, registry.solver_class)
+    caches = (plugins.entries_of, registry.solver_class)
     for each in caches:
         each.cache_clear()
     yield tmp_path / "children"
