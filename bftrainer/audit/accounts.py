@@ -319,21 +319,16 @@ class Timeline:
         self._booked = (booked[0], booked[1], booked[2])
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
-        drawing = [(account, self._drawn(account, draw, end_s - begin_s)) for account, draw in self._drawing]
-        draws = tuple(draw for _, draw in drawing)
-        interval = Interval(
-            begin_s, end_s, self._pool, self._used, self._rate, gross, rescale, preemption, draws, idle_w
-        )
+        draws = []
+        for account, draw in self._drawing:
+            if self._noticed and account.beyond_s > 0.0:
+                draw = draw.until(max(0.0, end_s - begin_s - account.beyond_s))
+            draws.append(draw)
+            _meter(account, draw, end_s - begin_s)
+        held = (self._pool, self._used, self._rate)
+        interval = Interval(begin_s, end_s, *held, gross, rescale, preemption, tuple(draws), idle_w)
         self.intervals.append(interval)
-        for account, draw in drawing:
-            _meter(account, draw, interval.length_s)
         return interval
-
-    def _drawn(self, account: Account, draw: Draw, length_s: float) -> Draw:
-        """What a task did draw of what it might have, in an interval of so many seconds."""
-        if not (self._noticed and account.beyond_s > 0.0):
-            return draw
-        return draw.until(max(0.0, length_s - account.beyond_s))
 
     def open(self, time_ns: int, pool: int, active: list[Account]) -> dict[str, float]:
         """Begin another one; the figures of the step log that tell of it."""
