@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time
@@ -167,7 +167,7 @@ class SweepSpec:
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=_as_json)
+        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
@@ -205,10 +205,11 @@ def _referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
         return [str(error)]
 
 
-def _as_json(value: object) -> str:
-    if isinstance(value, date | datetime | time):
-        return value.isoformat()
-    raise TypeError(f"Expected a value of TOML, got {value!r}.")
+def plain_value(value: Any) -> Any:
+    """Value of an option for tables and JSON: numbers and texts as they are, windows and times as text."""
+    if isinstance(value, tuple | list):
+        return " to ".join(str(plain_value(part)) for part in value)
+    return value.isoformat() if isinstance(value, date | datetime | time) else value
 
 
 def read_sweep(path: Path) -> SweepSpec:
@@ -236,19 +237,14 @@ def read_sweep(path: Path) -> SweepSpec:
     number = (math.prod(map(len, grid.values())) if grid else 0) + len(listed)
     if number > MOST_POINTS:
         raise SweepError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
-    points = [*_products(grid), *listed] if number else [{}]
+    products = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
+    points = [*products, *listed] if number else [{}]
     generate = reader.generation(tables["generate"]) if "generate" in tables else None
     if generate is None and any(TRACE_SEED in point for point in (base, *points)):
         raise SweepError(f"{reader.at(TRACE_SEED)}: Expected a section [generate] for {TRACE_SEED}, found none.")
     for point in points:
         reader.check(base, point)
     return SweepSpec(path, text.encode(), base, tuple(points), generate)
-
-
-def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    if grid:
-        for values in itertools.product(*grid.values()):
-            yield dict(zip(grid, values, strict=True))
 
 
 class _Reader:
@@ -307,7 +303,8 @@ class _Reader:
         return self._typed(key, value, _adapters()[name])
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
-        if not isinstance(value, list) or len(value) != 2 or not all(map(_is_moment, value)):
+        moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
+        if not moments or len(value) != 2:
             raise SweepError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
         try:
             begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
@@ -363,10 +360,6 @@ class _Reader:
             )
         except BftrainerError as error:
             raise SweepError(f"{self.at('generate')}: {error}") from None
-
-
-def _is_moment(value: object) -> bool:
-    return isinstance(value, datetime | int | float) and not isinstance(value, bool)
 
 
 @cache

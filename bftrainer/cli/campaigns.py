@@ -113,7 +113,7 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
 
 
 def _as_json(result: PointResult) -> dict[str, object]:
-    from bftrainer.campaigns.sweep import plain_value
+    from bftrainer.campaigns.sweep_file import plain_value
 
     varied = {name: plain_value(value) for name, value in result.point.varied}
     entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
@@ -121,7 +121,7 @@ def _as_json(result: PointResult) -> dict[str, object]:
 
 
 def _print_points(results: Sequence[PointResult]) -> None:
-    from bftrainer.campaigns.sweep import plain_value
+    from bftrainer.campaigns.sweep_file import plain_value
 
     if not results:
         return
