@@ -57,9 +57,11 @@ class Plugins:
         """
         entries = entries_of(self.group)
         if name in entries:
-            entry = self._single(name, entries[name])
+            fault = clash(entries[name])
+            if fault:
+                raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
             with self._importing(name):
-                found = entry.load()
+                found = entries[name][0].load()
         elif ":" in name:
             found = self._import(name, {*entries, *others})
         else:
@@ -67,13 +69,6 @@ class Plugins:
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
-
-    def _single(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
-        """The only entry point of a name; several different ones are refused."""
-        fault = clash(points)
-        if fault:
-            raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
-        return points[0]
 
     def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
         return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
