@@ -280,7 +280,7 @@ class _Reader:
 
     def name(self, key: str) -> str:
         """Name of the option that a key stands for."""
-        known = {WINDOW, TRACE_SEED, *_ALIASES, *_adapters()}
+        known = {WINDOW, TRACE_SEED, *_ALIASES, *OPTIONS}
         if key not in known:
             raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
@@ -300,7 +300,7 @@ class _Reader:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
                 raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
             return value
-        return self._typed(key, value, _adapters()[name])
+        return self._typed(key, value, OPTIONS[name].type)
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
         moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
@@ -315,11 +315,11 @@ class _Reader:
             raise SweepError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
         return value[0], value[1]
 
-    def _typed(self, key: str, value: Any, adapter: Any) -> Any:
+    def _typed(self, key: str, value: Any, kind: Any) -> Any:
         from pydantic import ValidationError
 
         try:
-            adapter.validate_python(value, strict=True)
+            _adapter(kind).validate_python(value, strict=True)
         except ValidationError as fault:
             what = fault.errors()[0]["msg"]
             raise SweepError(f"{self.at(key)}: {key}: {what}, got {value!r}.") from None
@@ -342,7 +342,8 @@ class _Reader:
         if not isinstance(table, dict):
             raise SweepError(f"{self.at('generate')}: Expected a table [generate], got {table!r}.")
         minutes, holes = ({field.name for field in fields(kind)} for kind in (MinuteOptions, HoleOptions))
-        known = _generation_adapters()
+        known: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
+        known |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
         for key, value in table.items():
             if key not in known:
                 close = suggestion(key, known)
@@ -363,18 +364,8 @@ class _Reader:
 
 
 @cache
-def _adapters() -> dict[str, Any]:
-    """Type checkers of the options that a file can give."""
+def _adapter(kind: Any) -> Any:
+    """Checker of values of a type."""
     from pydantic import TypeAdapter
 
-    return {name: TypeAdapter(option.type) for name, option in OPTIONS.items()}
-
-
-@cache
-def _generation_adapters() -> dict[str, Any]:
-    """Type checkers of the section `generate`."""
-    from pydantic import TypeAdapter
-
-    hints: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
-    hints |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
-    return {name: TypeAdapter(hint) for name, hint in hints.items()}
+    return TypeAdapter(kind)
