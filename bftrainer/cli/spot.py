@@ -28,6 +28,7 @@ from bftrainer.cli._shared.usage import (
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from bftrainer.spot.checkpointing import CheckpointedTraining
@@ -132,7 +133,7 @@ class _Places:
         refuse_inputs(self._figure)
         refuse_figure(self._figure, force=self._force)
 
-    def put(self, write: Callable[[Path], None], draw: Callable[[], Figure]) -> None:
+    def put(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
         """Have the files written and the figure drawn where that was asked for, and say where they are.
 
         Parameters
@@ -140,7 +141,7 @@ class _Places:
         write : callable
             Writes the files of the results to the directory that it is given.
         draw : callable
-            Gives the figure.
+            Gives the figure, or its axes.
         """
         from bftrainer.files.directories import result_directory
 
@@ -213,7 +214,11 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
     """Headline figures, one a line."""
     span_h = summary["span_s"] / 3600.0
     rows = [
-        ("iterations", _iterations(summary)),
+        (
+            "iterations",
+            f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, "
+            f"{summary['iterations_lost']:,} lost",
+        ),
         ("throughput", _throughput(summary)),
         *((name, _time(summary, name)) for name in ("training", "redoing", "reconfiguring", "stalled")),
         ("reconfigurations", f"{summary['reconfigurations']:,}, {summary['reconfiguration_restarts']:,} drawn out"),
@@ -225,11 +230,6 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
     ]
     title = f"Checkpointed training on {summary['nodes']:,} nodes over {span_h:,.2f} h"
     return [title, *(f"{label:{_INDENT}}{text}" for label, text in rows)]
-
-
-def _iterations(summary: Mapping[str, Any]) -> str:
-    lost = summary["iterations_lost"]
-    return f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, {lost:,} lost"
 
 
 def _throughput(summary: Mapping[str, Any]) -> str:
@@ -304,10 +304,9 @@ def sweep(
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.report.drawing import figure_of
         from bftrainer.spot.run_plots import plot_sweep
 
-        return figure_of(plot_sweep(result.rows))
+        return plot_sweep(result.rows)
 
     click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
     places.put(partial(write_sweep, result), draw)

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from bftrainer.errors import UnusedOptionsError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -85,8 +86,8 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
         refuse_existing(path, force=force)
 
 
-def write_figure(path: Path, figure: Figure) -> None:
-    """Write a figure in the form of its suffix.
+def write_figure(path: Path, figure: Axes | Figure) -> None:
+    """Write a figure, or that of axes, in the form of its suffix.
 
     Raises
     ------
