@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.audit.group_tuning import Point, StartedRun
+from bftrainer.audit.group_tuning import StartedRun
 from bftrainer.audit.input_files import NS, Task
 
 Floats = NDArray[np.float64]
@@ -45,15 +45,14 @@ def modes_of(task: Task, run: StartedRun) -> list[Mode]:
     """A run at each power limit on offer, the chosen one first."""
     gpus = task.gpus * np.arange(task.most + 1, dtype=np.float64)
     profiling_w = run.profiling[0] / run.profiling[1] if run.profiling else 0.0
-
-    def at(point: Point) -> Mode:
-        """The mode at one limit; traces measure one node, the curve scales that to more."""
+    found = []
+    for point in run.points:
+        # Traces measure one node, the curve scales that to more.
         rate = task.rate / task.rate[1] / point.time_s
         credit = task.credit if task.own_credit else rate
         drawn = gpus * point.power_w
-        return Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run)
-
-    return [at(point) for point in run.points]
+        found.append(Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run))
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,7 @@ BUSY, FREE = -2, -1
 
 
 class Pool:
-    """Nodes of a log by number, and the tasks that hold them.
-
-    Parameters
-    ----------
-    log : Log
-    tasks : sequence of str
-    """
+    """Nodes of a log by number, and the tasks that hold them."""
 
     def __init__(self, log: Log, tasks: Sequence[str]) -> None:
         self._names, self._tasks = log.nodes, list(tasks)

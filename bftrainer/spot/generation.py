@@ -48,13 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """A generated trace.
-
-    Parameters
-    ----------
-    log : NodeLog
-    figures : tuple of Figure
-    """
+    """A generated trace, and its statistics beside what was asked for."""
 
     log: NodeLog
     figures: tuple[Figure, ...]
