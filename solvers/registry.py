@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
-from importlib.util import find_spec
+from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
 from time import perf_counter
 from typing import Any
 
@@ -24,8 +23,8 @@ from bftrainer.errors import (
     UnsupportedProblemError,
     suggestion,
 )
-from bftrainer.extras import EXTRAS, installing, pip_install
-from bftrainer.plugins import by_name, clash
+from bftrainer.extras import EXTRAS, absent, installing, pip_install
+from bftrainer.plugins import clash, entries_of
 from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
 
@@ -60,19 +59,13 @@ class SolverInfo:
     version: str
 
 
-@cache
-def _entries() -> dict[str, tuple[EntryPoint, ...]]:
-    """Entry points by name; reading them takes milliseconds, so it is done once a process."""
-    return by_name(entry_points(group=GROUP))
-
-
 def names() -> tuple[str, ...]:
     """Names of the registered solvers, whether installed or not."""
-    return tuple(_entries())
+    return tuple(entries_of(GROUP))
 
 
 def _entry(name: str) -> EntryPoint:
-    entries = _entries()
+    entries = entries_of(GROUP)
     if name not in entries:
         raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
     fault = clash(entries[name])
@@ -128,7 +121,7 @@ def get_solver(name: str) -> Solver:
 
 
 def _made(name: str, registered: type[Solver]) -> Solver:
-    missing = [module for module in registered.requires if not _importable(module)]
+    missing = absent(*registered.requires)
     if missing:
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_install_hint(missing[0])}")
     with _loading(name):
@@ -268,7 +261,7 @@ def _described(name: str) -> SolverInfo:
     says = declared(name)
     if not says.is_loaded:
         return SolverInfo(name, False, says.fault, False, False, False, False, "")
-    installed, licensed = all(map(_importable, says.requires)), ""
+    installed, licensed = not absent(*says.requires), ""
     if installed:
         try:
             licensed = says.fault or licence(name)
@@ -334,14 +327,6 @@ def _install_hint(module: str) -> str:
     """End of a message that says how to install a module: an extra of ours, or else the package of that name."""
     found = next((name for name, modules in EXTRAS.items() if module in modules), None)
     return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"
-
-
-@cache
-def _importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:  # The parent package of a dotted name is missing.
-        return False
 
 
 @cache

@@ -44,13 +44,7 @@ NOTHING = "this run has nothing of the kind"
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of auditing a run.
-
-    Parameters
-    ----------
-    run : Path
-    parts : list of Part
-    """
+    """Result of auditing a run: its directory, and what was checked."""
 
     run: Path
     parts: list[Part]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer import run_replay
+from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
 from bftrainer.runs.kept import kept_problem
@@ -59,7 +59,7 @@ def _installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    caches = (registry._entries, registry.solver_class)
+    caches = (plugins.entries_of, registry.solver_class)
     for each in caches:
         each.cache_clear()
     supervised._end_all()  # processes that look for modules elsewhere

@@ -103,11 +103,6 @@ def _wall_time(summary: Summary) -> str:
     return f"{summary['wall_s']:.2f} s: {parts}"
 
 
-def _scaling(summary: Summary) -> str | None:
-    found = assumption(summary)
-    return None if found is None else found.note
-
-
 def _solver_share(summary: Summary) -> str | None:
     from bftrainer.report.metrics import settled_before
 
@@ -127,7 +122,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
         "eq_nodes",
         lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
     ),
-    (ASSUMED, "", _scaling),
+    (ASSUMED, "", lambda s: None if (found := assumption(s)) is None else found.note),
     ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),
     ("  below large idle", "occupancy", _below_large_idle),
     ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
