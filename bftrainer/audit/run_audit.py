@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bftrainer.audit.audited_objectives import AuditedObjective
@@ -104,6 +105,7 @@ def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
     return Audit(run, found)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is beyond all numbers agrees with nothing
 def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     record, inputs = read_record(run), Part("inputs are those of the run, by checksum and window")
     paths = found_inputs(record, run, inputs)

@@ -311,6 +311,24 @@ def test_a_taken_place_is_refused(tmp_path):
         pytest.fail("the body ran")
 
 
+def test_what_is_left_before_a_lock_is_nothing(tmp_path, monkeypatch):
+    """A disk that fails at the first file leaves nothing, and a process killed there leaves nothing that is refused."""
+
+    def fail(path, *_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "_lock", fail)
+        with pytest.raises(OutputError, match="Read-only"), result_directory([tmp_path / "out"]):
+            pytest.fail("the body ran")
+    assert names(tmp_path) == []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".new-abcdefgh").mkdir()
+    check_free(tmp_path, force=False)
+    results(tmp_path)
+    assert names(tmp_path) == ["summary.json"]
+
+
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
     monkeypatch.chdir(tmp_path)
