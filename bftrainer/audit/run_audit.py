@@ -124,9 +124,8 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
-    files = check_files(run)
     parts = [
-        *([files] if files.looked else []),
+        check_files(run),
         inputs,
         *books.parts,
         *judge.parts,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import filecmp
 import itertools
 import os
 import re
@@ -136,8 +137,9 @@ class _Place:
     claim: Claim
 
     def discard(self) -> None:
-        """Delete what was written, unless the run can be resumed from it."""
-        if (self.working / CHECKPOINT).exists():
+        """Delete what was written, unless the run can be resumed from it, and no further from what is in place."""
+        made, there = (place / CHECKPOINT for place in (self.working, self.target))
+        if made.exists() and not (there.exists() and filecmp.cmp(made, there)):
             self.claim.release()
         else:
             shutil.rmtree(self.working, ignore_errors=True)

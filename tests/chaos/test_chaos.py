@@ -11,6 +11,7 @@ SEEDS = range(1, 6)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # which waiting within has limits for
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_trials(name, seed):

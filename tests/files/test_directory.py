@@ -313,20 +313,15 @@ def test_a_taken_place_is_refused(tmp_path):
 
 def test_what_is_left_before_a_lock_is_nothing(tmp_path, monkeypatch):
     """A disk that fails at the first file leaves nothing, and a process killed there leaves nothing that is refused."""
-
-    def fail(path, *_):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-
     with monkeypatch.context() as patched:
-        patched.setattr(claims, "_lock", fail)
-        with pytest.raises(OutputError, match="Read-only"), result_directory([tmp_path / "out"]):
+        patched.setattr(claims, "LOCK", "x" * 300)
+        with pytest.raises(OutputError, match="too long"), result_directory([tmp_path / "out"]):
             pytest.fail("the body ran")
     assert names(tmp_path) == []
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".new-abcdefgh").mkdir()
     check_free(tmp_path, force=False)
-    results(tmp_path)
-    assert names(tmp_path) == ["summary.json"]
+    assert names(results(tmp_path)) == ["summary.json"]
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
