@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
+
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.evaluation import verified
-from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
+from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 from solvers.registry import declared, get_solver, is_ours, solve, solver_class
 from solvers.supervised import Bounds, run_apart
 
@@ -83,8 +86,9 @@ class Isolated:
             raise SolverUnavailableError(self.fault)
         name, began = self.name, perf_counter()
         latest = began + limits.time_s + max(0.1 * limits.time_s, 0.2)
+        apart: Any = {"deadline": latest, "bounds": self._bounds, "ready": _get_ready}
         try:
-            answer = run_apart(name, _answer, self._solver, problem, limits, deadline=latest, bounds=self._bounds)
+            answer = run_apart(name, _answer, self._solver, problem, limits, **apart)
             return verified(name, problem, answer, perf_counter() - began)
         except OutOfTime:
             fault = f"{name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
@@ -129,6 +133,20 @@ def _is_ours(kind: type) -> bool:
 @cache
 def _made(name: str) -> Solver:
     return get_solver(name)
+
+
+def _get_ready(solver: str | Solver) -> None:
+    """Load all that a solver calls, in this process and in the one that ours ask in turn, before time counts."""
+    made = _made(solver) if isinstance(solver, str) else solver
+    if not _is_ours(type(made)):
+        for name in made.requires:
+            import_module(name)
+        return
+    one = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+    asked = solver, AllocationProblem((one, one), 2), Limits(prune=False)
+    _answer(*asked)
+    if made.requires:
+        run_apart(made.name, _answer, *asked, deadline=perf_counter() + BOUNDS.start_s)
 
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:

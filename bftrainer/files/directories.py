@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import filecmp
 import itertools
 import os
 import re
@@ -32,7 +33,8 @@ CHECKPOINT = "checkpoint"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 
 _NEW, _OLD = ".new", ".old"
-_LEFT = re.compile(rf"\.(?P<name>.+){re.escape(_NEW)}(-[a-z0-9_]{{8}})?", re.DOTALL)
+_BEGUN = rf"{re.escape(_NEW)}(-[a-z0-9_]{{8}})?"
+_LEFT = re.compile(rf"\.(?P<name>.+){_BEGUN}", re.DOTALL)
 _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
 
@@ -70,7 +72,7 @@ def check_free(path: Path, *, force: bool) -> None:
         return
     if not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if not any(each.name not in (LOCK, _NEW) for each in place.iterdir()):
+    if all(each.name == LOCK or re.fullmatch(_BEGUN, each.name) for each in place.iterdir()):
         return
     if not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
@@ -135,8 +137,9 @@ class _Place:
     claim: Claim
 
     def discard(self) -> None:
-        """Delete what was written, unless the run can be resumed from it."""
-        if (self.working / CHECKPOINT).exists():
+        """Delete what was written, unless the run can be resumed from it, and no further from what is in place."""
+        made, there = (place / CHECKPOINT for place in (self.working, self.target))
+        if made.exists() and not (there.exists() and filecmp.cmp(made, there)):
             self.claim.release()
         else:
             shutil.rmtree(self.working, ignore_errors=True)
@@ -226,6 +229,9 @@ def _made(path: Path, target: Path, working: Path) -> _Place | None:
         claim = Claim(made, path)
     except FileNotFoundError:  # another process found it without a lock
         return None
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)  # such as on a full disk
+        raise
     try:
         made.chmod(usual_mode(0o777))
         made.rename(working)  # which fails if there is one, as that has a lock's file in it

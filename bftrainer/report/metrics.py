@@ -158,7 +158,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
     }
 
 
-def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
+def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = None) -> dict[str, Any]:
     """Numbers of decisions that are optimal, hold an incumbent or nothing, by what found them; and their times."""
     held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
     gaps = gap[np.isfinite(gap)]
@@ -170,6 +170,7 @@ def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
         "decisions_optimal": numbers[Held.OPTIMAL],
         "decisions_incumbent": numbers[Held.INCUMBENT],
         "decisions_kept": numbers[Held.NOTHING],
+        "decisions_fallback": None if fallback is None else _numbers(solver).get(fallback, 0),
         "gap_max": float(gaps.max()) if gaps.size else None,
         "decided_by": {by.value: number for by, number in _numbers(decisions["decided_by"]).items()},
         "backend_asked": backend_s.size,
@@ -181,6 +182,12 @@ def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
             if number
         },
     }
+
+
+def fallen_back(summary: Mapping[str, Any]) -> str | None:
+    """Say how often the fallback answered, as the solver failed; None if it never did, or there is none."""
+    number = summary.get("decisions_fallback")
+    return f"{summary['solver']} failed in {number:,} of {summary['decisions']:,} decisions" if number else None
 
 
 def _numbers(column: Coded) -> dict[Any, int]:

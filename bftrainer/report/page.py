@@ -26,7 +26,7 @@ from bftrainer.report.charts import (
 from bftrainer.report.comparison import RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, WORK_SHARES, assumption, format_value
 from bftrainer.report.ledger import limit_in_words
-from bftrainer.report.metrics import settled_before
+from bftrainer.report.metrics import fallen_back, settled_before
 
 MOST_GANTTS = 4
 MOST_ROWS = 500
@@ -272,7 +272,8 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
         )
         settled = settled_before(s)
         before = f" {settled[0].upper()}{settled[1:]}." if settled else ""
-        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}.")
+        failed = f" ({failures})" if (failures := fallen_back(s)) else ""
+        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}{failed}.")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,8 +22,8 @@ BEGUN = "begun"
 """File that describes a run from its start on, until it is finished."""
 
 
-def arguments_of(directory: ResultDirectory) -> tuple[str, ...]:
-    """Arguments of the unfinished run in a directory, which is brought to the working directory.
+def begun_run(directory: ResultDirectory) -> tuple[tuple[str, ...], Path]:
+    """Arguments of the unfinished run in a directory, which is brought there, and the directory that it was begun in.
 
     Raises
     ------
@@ -37,7 +38,8 @@ def arguments_of(directory: ResultDirectory) -> tuple[str, ...]:
             if (directory.path / name).exists():
                 shutil.copy2(directory.path / name, directory.working / name)
     with closing(SignedJournal(directory.working / BEGUN)) as begun:
-        return tuple(_about(begun)["arguments"])
+        about = _about(begun)
+    return tuple(about["arguments"]), Path(about["directory"])
 
 
 def _about(begun: SignedJournal) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def checkpointed(
     OutputError
         If nothing can be written.
     """
-    about = {"arguments": list(arguments), "versions": versions(), "sources": inputs.sources}
+    about = {"arguments": list(arguments), "versions": versions(), "sources": inputs.sources, "directory": os.getcwd()}
     with ExitStack() as opened:
         begun = opened.enter_context(closing(SignedJournal(directory.working / BEGUN)))
         if len(begun):

@@ -25,7 +25,7 @@ from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run_replay
 from bftrainer.runs.kept import faults
-from bftrainer.runs.resumable import BEGUN, arguments_of, checkpointed, last_checkpoint
+from bftrainer.runs.resumable import BEGUN, begun_run, checkpointed, last_checkpoint
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -53,12 +53,8 @@ def plain(value: Any) -> Any:
 def columns_of(result: RunResult) -> dict[str, Any]:
     """Tables and summary, without wall-clock times."""
     timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
+    timed |= {"load_s", "replay_s", "baseline_s", "wall_s", "backend_s"}
     summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
-    summary = {
-        key: value
-        for key, value in summary.items()
-        if key not in ("load_s", "replay_s", "baseline_s", "wall_s", "backend_s")
-    }
     names = ["tasks", "decisions", "allocation", *(["power", "attempts"] if result.metered else [])]
     frames = {name: result.frame(name) for name in names}
     drop = ["solve_s", "backend_s"]
@@ -96,6 +92,16 @@ def test_a_run_resumed_from_any_checkpoint_is_the_same(tmp_path: Path, name: str
         found = run_replay(inputs=inputs, checkpoints=Checkpoints(part, 0.0))
         assert columns_of(found) == wanted, count
         part.close()
+
+
+@pytest.mark.parametrize("name", ["core that asks", "constraints", "tuned"])
+def test_times_of_a_resumed_run_are_those_of_all_its_parts(tmp_path: Path, name: str) -> None:
+    """What solvers took is part of what the replay took, also where that was before the run was resumed."""
+    inputs = load_inputs(ReplayConfig(**({"max_events": 60} | CONFIGS[name])))
+    for _ in range(3):
+        with closing(SignedJournal(tmp_path / "journal")) as journal:
+            found = run_replay(inputs=inputs, checkpoints=Checkpoints(journal, 0.0))
+        assert found.summary()["solve_wall_share"] <= 1.0
 
 
 def test_records_beyond_memory_are_resumed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +195,7 @@ def test_what_a_run_depends_on_must_be_as_it_was(
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(sample_path(SAMPLE_TASKS).read_text() + "\n")
     begin(directory)
-    assert arguments_of(directory) == ("--solver", "dp")
+    assert begun_run(directory) == (("--solver", "dp"), Path.cwd())
     before = (directory.working / CHECKPOINT).read_bytes()
     with pytest.raises(ResumeError, match=r"Cannot be resumed: .* had SHA-256 .* when it was begun, .* now\."):
         begin(directory, tasks=tasks)
@@ -205,17 +211,17 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
     content = (directory.working / BEGUN).read_bytes()
     monkeypatch.setenv("XDG_STATE_HOME", str(directory.working / "other"))
     with pytest.raises(ResumeError, match="Not written by this user on this machine, or damaged"):
-        arguments_of(directory)
+        begun_run(directory)
     monkeypatch.undo()
     (directory.working / BEGUN).write_bytes(content[:-3] + b"abc")
     with pytest.raises(ResumeError, match="Not written by this user"):
-        arguments_of(directory)
+        begun_run(directory)
     (directory.working / BEGUN).write_bytes(b"something else, of many bytes: " * 9)
     with pytest.raises(ResumeError, match="Expected a journal of this version"):
-        arguments_of(directory)
+        begun_run(directory)
     (directory.working / BEGUN).write_bytes(b"")
     with pytest.raises(ResumeError, match="Expected the description of a run"):
-        arguments_of(directory)
+        begun_run(directory)
 
 
 def test_a_key_that_cannot_be_kept_is_one_line(directory: ResultDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +260,7 @@ def test_a_key_that_others_may_know_signs_nothing(
     if fault == "cut off":
         key.write_bytes(b"")
         with pytest.raises(ResumeError, match="Not written by this user"):
-            arguments_of(directory)
+            begun_run(directory)
         assert len(key.read_bytes()) == 32
         return
     if fault == "another's":
@@ -262,7 +268,7 @@ def test_a_key_that_others_may_know_signs_nothing(
     else:
         key.chmod(0o644)
     with pytest.raises(OutputError, match="Expected a key of this user's that no other may read or write"):
-        arguments_of(directory)
+        begun_run(directory)
 
 
 @pytest.mark.parametrize("size", [5, 30, 100, -1])

@@ -67,6 +67,7 @@ def test_parts_of_jobs(tmp_path):
     [
         (line(2, run=-1), "never ran"),
         (line(2, run=0), "zero length"),
+        (line(2, run=1e-10), "zero length"),
         (line(2, used=-1, asked=-1), "no processors"),
     ],
 )

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,18 @@ from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
 from bftrainer.runs.kept import kept_problem
-from solvers import AllocationProblem, Floor, Limits, LinearRow, TaskOptions, objective, registry, supervised
+from solvers import (
+    AllocationProblem,
+    Floor,
+    Held,
+    Limits,
+    LinearRow,
+    TaskOptions,
+    isolation,
+    objective,
+    registry,
+    supervised,
+)
 from solvers.isolation import BOUNDS, Isolated, isolated
 from solvers.problem_document import document_of, problem_of
 from solvers.registry import get_solver, solve
@@ -180,6 +192,23 @@ def test_what_cannot_be_sent_is_an_error():
         solve(isolated(Own(), "always", lambda *_: ""), PROBLEM, Limits())
 
 
+def test_starting_takes_none_of_the_time_limit(monkeypatch):
+    """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
+    supervised._end_all()
+    known = []
+    monkeypatch.setattr(isolation, "_get_ready", slow_to_get_ready)
+    for name in ("cbc", "highs"):
+        apart = Isolated(name, lambda *_: "")
+        known += [apart.solve(PROBLEM, Limits(time_s=1.0, prune=False)).held for _ in range(2)]
+    assert known == [Held.OPTIMAL] * 4
+
+
+def slow_to_get_ready(solver):
+    """Get ready, after longer than a time limit."""
+    time.sleep(2.0)
+    isolation._get_ready(solver)
+
+
 def test_decisions_are_the_same_apart():
     """CBC in a process of its own decides as it does in this one."""
     alone, apart = (run_replay(isolate=how, max_events=60, baseline=False) for how in ("never", "always"))
@@ -243,6 +272,11 @@ def test_a_document_is_the_problem(seed):
         lambda d: d["tasks"][0].update(values=["x", "y", "z"]),
         lambda d: d["tasks"][0].update(counts=[1e300, 2, 3]),
         lambda d: d["limits"].update(other=1),
+        lambda d: d["limits"].update(time_s="x"),
+        lambda d: d["limits"].update(time_s=-1.0),
+        lambda d: d["limits"].update(threads=None),
+        lambda d: d.update(nodes=10**30),
+        lambda d: d.update(solver=["dp"]),
         lambda d: d.update(floor=[]),
     ],
 )

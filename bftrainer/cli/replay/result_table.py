@@ -98,6 +98,12 @@ def _decision_time(summary: Summary) -> str:
     return f"{median} median, {p95} p95, {most} max ({answered})"
 
 
+def _failed(summary: Summary) -> str | None:
+    from bftrainer.report.metrics import fallen_back
+
+    return fallen_back(summary)
+
+
 def _wall_time(summary: Summary) -> str:
     parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
     return f"{summary['wall_s']:.2f} s: {parts}"
@@ -149,6 +155,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", _optimality),
     ("  asked", "decisions_optimal", _solver_share),
+    ("  fallback", "decisions_fallback", _failed),
     ("decision time", "solve_s_median", _decision_time),
     ("wall time", "wall_s", _wall_time),
 )

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 FEW = 4
 
 
+def _tell_unsealed(runs: Sequence[Path]) -> None:
+    """Tell which results cannot be known to be as they were written."""
+    from bftrainer.files.manifest import MANIFEST, written_files
+
+    for run in runs:
+        if written_files(run).get("summary.json") is None:
+            tell(f"Note: {run}: No checksums of its files ({MANIFEST}): nothing tells whether they are as written.")
+
+
 @click.command(context_settings=WIDE)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
@@ -59,6 +68,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         _write_csv(found, chosen or tuple(found.figures))
     else:
         _print_comparison(found, chosen)
+    _tell_unsealed(runs)
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
@@ -154,6 +164,7 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
     write_figure(output, _draw(kind, runs, against, figure))
     click.echo(f"Figure: {output}")
+    _tell_unsealed(runs)
 
 
 def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
@@ -184,6 +195,7 @@ def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     refuse_inputs(output)
     write_page(runs, output, force=force)
     click.echo(f"Page: {output}")
+    _tell_unsealed(runs)
 
 
 SHOWN = 10
