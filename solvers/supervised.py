@@ -160,7 +160,11 @@ class _Child:
         message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
-        return pickle.loads(_message(self.socket, deadline))
+        answer = _message(self.socket, deadline)
+        # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
+        os.ftruncate(self.output, 0)
+        os.lseek(self.output, 0, os.SEEK_SET)
+        return pickle.loads(answer)
 
     def why_it_ended(self) -> str:
         """Why the process died, with the last line of its output."""

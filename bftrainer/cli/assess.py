@@ -149,7 +149,7 @@ class _Steps:
 
         self._count = count
         self._path = directory.working / CHECKPOINT
-        self._journal = SignedJournal(self._path)
+        self._journal = SignedJournal(self._path, b"assessment")
         self._known: dict[str, Any] = {}
         frames = [json.loads(frame) for frame in self._journal]
         if frames and frames[0] != plan.identity:

@@ -156,6 +156,8 @@ def _claimed_place(candidates: Iterable[Path], undo: contextlib.ExitStack, *, fo
             undo.callback(remove_if_empty, parent)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            for parent in made:
+                flush(parent.parent)
             place = _worked_at(path, target, force=force, resume=resume)
         except OutputError as error:
             refused = refused or error
@@ -235,6 +237,7 @@ def _made(path: Path, target: Path, working: Path) -> _Place | None:
     try:
         made.chmod(usual_mode(0o777))
         made.rename(working)  # which fails if there is one, as that has a lock's file in it
+        flush(working.parent)
     except OSError as error:
         shutil.rmtree(made)
         claim.release()
@@ -343,18 +346,20 @@ def _others(directory: Path) -> list[str]:
 
 def place_of(path: Path) -> Path:
     """Where the results will be that are written to this directory; the directory itself if it is no working one."""
+    if re.fullmatch(_BEGUN, path.name):
+        return path.parent
     match = _LEFT.fullmatch(path.name)
     return path if match is None else path.with_name(match["name"])
 
 
-def settle(directory: Path, is_ours: Callable[[str], bool]) -> None:
-    """Complete or delete what killed processes have left in a directory of result directories.
+def settle(directory: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Complete or delete what killed processes have left in a directory of result directories, or of its own results.
 
     Parameters
     ----------
     directory : Path
     is_ours : callable
-        Tells whether a name is that of results of ours.
+        Tells whether a place is that of results of ours.
 
     Raises
     ------
@@ -362,6 +367,17 @@ def settle(directory: Path, is_ours: Callable[[str], bool]) -> None:
         If something cannot be moved or deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
-        match = _LEFT.fullmatch(path.name)
-        if match is not None and is_ours(match["name"]) and path.is_dir() and not path.is_symlink():
-            _worked_at(path, directory / match["name"], force=True, resume=False).discard()
+        target = place_of(path)
+        if target == path or not is_ours(target) or not path.is_dir() or path.is_symlink():
+            continue
+        if target != directory:
+            _worked_at(path, target, force=True, resume=False).discard()
+            continue
+        place = _Place(directory, directory.resolve(), path, Claim(path, directory))
+        try:
+            if written_files(path):
+                _put_in_place(place)
+            else:
+                shutil.rmtree(path)
+        finally:
+            place.claim.release()

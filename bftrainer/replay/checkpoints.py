@@ -20,6 +20,7 @@ from bftrainer.model.columns import GrowingTable
 Frame = tuple[int, Any, Any, str | None, int, float]
 """Number of the replay; records; the state that they lead to, unless more come; why it ended, or None if it goes on;
 how many frames there are since the last state; how many seconds the replay has taken, before it was resumed too."""
+_KEPT = b"state"
 # A run has up to three replays, whose last parts may have to be done again.
 _SHARE = 3
 _FEWEST_TIMES = 12
@@ -185,7 +186,8 @@ class KeptState:
             If it cannot be written.
         """
         with replacing(path) as stream:
-            stream.write(signed(pickled_state((self._text, [vars(each) for each in self.objects]), self._shared)))
+            state = pickled_state((self._text, [vars(each) for each in self.objects]), self._shared)
+            stream.write(signed(state, _KEPT))
 
     def read(self, path: Path) -> None:
         """Bring the objects to the state in the file.
@@ -195,7 +197,7 @@ class KeptState:
         ResumeError
             If it is another user's, damaged, or of something else.
         """
-        with closing(SignedJournal(path)) as journal:
+        with closing(SignedJournal(path, _KEPT)) as journal:
             content = next(iter(journal), None)
         if content is None:
             raise ResumeError(f"{path}: Expected a saved state, found none.")

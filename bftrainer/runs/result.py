@@ -26,7 +26,7 @@ from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
 from solvers import Solver
-from solvers.registry import get_solver
+from solvers.registry import declared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,7 +281,7 @@ class RunResult:
 
 def _fallback_name(given: str | Solver | None) -> str | None:
     """The name that stands in the table of decisions."""
-    found = get_solver(given) if isinstance(given, str) else given
+    found = declared(given) if isinstance(given, str) else given
     return None if found is None else found.name
 
 

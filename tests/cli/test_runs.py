@@ -65,6 +65,23 @@ def test_states(call, here):
     assert call("runs", "list", here / "mine").err == f"{here / 'mine'}: No runs.\n"
 
 
+def test_runs_within_their_place(call, here, monkeypatch):
+    """What a killed run to the current directory has left is listed and deleted; what else is there stays."""
+    (here / "dot").mkdir()
+    monkeypatch.chdir(here / "dot")
+    killed(Path(), CHECKPOINT)
+    monkeypatch.chdir(here)
+    assert (here / "dot" / ".new" / CHECKPOINT).exists()
+    (here / "dot" / "mine").touch()
+    assert [(run["path"], run["state"]) for run in call("runs", "list", "dot", "--json").json] == [
+        ("dot", "unfinished")
+    ]
+    assert call("runs", "clean", "dot").status == 0
+    assert (here / "dot" / ".new").exists()
+    assert call("runs", "clean", "dot", "--unfinished").out.startswith("dot: unfinished")
+    assert os.listdir(here / "dot") == ["mine"]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="takes two users")
 def test_those_of_others_are_listed_and_left_alone(monkeypatch):
     """In a shared place another user's unfinished runs, readable or not, hinder neither the list nor the rest."""

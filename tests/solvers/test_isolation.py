@@ -35,6 +35,7 @@ from solvers import (
 from solvers.isolation import BOUNDS, Isolated, isolated
 from solvers.problem_document import document_of, problem_of
 from solvers.registry import get_solver, solve
+from solvers.supervised import run_apart
 from tests.solvers.evil import WAYS
 from tests.solvers.support import small
 
@@ -153,6 +154,18 @@ def test_a_run_outlives_a_solver_that_cannot_be_loaded(name, words, tmp_path, ca
     capfd.readouterr()
     options[2] = "dp"
     assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
+
+
+def say_much(_solver):
+    """Write a quarter of what a process may write, and answer."""
+    os.write(2, b"x" * (BOUNDS.file_bytes // 4))
+    return True
+
+
+def test_what_a_solver_says_is_forgotten_with_each_answer():
+    """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
+    for _ in range(6):
+        assert run_apart("chatty", say_much, None, deadline=time.perf_counter() + 60.0, bounds=BOUNDS)
 
 
 @pytest.mark.usefixtures("installed", "hasty")
