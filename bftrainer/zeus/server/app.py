@@ -22,7 +22,6 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
-    BatchSizeServerError,
     BftrainerError,
     JobMismatchError,
     LateTrialError,
@@ -137,7 +136,7 @@ def from_environment() -> FastAPI:
     configure()
     # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)
-    return create_app(ServerSettings.from_json(os.environ[ENVIRONMENT]), migrate=False)
+    return create_app(TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT]), migrate=False)
 
 
 def _lifespan(
@@ -209,7 +208,6 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
         return JSONResponse({"message": "Internal server error."}, 500)
 
     handlers: dict[type[Exception], Handler] = {
-        BatchSizeServerError: _failed,
         BftrainerError: _failed,
         RequestValidationError: _invalid,
         HTTPException: _refused,

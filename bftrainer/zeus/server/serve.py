@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from bftrainer.errors import SettingsError
@@ -100,7 +101,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
     from bftrainer.zeus.server.app import ENVIRONMENT
 
-    os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
+    os.environ |= {ENVIRONMENT: json.dumps(asdict(settings)), LEVEL_VARIABLE: log_level}
     configure()
     # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
     with _shared_counters() if workers > 1 else nullcontext(), suppress(KeyboardInterrupt):
