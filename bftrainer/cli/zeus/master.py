@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +172,7 @@ def run(
     resume`.
     """
     from bftrainer.zeus.master.journal import named_policy, read_job_file
+    from bftrainer.zeus.master.script import RunSettings
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
     refuse_unused(
@@ -181,15 +183,9 @@ def run(
     )
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
-    passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")
-    more = ("set_power_limits", "measure", "timeout_s", "grace_s")
-    zeus_master = ZeusMaster(
-        named_policy(file.policy, file.seed, file.window_size),
-        file.log_base,
-        file.monitor_path,
-        file.seed,
-        **{name: getattr(file, name) for name in (*passed, *more)},
-    )
+    settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
+    policy = named_policy(file.policy, file.seed, file.window_size)
+    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
     with ExitStack() as stack:
         client = None
         if server is not None:
