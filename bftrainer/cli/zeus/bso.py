@@ -276,5 +276,6 @@ def serve(
         token_file=token_file,
         max_body_bytes=max_body,
         hosts=(*LOOPBACK_NAMES, host) if alone else (),
+        log_level=log_level,
     )
-    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, log_level=log_level)
+    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate)

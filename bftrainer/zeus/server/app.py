@@ -133,10 +133,11 @@ def from_environment() -> FastAPI:
     """Make the application of a worker from settings in the environment; its database is ready."""
     from bftrainer.zeus.server.serve import configure
 
-    configure()
+    settings = TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT])
+    configure(settings.log_level)
     # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)
-    return create_app(TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT]), migrate=False)
+    return create_app(settings, migrate=False)
 
 
 def _lifespan(

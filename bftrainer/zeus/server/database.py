@@ -39,7 +39,8 @@ _PLAIN = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"} | {
 # Number of attempts for a transaction; each failure means that another transaction succeeded.
 ATTEMPTS = 10
 BUSY_TIMEOUT_S = 20.0
-READERS = 4
+# Readers of SQLite, and connections to other databases.
+READERS, CONNECTIONS = 4, 20
 # No wait for the disk at each commit: acknowledged changes survive a crash of the server, but not a power failure.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 # PostgreSQL: serialisation failure, deadlock. MySQL: lock wait timeout, deadlock.
@@ -131,18 +132,16 @@ class ServerDatabase:
     ----------
     url : URL
         URL with an asynchronous driver.
-    connections : int
-        Largest number of connections.
     """
 
     in_memory = False
 
-    def __init__(self, url: URL, connections: int = 20) -> None:
+    def __init__(self, url: URL) -> None:
         self.url = url
         # Transactions lock the rows that they need, so they may safely see changes committed since they began.
         self._engine = create_async_engine(
             url,
-            pool_size=connections,
+            pool_size=CONNECTIONS,
             max_overflow=0,
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",

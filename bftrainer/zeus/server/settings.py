@@ -37,6 +37,8 @@ class ServerSettings:
         Longest body of a request.
     hosts : tuple of str
         Names of the server that requests may use; empty: any.
+    log_level : str
+        Lowest level that is logged.
 
     Raises
     ------
@@ -50,6 +52,7 @@ class ServerSettings:
     token_file: str | None = None
     max_body_bytes: int = BODY_BYTES
     hosts: tuple[str, ...] = ()
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         if self.compat not in COMPATIBILITY:
