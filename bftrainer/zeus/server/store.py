@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -153,12 +153,8 @@ class Transaction:
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
         """List jobs by name, starting after the name `after`."""
-        rows: Sequence[Row[Any]]
-        if after is None:
-            rows = self._connection.execute(tables.JOBS, {"limit": limit}).all()
-        else:
-            rows = self._connection.execute(tables.JOBS_AFTER, {"after": _name(after), "limit": limit}).all()
-        return [_summary(row) for row in rows]
+        which, values = (tables.JOBS, {}) if after is None else (tables.JOBS_AFTER, {"after": _name(after)})
+        return [_summary(row) for row in self._connection.execute(which, {"limit": limit, **values})]
 
     def job(self, job_id: str) -> JobSummary:
         """Summarise a job."""
