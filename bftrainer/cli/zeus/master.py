@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 
@@ -80,7 +81,6 @@ def _as_document(logdir: Path, progress: Recurrences) -> dict[str, Any]:
 
 def _print_status(logdir: Path, progress: Recurrences) -> None:
     """Print the state of a job: its runs, and the next one."""
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
     from bftrainer.zeus.master.journal import is_running
 
