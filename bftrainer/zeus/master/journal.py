@@ -120,7 +120,7 @@ def read_journal(logdir: Path, token: str | None = None) -> Recurrences:
         If there is no journal, it is damaged, or its policy cannot be restored; the message names file and field.
     """
     path = logdir / JOURNAL
-    document = _validated(path, _document(path))
+    document = _document(path)
     try:
         kept = document["plan"]
         kept |= {"job": Job(**kept["job"]), "batch_sizes": tuple(kept["batch_sizes"])}
@@ -143,8 +143,7 @@ def runs_booked(logdir: Path) -> int:
     JournalError
         See `read_journal`.
     """
-    path = logdir / JOURNAL
-    return len(_validated(path, _document(path))["progress"]["booked"])
+    return len(_document(logdir / JOURNAL)["progress"]["booked"])
 
 
 @contextmanager
@@ -220,17 +219,14 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
     return LocalDecisions(policy, plan.job)
 
 
-def _document(path: Path) -> Any:
+def _document(path: Path) -> dict[str, Any]:
+    """Read a journal as plain values, whose form is checked."""
+    from bftrainer.zeus.file_schemas import JournalDocument, validated
+
     if path.parent.is_dir() and not path.exists():
         raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
     document = json_file(path, JournalError)
     check_intact(path)
-    return document
-
-
-def _validated(path: Path, document: Any) -> dict[str, Any]:
-    from bftrainer.zeus.file_schemas import JournalDocument, validated
-
     return validated(JournalDocument, document, path, JournalError, "the journal")
 
 
