@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -104,7 +105,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
         redoc_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        lifespan=_lifespan(settings, migrate=migrate),
+        lifespan=partial(_running, settings=settings, migrate=migrate),
     )
     app.state.metrics = metrics
     app.include_router(api(published=settings.published))
@@ -140,24 +141,20 @@ def from_environment() -> FastAPI:
     return create_app(settings, migrate=False)
 
 
-def _lifespan(
-    settings: ServerSettings, *, migrate: bool
-) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
-    @contextlib.asynccontextmanager
-    async def _run(app: FastAPI) -> AsyncIterator[None]:
-        async with open_store(settings.database_url, migrate=migrate) as store:
-            timeout_s = settings.trial_timeout_s or None
-            optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
-            app.state.optimizer = optimizer
-            sweeping = asyncio.create_task(_sweep(optimizer))
-            try:
-                yield
-            finally:
-                sweeping.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await sweeping
-
-    return _run
+@contextlib.asynccontextmanager
+async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
+    """Keep the store open, and look for abandoned trials, while the application runs."""
+    async with open_store(settings.database_url, migrate=migrate) as store:
+        timeout_s = settings.trial_timeout_s or None
+        optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
+        app.state.optimizer = optimizer
+        sweeping = asyncio.create_task(_sweep(optimizer))
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sweeping
 
 
 async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
