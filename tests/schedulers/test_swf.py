@@ -176,6 +176,16 @@ def test_files_that_are_none(tmp_path, text, message):
         read(tmp_path, text + "\n")
 
 
+def test_node_ids_that_are_empty(tmp_path):
+    """An id that is missing leaves the others, which are not to be trusted; a list without any is refused."""
+    text = HEADER + line(1, used=2, more=" {4,}") + line(2, used=1, more=" {,}")
+    reading, _ = read(tmp_path, text)
+    records = reading.book.records()
+    assert records.names == ("4",)
+    assert records.kind.tolist() == [BusyKind.UNKNOWN]
+    assert dict(reading.tally.dropped) == {"no node ids": 1}
+
+
 def test_node_ids(tmp_path):
     """An extension names a node for each core: then nodes are known by name."""
     text = line(1, used=3, more=" {4,4,7}", queue=2) + line(2, used=1, more=" { 5 }", partition=1)

@@ -138,7 +138,7 @@ def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Read
             reading.refuse("wrong number of fields", block, at, detail)
             continue
         ids = ids.partition("}")[0].strip()
-        node_set = reading.book.nodes(ids, _names) if ids else -1
+        node_set = reading.book.nodes(ids, _names) if _names(ids) else -1
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
         jobs.add(
@@ -161,7 +161,7 @@ def _floats(words: Sequence[str]) -> list[float] | None:
 
 def _names(ids: str) -> list[str]:
     """Names of a list of node ids, one a core."""
-    return [name.strip() for name in ids.split(",")]
+    return [name for name in map(str.strip, ids.split(",")) if name]
 
 
 def _what_is_wrong(line: str) -> str:
