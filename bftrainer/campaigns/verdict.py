@@ -159,12 +159,15 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
             "recommended": _advice(best),
         }
     else:
+        lead = "Not shown to be worth it" if _is_open(best, thresholds, prices) else "Not worth it"
         said = {
             "verdict": "not worth it",
-            "sentence": f"Not worth it, because {_reason(best, found, thresholds, prices)}.",
+            "sentence": f"{lead}, because {_reason(best, found, thresholds, prices)}.",
             "recommended": None,
         }
     next_ = [*(text for text in (_export(doubts),) if text), *_next(found, prices)]
+    if not doubts and not passed and _is_open(best, thresholds, prices):
+        next_.insert(0, f"A longer log: {best['blocks']['unit']}s differ so much that this one cannot tell.")
     passed_names = [] if doubts else [kind["name"] for kind in passed]
     caveats = _caveats(found, best, thresholds, prices, bool(passed_names))
     return said | {"worth_for": passed_names, "caveats": caveats, "next": next_}
@@ -184,6 +187,11 @@ def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
 
 def _passes(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
     return _is_enough(_margin(kind, prices), thresholds, prices)
+
+
+def _is_open(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
+    """Whether the mean would be enough, and only the interval is too wide."""
+    return _is_enough(kind["useful_share" if prices.node_hour is None else "net_value"], thresholds, prices)
 
 
 def _is_enough(margin: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
@@ -247,10 +255,9 @@ def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thres
     if idle < thresholds.worth_share:
         return f"only {format_value(idle, 'share')} of the machine is idle, less than the {need} that would be worth it"
     if useful >= thresholds.worth_share:
-        low = format_value(best["useful_share_ci95"][0], "share")
         unit = best["blocks"]["unit"]
         recovered = f"{called(best['name'])} recover {format_value(useful, 'share')} of the machine"
-        return f"{recovered}, but {unit}s differ so much that it may be {low}"
+        return f"{recovered}, but {unit}s differ so much that it may be less than {need}"
     lost = {part: best["ledger"][part] or 0.0 for part in _LOST}
     part = max(lost, key=lambda name: lost[name])
     return (

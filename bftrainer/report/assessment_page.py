@@ -9,7 +9,7 @@ from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import rendered_page
 
-_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "ink", "soft", "gantt1", "rule")
+_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "ink", "soft", "gantt1", "amber")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
 

@@ -117,6 +117,15 @@ def test_clusters_are_assessed_each():
     assert "--cluster" in found["next"][0]
 
 
+def test_weeks_that_differ_are_not_a_no():
+    """All of the machine idle in one week of four: not shown to be worth it, rather than not worth it."""
+    found = assessment_of(AssessPlan(log_of([(node, 0, 7 * DAY_S) for node in range(8)], 28 * DAY_S, 8)))
+    assert found["verdict"] == "not worth it"
+    assert found["sentence"].startswith("Not shown to be worth it, because small models recover 2")
+    assert "may be less than 1.00 %" in found["sentence"]
+    assert found["next"][0].startswith("A longer log")
+
+
 def test_a_verdict_that_rests_on_outages_says_so_first():
     """Idle for eight hours of each week, all nodes at once: worth it only if they are up; and not said of holes."""
     spans = [(node, week * 7 * DAY_S, week * 7 * DAY_S + 8 * 3600) for node in range(16) for week in range(4)]
