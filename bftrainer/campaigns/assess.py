@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.advice import AdvicePlan, SearchedSettings, advise
-from bftrainer.campaigns.model_kinds import KINDS, saturating
+from bftrainer.campaigns.model_kinds import KINDS, MOST_ACTIVE, saturating
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, judged_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import csv_rows
@@ -227,11 +227,12 @@ def _kind(
 
 
 def _advised(config: ReplayConfig) -> dict[str, Any]:
-    """Settings that are better on the first part of the log and on the rest, else the given ones."""
-    few = max(1, math.ceil(config.max_tasks / 4))
-    candidates = [
-        SearchedSettings(forward_s, most, "as-given") for most in (config.max_tasks, few) for forward_s in FORWARD_S
-    ]
+    """Settings that are better on the first part of the log and on the rest, else the given ones.
+
+    The given tasks fill the pool at their most nodes; four and sixteen times as many, at fewer, lose less to a node.
+    """
+    active = (min(MOST_ACTIVE, times * config.max_tasks) for times in (1, 4, 16))
+    candidates = [SearchedSettings(forward_s, most, "as-given") for most in active for forward_s in FORWARD_S]
     distinct = tuple(dict.fromkeys(candidates))
     try:
         found = advise(AdvicePlan(config, metric=_USEFUL, candidates=distinct))

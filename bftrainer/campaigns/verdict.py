@@ -145,23 +145,37 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
         said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
     elif passed:
         verdict = "worth it" if len(passed) == len(kinds) else "only for some"
-        names = " and ".join(f"{kind['name']} models" for kind in passed)
+        names = " and ".join(called(kind["name"]) for kind in passed)
         lead = "Worth it" if verdict == "worth it" or kinds[0]["name"] == "own" else f"Worth it only for {names}"
+        drained = found["idle"]["while_most_idle_share"]
+        if not _is_enough(_margin(best, prices) * (1 - drained), thresholds, prices):
+            lead += (
+                f", if nodes can be lent while more than half of the machine is idle, which "
+                f"{format_value(drained, 'share')} of the idle time is (maintenance? outages?)"
+            )
         said = {
             "verdict": verdict,
             "sentence": f"{lead}: {_amounts(best, found, prices)}.",
             "recommended": _advice(best),
         }
     else:
+        lead = "Not shown to be worth it" if _is_open(best, thresholds, prices) else "Not worth it"
         said = {
             "verdict": "not worth it",
-            "sentence": f"Not worth it, because {_reason(best, found, thresholds, prices)}.",
+            "sentence": f"{lead}, because {_reason(best, found, thresholds, prices)}.",
             "recommended": None,
         }
     next_ = [*(text for text in (_export(doubts),) if text), *_next(found, prices)]
+    if not doubts and not passed and _is_open(best, thresholds, prices):
+        next_.insert(0, f"A longer log: {best['blocks']['unit']}s differ so much that this one cannot tell.")
     passed_names = [] if doubts else [kind["name"] for kind in passed]
     caveats = _caveats(found, best, thresholds, prices, bool(passed_names))
     return said | {"worth_for": passed_names, "caveats": caveats, "next": next_}
+
+
+def called(kind: str) -> str:
+    """The tasks of a kind, in words."""
+    return "your tasks" if kind == "own" else f"{kind} models"
 
 
 def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
@@ -172,9 +186,16 @@ def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
 
 
 def _passes(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
-    if prices.node_hour is None:
-        return _margin(kind, prices) >= thresholds.worth_share
-    return _margin(kind, prices) > thresholds.worth_value
+    return _is_enough(_margin(kind, prices), thresholds, prices)
+
+
+def _is_open(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
+    """Whether the mean would be enough, and only the interval is too wide."""
+    return _is_enough(kind["useful_share" if prices.node_hour is None else "net_value"], thresholds, prices)
+
+
+def _is_enough(margin: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
+    return margin >= thresholds.worth_share if prices.node_hour is None else margin > thresholds.worth_value
 
 
 def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
@@ -190,11 +211,17 @@ def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
             doubts.append(f"{100 * untrusted:.3g} % of the window is not covered by the log")
         if missing is not None and missing > MOST_DOUBT:
             doubts.append(f"about {100 * missing:.2g} % of the busy node-time is missing, and looks idle")
+        if lost := coverage.get("lost_days"):
+            doubts.append(
+                f"records of about {lost:.3g} days within the window are missing, and what ran then looks idle"
+            )
     if log["window_s"] < thresholds.least_window_s:
         least, days = thresholds.least_window_s / DAY_S, log["window_s"] / DAY_S
-        doubts.append(f"{days:.3g} days are too short to tell for other ones; {least:g} are the least")
+        doubts.append(f"{days:.3g} days are too few to tell of others; {least:g} are the least (--least-window)")
     elif not found["kinds"][0]["blocks"]["node_s"]:
         doubts.append("the window has fewer than four days to compare")
+    if clusters := next((note for note in log["provenance"].get("notes") or [] if _CLUSTERS in note), None):
+        doubts.append(f"{clusters.partition(':')[0]}, and no task runs on nodes of both: assess each with --cluster")
     return doubts
 
 
@@ -203,8 +230,7 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
     days = found["log"]["window_s"] / DAY_S
     hours, (low, high) = kind["useful_node_hours"], kind["useful_node_hours_ci95"]
     share = format_value(kind["useful_share"], "share")
-    text = f"{kind['name']} models recover {hours:,.0f} useful node-hours ({low:,.0f} to {high:,.0f}, 95 %)"
-    text = text.replace("own models", "the tasks")
+    text = f"{called(kind['name'])} recover {hours:,.0f} useful node-hours ({low:,.0f} to {high:,.0f}, 95 %)"
     text += f" in {days:,.0f} days, {share} of the machine's"
     if kind["gpu_hours"] is not None:
         text += f" ({kind['gpu_hours']:,.0f} GPU-hours)"
@@ -222,26 +248,26 @@ def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thres
     if prices.node_hour is not None:
         low, high = sorted(best["net_value_ci95"])
         return (
-            f"even {best['name']} models are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}), and the "
+            f"even {called(best['name'])} are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}), and the "
             f"lower end does not exceed {thresholds.worth_value:,.0f}"
         )
     need = format_value(thresholds.worth_share, "share")
     if idle < thresholds.worth_share:
         return f"only {format_value(idle, 'share')} of the machine is idle, less than the {need} that would be worth it"
     if useful >= thresholds.worth_share:
-        low = format_value(best["useful_share_ci95"][0], "share")
         unit = best["blocks"]["unit"]
-        recovered = f"{best['name']} models recover {format_value(useful, 'share')} of the machine"
-        return f"{recovered}, but {unit}s differ so much that it may be {low}"
+        recovered = f"{called(best['name'])} recover {format_value(useful, 'share')} of the machine"
+        return f"{recovered}, but {unit}s differ so much that it may be less than {need}"
     lost = {part: best["ledger"][part] or 0.0 for part in _LOST}
     part = max(lost, key=lambda name: lost[name])
     return (
-        f"of {format_value(idle, 'share')} idle, {best['name']} models recover {format_value(useful, 'share')} of the "
+        f"of {format_value(idle, 'share')} idle, {called(best['name'])} recover {format_value(useful, 'share')} of the "
         f"machine, less than {need}: most is lost to {_LOST[part]} ({format_value(lost[part], 'share')} of the idle "
         "node-time)"
     )
 
 
+_CLUSTERS = "the log is of "
 _LOST = {
     "rescaling": "changes of the node count",
     "preemption": "work that goes with nodes that leave",
@@ -264,6 +290,8 @@ def _advice(kind: Mapping[str, Any]) -> dict[str, Any]:
 def _export(doubts: Sequence[str]) -> str | None:
     if not doubts:
         return None
+    if all(_CLUSTERS in doubt for doubt in doubts):
+        return "Each cluster by itself: bftrainer assess with --cluster NAME."
     return (
         "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
         "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
@@ -276,7 +304,19 @@ def _caveats(
     """What was assumed, trimmed, starved or not checked, one line each."""
     log, provenance = found["log"], found["log"]["provenance"]
     coverage = provenance.get("coverage")
-    notes = [f"{note[0].upper()}{note[1:]}" for note in provenance.get("notes") or [] if note]
+    # What was not idle stands on the page with its causes.
+    given = [note for note in provenance.get("notes") or [] if note and not note.startswith("node-hours that were not")]
+    notes = [f"{note[0].upper()}{note[1:]}" for note in given]
+    if any(note.startswith("a node here is") for note in given):
+        notes.append("Node-hours, prices, power and the assumed tasks are of such a node, not of one of the machine's.")
+    if log["quality"] is not None and log["quality"].get("unit", "node") != "node":
+        notes.append(
+            f"A node here is one {log['quality']['unit']} (--unit); node-hours, prices, power and tasks are of these."
+        )
+    if len(found["idle"]["by_partition"]) > 1:
+        notes.append(
+            "A task may spread over nodes of all partitions, as if they were alike, GPUs too: --partition assesses one."
+        )
     if log["quality"] is None and coverage is None:
         notes.append("Coverage was not checked: the node log does not say how it was recorded.")
     if best["useful_share_ci95"][0] is not None:
@@ -298,7 +338,8 @@ def _caveats(
         )
     if best["name"] == "own":
         notes.append(
-            "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer."
+            "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer. Saving "
+            "checkpoints takes no time, but for what their costs of change include."
         )
     else:
         notes.append("Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it.")
@@ -324,6 +365,8 @@ def _next(found: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     log, texts = found["log"], []
     provenance = log["provenance"]
     notes = " ".join(provenance.get("notes") or [])
+    if log["quality"] is None and provenance.get("coverage") is None:
+        texts.append("Whether the log covers its window, and when nodes were down: assess the scheduler's log itself.")
     if "when nodes were down" in notes:
         texts.append(
             "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound."

@@ -116,7 +116,9 @@ def _assess(
     names = ("offer_after_s", "planned_departures", "gpus_per_node")
     own = {name: options.pop(name) for name in names}
     roster = () if tasks is None else read_task_set(tasks, scalability, None).tasks
-    log, quality = _read(files, format_name, options)
+    log, quality = _read(files, format_name, options, own["gpus_per_node"])
+    if quality is not None and quality["unit"] != "node":
+        own["gpus_per_node"] = 1 if quality["unit"] == "gpu" else None
     plan = AssessPlan(log, roster, thresholds=thresholds, prices=prices, **own)
     with (
         result_directory([output_dir], force=force, resume=resume) as directory,
@@ -180,7 +182,9 @@ class _Steps:
         self._journal.close()
 
 
-def _read(files: tuple[Path, ...], name: str, options: dict[str, Any]) -> tuple[NodeLog, dict[str, Any] | None]:
+def _read(
+    files: tuple[Path, ...], name: str, options: dict[str, Any], gpus: int | None
+) -> tuple[NodeLog, dict[str, Any] | None]:
     """The node log, and the account of its import; None for a file that is a node log."""
     from bftrainer.campaigns.assess import is_node_log
 
@@ -194,12 +198,15 @@ def _read(files: tuple[Path, ...], name: str, options: dict[str, Any]) -> tuple[
     from bftrainer.schedulers.import_log import import_log
     from bftrainer.schedulers.reading import ImportSettings
 
-    done = import_log(name, files, ImportSettings(**options), shlex.join(["bftrainer", *sys.argv[1:]]))
+    settings = ImportSettings(**options, gpus_per_node=gpus)
+    done = import_log(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
     return done.log, done.quality.summary()
 
 
 def _print(found: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
+    from bftrainer.campaigns.verdict import called
+
     idle, log = found["idle"], found["log"]
     rows = [
         (
@@ -211,7 +218,7 @@ def _print(found: dict[str, Any]) -> None:
     if found["recommended"]:
         best = found["recommended"]
         rows.append(
-            ("begin with", f"{best['kind']} models, -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}")
+            ("begin with", f"{called(best['kind'])}, -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}")
         )
     rows += [("caveat" if not number else "", text) for number, text in enumerate(found["caveats"])]
     rows += [("measure next" if not number else "", text) for number, text in enumerate(found["next"])]

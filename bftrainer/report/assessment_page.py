@@ -9,7 +9,7 @@ from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import rendered_page
 
-_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "gantt4", "gantt3", "gantt2", "gantt1")
+_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "ink", "soft", "gantt1", "amber")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
 
@@ -24,12 +24,14 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         tone=_TONES[found["verdict"]],
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         cards=_cards(found),
-        settings=None if best is None else f"-Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}",
+        best=best and best | {"called": "your tasks" if best["kind"] == "own" else f"{best['kind']} models"},
+        is_priced=found["prices"]["node_hour"] is not None,
         kinds=[_kind_row(kind) for kind in found["kinds"]],
         bars=[_bar(kind) for kind in found["kinds"]],
         parts=[(GLOSSARY[f"ledger.{part}"], color) for part, color in zip(PARTS, _COLORS, strict=True)],
         blocks=_blocks(found),
         week=_week(idle["by_hour_of_week"], log["nodes"]),
+        most_idle=max((each for each in idle["by_hour_of_week"] if each is not None), default=0.0),
         causes=_causes(log),
         partitions=[
             (name, f"{each['nodes']:,}", format_value(each["share"], "share"))
@@ -42,23 +44,39 @@ def assessment_page(found: Mapping[str, Any]) -> str:
 
 def _cards(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, value and meaning of the figures on top: of the best kind, as measured."""
-    idle = found["idle"]
-    cards = [
-        ("idle", format_value(idle["share"], "share"), f"{idle['mean_nodes']:,.1f} nodes on average; an upper bound.")
-    ]
+    idle, notes = found["idle"], " ".join(found["log"]["provenance"].get("notes") or [])
+    text = f"{idle['mean_nodes']:,.1f} nodes on average"
+    if found["log"]["quality"] is None or "when nodes were down" in notes:
+        text += ", if none was down: an upper bound"
+    cards = [("idle", format_value(idle["share"], "share"), f"{text}.")]
+    if found["verdict"] == "none":
+        return cards
     name = (found["recommended"] or {}).get("kind")
     kind = next((each for each in found["kinds"] if each["name"] == name), None)
-    if kind is None:
-        return cards
+    kind = kind or max(found["kinds"], key=lambda each: each["useful_share"])
     low, high = kind["useful_node_hours_ci95"]
     cards.append(("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %)."))
     cards.append(
-        ("of the machine", format_value(kind["useful_share"], "share"), f"{name} models, over the whole window.")
+        (
+            "of the machine",
+            format_value(kind["useful_share"], "share"),
+            f"By {kind['name']} tasks, in the whole window.",
+        )
     )
     more = (
         ("gpu_hours", "GPU-hours", "{:,.0f}", "Useful node-hours times GPUs of a node."),
-        ("net_value", "net value", "{:,.0f}", "Worth of useful node-hours, less energy where its price is given."),
-        ("energy_kwh", "energy", "{:,.0f} kWh", "Beyond what the idle nodes would draw, with the PUE."),
+        (
+            "net_value",
+            "net value",
+            "{:,.0f}",
+            "In your currency: worth of the useful node-hours, less energy where its price is given.",
+        ),
+        (
+            "energy_kwh",
+            "energy",
+            "{:,.0f} kWh",
+            "Beyond what idle nodes would draw, at the meter; in the whole window.",
+        ),
         ("emissions_kg", "emissions", "{:,.0f} kg CO2", "Of that energy."),
         (
             "node_starts_per_day",
@@ -66,7 +84,7 @@ def _cards(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "{:,.0f}",
             "How often a node is given to a task; each is given back.",
         ),
-        ("preemptions_per_day", "hits a day", "{:,.0f}", "How often a task loses nodes to the scheduler."),
+        ("preemptions_per_day", "interruptions a day", "{:,.0f}", "How often a task loses nodes to the scheduler."),
     )
     return cards + [(label, form.format(kind[key]), text) for key, label, form, text in more if kind[key] is not None]
 
@@ -79,11 +97,11 @@ def _kind_row(kind: Mapping[str, Any]) -> list[str]:
         f"{kind['useful_node_hours']:,.0f}",
         "-" if low is None else f"{low:,.0f} to {high:,.0f}",
         format_value(kind["useful_share"], "share"),
-        "-" if kind["net_value"] is None else f"{kind['net_value']:,.0f}",
+        *([] if kind["net_value"] is None else [f"{kind['net_value']:,.0f}"]),
         f"{settings['forward_time_s']:g} s, {settings['max_tasks']}",
         f"{kind['node_starts_per_day']:,.0f}",
         f"{kind['preemptions_per_day']:,.0f}",
-        kind["limited_by"] or "-",
+        {"pool": "idle nodes", "demand": "tasks", "admission": "-maxJ"}.get(kind["limited_by"], "-"),
     ]
 
 
@@ -133,6 +151,7 @@ def _blocks(found: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "unit": first["unit"],
         "number": number,
+        "window": [time[:10] for time in found["log"]["window"]],
         "lines": drawn,
         "threshold": height(100 * found["thresholds"]["worth_share"]),
         "most": f"{most:.3g} %",
@@ -153,14 +172,18 @@ def _week(hours: list[float | None], nodes: int) -> list[tuple[str, list[tuple[i
     return rows
 
 
-def _causes(log: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _causes(log: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Node-hours by what nodes did, and their share of the machine's; causes may overlap."""
     if log["quality"] is None:
         return []
     whole_s = log["nodes"] * log["window_s"]
     found = [*log["quality"]["busy_node_s"].items(), ("idle", log["quality"]["idle_node_s"])]
     return [
-        (name.replace("_", " "), f"{node_s / 3600:,.0f} ({format_value(node_s / whole_s, 'share')})")
+        (
+            {"job": "busy with jobs"}.get(name, name.replace("_", " ")),
+            f"{node_s / 3600:,.0f}",
+            format_value(node_s / whole_s, "share"),
+        )
         for name, node_s in found
         if node_s
     ]
@@ -172,10 +195,11 @@ def _assumed(kind: Mapping[str, Any]) -> str:
     if "parameters" not in given:
         return f"{kind['name']}: {given['tasks']:,} tasks of the site, repeated to {kind['tasks']:,}."
     return (
-        f"{kind['name']}: {given['parameters']:.3g} parameters, {given['min_nodes']} to {given['max_nodes']} nodes "
-        f"(Amdahl's law, {100 * given['parallel_fraction']:.4g} % parallel), 24 h on the most or more; a start or "
-        f"planned change takes {given['grow_cost_s']:.0f} s, a loss {given['shrink_cost_s']:.0f} s, a checkpoint "
-        f"{given['save_s']:.1f} s every {given['checkpoint_interval_s']:,.0f} s; {kind['tasks']:,} such tasks."
+        f"{kind['name']}: {given['parameters'] / 1e9:g} billion parameters, "
+        f"{given['min_nodes']} to {given['max_nodes']} nodes (Amdahl's law, {100 * given['parallel_fraction']:.4g} % "
+        f"parallel), 24 h on the most or more; a start or planned change takes {given['grow_cost_s']:.0f} s, a loss "
+        f"{given['shrink_cost_s']:.0f} s, a checkpoint {given['save_s']:.1f} s every "
+        f"{given['checkpoint_interval_s']:,.0f} s; {kind['tasks']:,} such tasks."
     )
 
 

@@ -23,6 +23,7 @@ _HOUR_S, _SPELL_S = 3600.0, 6 * 3600.0
 _POINTS = 1000
 _DAY_NS = 86_400 * NS_PER_S
 _USUAL = 10
+_HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,6 +210,21 @@ def empty_days(times_ns: NDArray[np.int64], window: Window) -> tuple[int, int]:
     inside = times_ns[(times_ns >= window.start_ns) & (times_ns < window.start_ns + days * _DAY_NS)]
     counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=days)
     return (int((counts == 0).sum()) if days and np.median(counts) >= _USUAL else 0), int(days)
+
+
+def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:
+    """Days of a window in which jobs began and none ended, as if what ended then were missing from the log.
+
+    An outage looks otherwise, as jobs begin after it, and soon the first one ends; so do jobs that fill a machine for
+    days, which begin together. None are lost where few ends are usual.
+    """
+    ends = np.sort(end_ns[(end_ns > window.start_ns) & (end_ns < window.end_ns)])
+    if ends.size < max(2, _USUAL * window.length_ns / _DAY_NS):
+        return 0.0
+    low, high = ends[:-1], ends[1:]
+    hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
+    begun = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
+    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (begun >= _SETTLED_HOURS)].sum() / _DAY_NS)
 
 
 def _ends_of(times: NDArray[np.float64]) -> tuple[float, float]:

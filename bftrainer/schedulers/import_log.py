@@ -28,7 +28,7 @@ from bftrainer.schedulers.busy_records import (
     BusyKind,
     BusyRecords,
 )
-from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_days, judged
+from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_days, judged, lost_days
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
@@ -140,7 +140,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if settings.unit != "node":
         whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
         chosen, swept = _by_unit(records, place, chosen, window, reading)
-    days = empty_days(np.append(jobs.start_ns, jobs.end_ns), window)
+    days = *empty_days(np.append(jobs.start_ns, jobs.end_ns), window), lost_days(jobs.start_ns, jobs.end_ns, window)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
@@ -222,7 +222,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
         block, demand, exact = in_blocks(demand, 1 if has_names else nodes, window)
     if block > 1:
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
-        reading.note(f"a node of the node log is a block of {block:,} of the machine's {nodes:,} nodes.")
+        reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
         chosen = counted_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
@@ -230,7 +230,8 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     jobs = placed(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
-    days = empty_days(np.append(demand.start_ns, demand.end_ns), window)
+    times_ns = demand.start_ns, demand.end_ns
+    days = *empty_days(np.append(*times_ns), window), lost_days(*times_ns, window)
     return SweptLog(window, chosen, swept, outside, coverage, days, over_capacity_share=share, block=block)
 
 
@@ -300,10 +301,12 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None
-    if found.empty_days[0]:
-        empty, days = found.empty_days
+    empty, days, lost = found.quiet_days
+    if empty:
         reading.note(f"{empty:,} of the window's {days:,} days have no record at all: is a file missing?")
-    account = coverage.account(window, found.swept.idle)
+    if lost:
+        reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
+    account = coverage.account(window, found.swept.idle) | {"lost_days": lost}
     account["untrusted_idle_node_s"] *= found.block
     text = coverage.told(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S

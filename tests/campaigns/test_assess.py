@@ -82,12 +82,21 @@ def test_holes_for_small_models_only():
     assert "only for small models" in found["sentence"]
 
 
+def test_many_small_tasks_are_tried():
+    """Where single nodes come and go, one of many pays for each: medium models, a node each, pay."""
+    found = assessment_of(AssessPlan(machine(1500, 13_000, days=8, nodes=60)))
+    medium = kind_of(found, "medium")
+    assert medium["settings"]["max_tasks"] > 1
+    assert "medium" in found["worth_for"]
+
+
 @pytest.mark.parametrize(
     ("coverage", "said"),
     [
         ({"trusted": None, "reason": "jobs are too few", "untrusted_s": 7 * DAY_S}, "jobs are too few"),
         ({"trusted": ["a", "b"], "untrusted_s": DAY_S, "missing_busy_share": 0.001}, "is not covered by the log"),
         ({"trusted": ["a", "b"], "untrusted_s": 0.0, "missing_busy_share": 0.04}, "busy node-time is missing"),
+        ({"trusted": ["a", "b"], "untrusted_s": 0.0, "lost_days": 1.5}, "records of about 1.5 days"),
     ],
 )
 def test_doubtful_coverage_gets_no_verdict(coverage, said):
@@ -97,6 +106,51 @@ def test_doubtful_coverage_gets_no_verdict(coverage, said):
     assert (found["verdict"], found["recommended"]) == ("none", None)
     assert said in found["sentence"]
     assert found["next"][0].startswith("Export all jobs")
+
+
+def test_clusters_are_assessed_each():
+    """A log of two clusters gets no verdict, as no task runs on both; what to do is to choose one, not to export."""
+    notes = ["the log is of 2 clusters (a, b): nodes are named after them."]
+    found = assessment_of(AssessPlan(replace(machine(3600, 3600, days=7, nodes=8), provenance={"notes": notes})))
+    assert found["verdict"] == "none"
+    assert "2 clusters (a, b)" in found["sentence"]
+    assert "--cluster" in found["next"][0]
+
+
+def test_weeks_that_differ_are_not_a_no():
+    """All of the machine idle in one week of four: not shown to be worth it, rather than not worth it."""
+    found = assessment_of(AssessPlan(log_of([(node, 0, 7 * DAY_S) for node in range(8)], 28 * DAY_S, 8)))
+    assert found["verdict"] == "not worth it"
+    assert found["sentence"].startswith("Not shown to be worth it, because small models recover 2")
+    assert "may be less than 1.00 %" in found["sentence"]
+    assert found["next"][0].startswith("A longer log")
+
+
+def test_a_verdict_that_rests_on_outages_says_so_first():
+    """Idle for eight hours of each week, all nodes at once: worth it only if they are up; and not said of holes."""
+    spans = [(node, week * 7 * DAY_S, week * 7 * DAY_S + 8 * 3600) for node in range(16) for week in range(4)]
+    found = assessment_of(AssessPlan(log_of(spans, 28 * DAY_S, 16)))
+    assert found["idle"]["while_most_idle_share"] == pytest.approx(1.0)
+    assert found["sentence"].startswith("Worth it")
+    assert "if nodes can be lent while more than half of the machine is idle" in found["sentence"].partition(":")[0]
+    scattered = assessment_of(AssessPlan(machine(0, 1e9, days=8, always=4, nodes=16)))
+    assert "more than half" not in scattered["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "said"),
+    [
+        (
+            {"partitions": {"gpu": "n[0-3]", "cpu": "n[4-7]"}},
+            "nodes of all partitions, as if they were alike, GPUs too",
+        ),
+        ({"notes": ["a node here is a midplane, of 512 of the machine's nodes."]}, "are of such a node"),
+    ],
+)
+def test_caveats_name_what_a_node_is(provenance, said):
+    """Nodes that differ, or stand for many, change what node-hours, prices and tasks mean."""
+    log = replace(machine(0, 1e9, days=7, nodes=8, always=2), provenance=provenance)
+    assert any(said in text for text in assessment_of(AssessPlan(log))["caveats"])
 
 
 def test_a_short_log_gets_no_verdict():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -55,6 +56,35 @@ def test_a_scheduler_log(call, here):
     best = found["recommended"]
     words = ("-Tfwd", best["forward_time_s"], "-maxJ", best["max_tasks"])
     assert call("replay", "--node-log", "found/idle.parquet", *words, "--solver", "dp", "--no-baseline").status == 0
+
+
+def test_gpus_of_shared_nodes(call, here):
+    """With --unit gpu node-hours are GPU-hours, and the given number of GPUs of a node is the import's."""
+    rows = "".join(
+        f"{n}|x|COMPLETED|{1788220800 + 3600 * n}|{1788220800 + 3600 * n + 3599}|1|n1|cpu=4,gres/gpu=1|j\n"
+        for n in range(24 * 16)
+    )
+    (here / "log.txt").write_text(f"JobIDRaw|Partition|State|Start|End|NNodes|NodeList|AllocTRES|JobName\n{rows}")
+    words = ("--unit", "gpu", "--gpus-per-node", 4, "--window", "asked", "--start", "2026-09-01", "--end", "2026-09-16")
+    done = call("assess", "log.txt", *words, "-o", "found")
+    assert done.status == 0, done
+    found = summary(here / "found")
+    assert found["idle"]["share"] == pytest.approx(0.75, abs=0.001)
+    assert found["kinds"][0]["gpu_hours"] == found["kinds"][0]["useful_node_hours"]
+    assert any("A node here is one gpu" in text for text in found["caveats"])
+
+
+def test_the_page_speaks_of_money_with_a_price_alone(call, log, here):
+    """A column of net values stands there with a price, and no empty one without; parts have a colour each."""
+    pages = {}
+    for name, words in (("bare", ()), ("priced", ("--price-node-hour", 1))):
+        assert call("assess", log, "-o", name, *words).status == 0
+        pages[name] = (here / name / "page.html").read_text()
+    assert "<th>net value</th>" in pages["priced"]
+    assert "net value" not in pages["bare"]
+    colors = re.findall(r'<i style="background: var\(--(\w+)\)"></i>', pages["bare"].partition("From day to day")[0])
+    assert len(set(colors)) == len(colors) == 10
+    assert "min of work" in pages["bare"]
 
 
 def test_json(call, log):

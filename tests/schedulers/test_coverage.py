@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
-from bftrainer.schedulers.coverage import judged
+from bftrainer.schedulers.coverage import judged, lost_days
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings
 from tests.importing import idle_of
@@ -127,3 +127,18 @@ def test_short_accounting_files():
     found = judged(*rows, tells_changes=True)
     assert (found.trusted, found.reason[:31]) == (None, "it is shorter than the 50 h tha"), found.reason
     assert judged(*rows).trusted is not None
+
+
+def test_days_whose_ends_are_missing():
+    """Without what ended in two days they are lost; an outage of two days is none, nor are jobs that fill a machine."""
+    rng = np.random.default_rng(7)
+    start = np.sort(rng.integers(0, 30 * DAY, 9000))
+    end = start + rng.integers(600, 14 * HOUR, start.size)
+    window = Window(0, 30 * DAY * NS)
+    assert lost_days(start * NS, end * NS, window) == 0.0
+    kept = (end < 10 * DAY) | (end >= 12 * DAY)
+    assert lost_days(start[kept] * NS, end[kept] * NS, window) == pytest.approx(2.0, abs=0.02)
+    up = (end < 10 * DAY) | (start >= 12 * DAY)
+    assert lost_days(start[up] * NS, end[up] * NS, window) == 0.0
+    filled = np.append(start[up], np.full(64, 10 * DAY)), np.append(end[up], np.full(64, 12 * DAY))
+    assert lost_days(filled[0] * NS, filled[1] * NS, window) == 0.0

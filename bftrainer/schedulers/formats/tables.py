@@ -23,7 +23,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import BusyKind, column
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant
-from bftrainer.schedulers.formats.locations import is_whole_block, located
+from bftrainer.schedulers.formats.locations import MIDPLANE, is_whole_block, located
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.idle_spans import Demand
@@ -248,6 +248,8 @@ class _Rows:
             if not is_whole and comma and (count or 0) > len(names):
                 names = located(whole)
                 self.jobs.half_names.append((book, last.strip(), *times_ns, key ^ 1))
+        elif is_whole:
+            self.jobs.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
         kind = kind if is_whole else BusyKind.UNKNOWN
         book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns)
 
