@@ -199,7 +199,7 @@ def anonymise(
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import NS_PER_S
-    from bftrainer.nodelogs.edit import anonymous_log
+    from bftrainer.nodelogs.edit import anonymous_log, check_shift
     from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
 
     if _is_node_log(log):
@@ -207,6 +207,7 @@ def anonymise(
         refuse_node_log(output, force=force)
         refuse_unused({"columns": "a node log names its columns"})
         whole = narrowed(read_node_log(log), **narrowing)
+        check_shift(whole, shift_s * NS_PER_S)  # before a key is made
         write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
         click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
         return
