@@ -280,7 +280,7 @@ def check_shift(log: NodeLog, shift_ns: int) -> None:
     """
     first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
     if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
-        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got some {shift_ns / 1e9:+,.0f} s away.")
+        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
 
 
 def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog:

@@ -171,6 +171,7 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
+    from bftrainer.files.manifest import remove_if_empty
     from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
@@ -184,6 +185,7 @@ def run(
     job, file = read_job_file(job_file, given)
     passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")
     more = ("set_power_limits", "measure", "timeout_s", "grace_s")
+    was_there = Path(file.log_base).exists()
     zeus_master = ZeusMaster(
         named_policy(file.policy, file.seed, file.window_size),
         file.log_base,
@@ -192,6 +194,8 @@ def run(
         **{name: getattr(file, name) for name in (*passed, *more)},
     )
     with ExitStack() as stack:
+        if not was_there:
+            stack.callback(remove_if_empty, Path(file.log_base))  # after a refusal
         client = None
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
