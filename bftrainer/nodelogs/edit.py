@@ -270,19 +270,6 @@ def read_or_make_key(path: Path) -> tuple[bytes, bool]:
     return key, True
 
 
-def check_shift(log: NodeLog, shift_ns: int) -> None:
-    """Refuse to shift times to where there are none.
-
-    Raises
-    ------
-    SettingsError
-        If one would lie outside the years 1678 to 2262.
-    """
-    first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
-    if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
-        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
-
-
 def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog:
     """The log with pseudonyms for its nodes and partitions, sorted by them, and its times shifted.
 
@@ -295,7 +282,9 @@ def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog
     SettingsError
         If a time would lie outside the years 1678 to 2262.
     """
-    check_shift(log, shift_ns)
+    first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
+    if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
+        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
     made = names.of_all("node", log.nodes)
     order = sorted(range(len(log.nodes)), key=lambda at: made[log.nodes[at]])
     place = np.empty(len(order), dtype=np.int32)
