@@ -279,7 +279,12 @@ def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog
     ------
     LogError
         If two nodes get the same pseudonym.
+    SettingsError
+        If a time would lie outside the years 1678 to 2262.
     """
+    first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
+    if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
+        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
     made = names.of_all("node", log.nodes)
     order = sorted(range(len(log.nodes)), key=lambda at: made[log.nodes[at]])
     place = np.empty(len(order), dtype=np.int32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,13 +209,15 @@ def anonymise(
         refuse_node_log(output, force=force)
         refuse_unused({"columns": "a node log names its columns"})
         whole = narrowed(read_node_log(log), **narrowing)
-        write_node_log(output, anonymous_log(whole, _pseudonyms(key_file), shift_s * NS_PER_S))
+        with _pseudonyms(key_file) as names:
+            write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
         click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
         return
     refuse_inputs(output)
     refuse_existing(output, force=force)
     refuse_unused(dict.fromkeys(narrowing, "of node logs alone: import the rows first"))
-    _anonymise_rows(log, output, _pseudonyms(key_file), shift_s, columns)
+    with _pseudonyms(key_file) as names:
+        _anonymise_rows(log, output, names, shift_s, columns)
 
 
 def _is_node_log(path: Path) -> bool:
@@ -226,13 +230,20 @@ def _is_node_log(path: Path) -> bool:
     return form is not None and not (form is Form.CSV and "|" in head(path)[0])
 
 
-def _pseudonyms(key_file: Path) -> Pseudonyms:
+@contextmanager
+def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
+    """Pseudonyms by a key, which is not kept if it is new and nothing was written with it."""
     from bftrainer.nodelogs.edit import Pseudonyms, read_or_make_key
 
     key, is_new = read_or_make_key(key_file)
+    try:
+        yield Pseudonyms(key)
+    except BaseException:
+        if is_new:
+            key_file.unlink(missing_ok=True)
+        raise
     if is_new:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
-    return Pseudonyms(key)
 
 
 def _anonymise_rows(

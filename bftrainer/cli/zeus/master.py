@@ -171,6 +171,7 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
+    from bftrainer.files.manifest import remove_if_empty
     from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.script import RunSettings
     from bftrainer.zeus.master.zeus_master import ZeusMaster
@@ -184,9 +185,11 @@ def run(
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
     settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
-    policy = named_policy(file.policy, file.seed, file.window_size)
+    policy, was_there = named_policy(file.policy, file.seed, file.window_size), Path(file.log_base).exists()
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
     with ExitStack() as stack:
+        if not was_there:
+            stack.callback(remove_if_empty, Path(file.log_base))  # after a refusal
         client = None
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
