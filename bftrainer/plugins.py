@@ -35,12 +35,12 @@ class Plugins:
 
     def names(self) -> list[str]:
         """Names of the registered callables, sorted; nothing is imported."""
-        return sorted(_entries(self.group))
+        return sorted(entries_of(self.group))
 
     def name_of(self, found: object) -> str:
         """Name of a callable in records: its registered name, or its `full_name`."""
         name = full_name(found)
-        entries = _entries(self.group)
+        entries = entries_of(self.group)
         return next((known for known, points in entries.items() if {point.value for point in points} == {name}), name)
 
     def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
@@ -55,11 +55,13 @@ class Plugins:
             Of the given class, if there is none of that name, packages register different ones under it, or it cannot
             be called.
         """
-        entries = _entries(self.group)
+        entries = entries_of(self.group)
         if name in entries:
-            entry = self._single(name, entries[name])
+            fault = clash(entries[name])
+            if fault:
+                raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
             with self._importing(name):
-                found = entry.load()
+                found = entries[name][0].load()
         elif ":" in name:
             found = self._import(name, {*entries, *others})
         else:
@@ -67,13 +69,6 @@ class Plugins:
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
-
-    def _single(self, name: str, points: Sequence[EntryPoint]) -> EntryPoint:
-        """The only entry point of a name; several different ones are refused."""
-        fault = clash(points)
-        if fault:
-            raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
-        return points[0]
 
     def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
         return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
@@ -152,15 +147,13 @@ def _value_text(value: object) -> str:
 
 
 @cache
-def _entries(group: str) -> dict[str, tuple[EntryPoint, ...]]:
-    """Entry points by name; reading them takes milliseconds, so it is done once a process."""
-    return by_name(entry_points(group=group))
+def entries_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
+    """Entry points of a group by name, sorted; those of one name by the packages that register them.
 
-
-def by_name(points: Iterable[EntryPoint]) -> dict[str, tuple[EntryPoint, ...]]:
-    """Entry points by name, sorted; those of one name by the packages that register them."""
+    Reading them takes milliseconds, so it is done once a process.
+    """
     found: dict[str, list[EntryPoint]] = {}
-    for point in sorted(points, key=lambda point: point.name):
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
         found.setdefault(point.name, []).append(point)
     # To name a package, its metadata are parsed, which takes milliseconds.
     return {name: tuple(same if len(same) == 1 else sorted(same, key=_distribution)) for name, same in found.items()}

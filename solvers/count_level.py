@@ -86,6 +86,7 @@ def solve_count_model(
     *,
     order_equals: bool = False,
     by_class: bool = False,
+    options: Pruned | None = None,
 ) -> SolveResult:
     """Solve `problem` by the backend `run`; pruning and formulating count towards the time limit.
 
@@ -93,6 +94,7 @@ def solve_count_model(
     model would be large, this package's own search follows, and the backend runs again if that proves nothing either.
     `order_equals` helps a backend that would try all permutations of equal tasks. With `by_class`, problems with
     capacities, unless they have rows or a floor, get a model over classes of tasks (see `solvers.class_model`).
+    `options` are what is left of the problem, if it was pruned already.
 
     Raises
     ------
@@ -104,8 +106,9 @@ def solve_count_model(
     backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals, by_class)
     if not problem.tasks:
         return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
-    effort = CLASS_EFFORT if by_class else EFFORT
-    options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
+    if options is None:
+        effort = CLASS_EFFORT if by_class else EFFORT
+        options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
     if options.relaxed is not None and by_class:
         return _in_classes(backend, options, options.relaxed)
     if options.searchable and not options.decided:
@@ -115,21 +118,6 @@ def solve_count_model(
                 return backend.result(options, reason, bound)
         options = searched_on(problem, options, backend.deadline)
     return backend.result(options, *backend.ask(options.choices, backend.branches))
-
-
-def solve_in_classes(
-    name: str, run: BackendRun, problem: AllocationProblem, limits: Limits, options: Pruned
-) -> SolveResult:
-    """Solve a problem with capacities, whose options were pruned already, by models over classes of tasks.
-
-    Raises
-    ------
-    SolverError
-        As `solve_count_model`.
-    """
-    assert options.relaxed is not None
-    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals=False, by_class=True)
-    return _in_classes(backend, options, options.relaxed)
 
 
 def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:

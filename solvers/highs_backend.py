@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model, solve_in_classes
+from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
 from solvers.option_pruning import Pruned
 from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
 from solvers.segments import CountModel
@@ -55,11 +55,14 @@ class HighsSolver(CountModelSolver):
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
-        return solve_count_model(self.name, apart(self.name, self._run, _is_small), problem, limits, by_class=True)
+        return self.solve_pruned(self.name, problem, limits)
 
-    def solve_pruned(self, name: str, problem: AllocationProblem, limits: Limits, options: Pruned) -> SolveResult:
-        """Answer a `problem` with capacities, whose options were pruned already, for the solver `name`."""
-        return solve_in_classes(name, apart(name, self._run, _is_small), problem, limits, options)
+    def solve_pruned(
+        self, name: str, problem: AllocationProblem, limits: Limits, options: Pruned | None = None
+    ) -> SolveResult:
+        """Answer a `problem` for the solver `name`; `options` are what is left of it, if it was pruned already."""
+        run = apart(name, self._run, _is_small)
+        return solve_count_model(name, run, problem, limits, by_class=True, options=options)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import highspy

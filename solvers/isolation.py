@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from time import perf_counter
 from typing import Any, Literal
 
-from bftrainer.errors import SolverError
+import numpy as np
+
+from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.evaluation import verified
-from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
-from solvers.registry import get_solver, solve, solver_class
+from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
+from solvers.registry import declared, get_solver, is_ours, solve, solver_class
 from solvers.supervised import Bounds, run_apart
 
 Isolate = Literal["auto", "always", "never"]
@@ -41,17 +44,35 @@ class Isolated:
     name: str
     exact: bool
     extra_rows: bool
+    capacities: bool
+    floor: bool
     requires: tuple[str, ...]
+    heeds: frozenset[str]
+    licence: Callable[[], str]
 
     def __init__(self, solver: str | Solver, keep: KeepProblem, bounds: Bounds = BOUNDS) -> None:
         self._solver, self._keep, self._bounds = solver, keep, bounds
+        self.fault, self.core_step = "", ""
+        if isinstance(solver, str) and not is_ours(solver):
+            self._declare_as_other_package(solver)
+            return
         made: Any = _made(solver) if isinstance(solver, str) else solver
         self.name = made.name
-        for declared in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
-            if hasattr(made, declared):
-                setattr(self, declared, getattr(made, declared))
+        for each in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
+            if hasattr(made, each):
+                setattr(self, each, getattr(made, each))
         # The compiled core does part of what our solvers do; others do all of it.
-        self.core_step = made.core_step if _is_ours(type(made)) and hasattr(made, "core_step") else ""
+        if _is_ours(type(made)) and hasattr(made, "core_step"):
+            self.core_step = made.core_step
+
+    def _declare_as_other_package(self, name: str) -> None:
+        """Take over what the solver says of itself; one that cannot be made refuses every problem, for a fallback."""
+        says = declared(name)
+        self.name, self.fault = says.name, says.fault
+        self.exact, self.extra_rows, self.requires = says.exact, says.extra_rows, says.requires
+        self.capacities, self.floor, self.heeds = says.capacities, says.floor, says.heeds
+        if says.needs_licence or says.fault:
+            self.licence = lambda: ""  # so that it is tried before the run
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.
@@ -61,10 +82,13 @@ class Isolated:
         SolverError
             If the solver fails in any way.
         """
+        if self.fault:
+            raise SolverUnavailableError(self.fault)
         name, began = self.name, perf_counter()
         latest = began + limits.time_s + max(0.1 * limits.time_s, 0.2)
+        apart: Any = {"deadline": latest, "bounds": self._bounds, "ready": _get_ready}
         try:
-            answer = run_apart(name, _answer, self._solver, problem, limits, deadline=latest, bounds=self._bounds)
+            answer = run_apart(name, _answer, self._solver, problem, limits, **apart)
             return verified(name, problem, answer, perf_counter() - began)
         except OutOfTime:
             fault = f"{name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
@@ -92,10 +116,11 @@ def isolated(solver: str | Solver, isolate: Isolate, keep: KeepProblem, bounds: 
     if isolate == "never":
         return solver
     try:
+        if isinstance(solver, str) and not is_ours(solver):
+            return Isolated(solver, keep, bounds)
         kind = solver_class(solver) if isinstance(solver, str) else type(solver)
         # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = not _is_ours(kind) and (isinstance(solver, str) or isolate == "always")
-        leaves |= isolate == "always" and bool(kind.requires)
+        leaves = isolate == "always" and (bool(kind.requires) or not _is_ours(kind))
         return Isolated(solver, keep, bounds) if leaves else solver
     except SolverError:
         return solver  # whoever asks it hears why it cannot be used
@@ -108,6 +133,20 @@ def _is_ours(kind: type) -> bool:
 @cache
 def _made(name: str) -> Solver:
     return get_solver(name)
+
+
+def _get_ready(solver: str | Solver) -> None:
+    """Load all that a solver calls, in this process and in the one that ours ask in turn, before time counts."""
+    made = _made(solver) if isinstance(solver, str) else solver
+    if not _is_ours(type(made)):
+        for name in made.requires:
+            import_module(name)
+        return
+    one = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+    asked = solver, AllocationProblem((one, one), 2), Limits(prune=False)
+    _answer(*asked)
+    if made.requires:
+        run_apart(made.name, _answer, *asked, deadline=perf_counter() + BOUNDS.start_s)
 
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:

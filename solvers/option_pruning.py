@@ -268,7 +268,7 @@ def _best_single(
     left: Sequence[float],
     tolerance: float,
 ) -> list[int]:
-    """Find the option that fits, gains and adds the least loss (the largest of equals), or None."""
+    """Find the option that fits, gains and adds the least loss (the largest of equals); empty without one."""
     useful = gains > tolerance
     for each, rest in zip(more, left, strict=True):
         useful &= each <= rest
@@ -285,7 +285,7 @@ def _best_pair(
     left: Sequence[float],
     tolerance: float,
 ) -> list[int]:
-    """Find two options of different tasks that fit together and gain the most, or None."""
+    """Find two options of different tasks that fit together and gain the most; empty without such."""
     if not tasks.size:
         return []
     allowed = tasks[:, None] != tasks

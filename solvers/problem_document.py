@@ -53,8 +53,13 @@ def problem_of(document: Any) -> tuple[AllocationProblem, Limits, str]:
             floor = Floor(groups, tuple(map(_floats, floor["credits"])), float(floor["weight"]))
         capacities = tuple(map(float, document["capacities"]))
         tasks = tuple(map(_task, document["tasks"]))
-        problem = AllocationProblem(tasks, int(document["nodes"]), tuple(rows), capacities, floor)
-        return problem, Limits(**document["limits"]), str(document["solver"])
+        nodes, solver = document["nodes"], document["solver"]
+        if not isinstance(nodes, int) or isinstance(nodes, bool) or not nodes < 2**63:
+            raise ValueError(f"Expected a number of nodes below 2^63, got {str(nodes)[:40]}.")
+        if not isinstance(solver, str):
+            raise ValueError(f"Expected the name of a solver, got {str(solver)[:40]}.")
+        problem = AllocationProblem(tasks, nodes, tuple(rows), capacities, floor)
+        return problem, Limits(**document["limits"]), solver
     except KeyError as error:
         raise ValueError(f"Expected {error} in the problem.") from None
     except (TypeError, AttributeError, OverflowError) as error:

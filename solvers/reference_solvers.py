@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -59,8 +60,7 @@ class NodeLevelSolver(CountModelSolver):
             raise UnsupportedProblemError(
                 f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {sum(held)}."
             )
-        held_nodes = _HeldNodes(self.name, tuple(held), problem.nodes)
-        run = apart(self.name, held_nodes.run)
+        run = apart(self.name, partial(_solve_by_nodes, self.name, held, problem.nodes))
         found = solve_count_model(self.name, run, problem, replace(limits, prune=False), order_equals=True)
         if found.model_rows is None or found.model_columns is None:
             return found
@@ -70,20 +70,13 @@ class NodeLevelSolver(CountModelSolver):
         return replace(found, model_rows=rows, model_columns=columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _HeldNodes:
-    """Data that the solving process needs besides the count-level model."""
-
-    name: str
-    held: tuple[int, ...]
-    nodes: int
-
-    def run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
-        """Solve `model` with the nodes written out."""
-        deadline = perf_counter() + limits.time_s
-        whole = with_nodes(model, self.held, self.nodes)
-        left = replace(limits, time_s=max(0.0, deadline - perf_counter()))
-        return solve_by_cbc(whole, self.name, left, branches)
+def _solve_by_nodes(
+    name: str, held: Sequence[int], nodes: int, model: CountModel, limits: Limits, branches: int | None
+) -> ModelOutcome:
+    """Solve `model` with the nodes written out, in the solving process."""
+    deadline = perf_counter() + limits.time_s
+    whole = with_nodes(model, held, nodes)
+    return solve_by_cbc(whole, name, replace(limits, time_s=max(0.0, deadline - perf_counter())), branches)
 
 
 def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:

@@ -7,13 +7,13 @@ solvers imports none of them. A static method ``licence() -> str`` is optional.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
-from importlib.util import find_spec
+from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
 from time import perf_counter
+from typing import Any
 
 from bftrainer.errors import (
     BftrainerError,
@@ -23,12 +23,13 @@ from bftrainer.errors import (
     UnsupportedProblemError,
     suggestion,
 )
-from bftrainer.extras import EXTRAS, installing, pip_install
-from bftrainer.plugins import by_name, clash
+from bftrainer.extras import EXTRAS, absent, installing, pip_install
+from bftrainer.plugins import clash, entries_of
 from solvers.evaluation import verified
-from solvers.problem import AllocationProblem, Limits, Solver, SolveResult
+from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
 
 GROUP = "bftrainer.solvers"
+ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,30 @@ class SolverInfo:
     version: str
 
 
-@cache
-def _entries() -> dict[str, tuple[EntryPoint, ...]]:
-    """Entry points by name; reading them takes milliseconds, so it is done once a process."""
-    return by_name(entry_points(group=GROUP))
-
-
 def names() -> tuple[str, ...]:
     """Names of the registered solvers, whether installed or not."""
-    return tuple(_entries())
+    return tuple(entries_of(GROUP))
+
+
+def _entry(name: str) -> EntryPoint:
+    entries = entries_of(GROUP)
+    if name not in entries:
+        raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
+    fault = clash(entries[name])
+    if fault:
+        raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
+    return entries[name][0]
+
+
+def is_ours(name: str) -> bool:
+    """Whether a solver is this package's own; others may do anything already while they are loaded.
+
+    Raises
+    ------
+    UnknownSolverError
+        If it is not registered, or several packages register different ones.
+    """
+    return _entry(name).value.partition(":")[0].partition(".")[0] == __name__.partition(".")[0]
 
 
 @cache
@@ -80,14 +96,11 @@ def solver_class(name: str) -> type[Solver]:
     SolverUnavailableError
         If its module cannot be imported.
     """
-    entries = _entries()
-    if name not in entries:
-        raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
-    fault = clash(entries[name])
-    if fault:
-        raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
-    entry = entries[name][0]
-    with _loading(f"{name}: {entry.value} cannot be loaded"):
+    return _loaded(_entry(name))
+
+
+def _loaded(entry: EntryPoint) -> type[Solver]:
+    with _loading(f"{entry.name}: {entry.value} cannot be loaded"):
         registered: type[Solver] = entry.load()
         # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
@@ -104,12 +117,109 @@ def get_solver(name: str) -> Solver:
     SolverUnavailableError
         If something it requires is not installed, or it cannot be made.
     """
-    registered = solver_class(name)
-    missing = [module for module in registered.requires if not _importable(module)]
+    return _made(name, solver_class(name))
+
+
+def _made(name: str, registered: type[Solver]) -> Solver:
+    missing = absent(*registered.requires)
     if missing:
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_install_hint(missing[0])}")
     with _loading(name):
         return registered()
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a solver says of itself.
+
+    Parameters
+    ----------
+    name : str
+    exact, extra_rows, capacities, floor : bool
+    requires : tuple of str
+    heeds : frozenset of str
+        Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect it; all, if it does not say.
+    needs_licence : bool
+    is_loaded : bool
+        Of one that cannot be loaded nothing is known.
+    fault : str
+        Why it cannot be loaded or made; empty if it can.
+    """
+
+    name: str
+    exact: bool
+    extra_rows: bool
+    capacities: bool
+    floor: bool
+    requires: tuple[str, ...]
+    heeds: frozenset[str]
+    needs_licence: bool
+    is_loaded: bool = True
+    fault: str = ""
+
+
+def declared(name: str) -> Declared:
+    """What a solver says of itself; one of another package is asked in a process of its own.
+
+    Raises
+    ------
+    UnknownSolverError
+        If it is not registered, or several packages register different ones.
+    """
+    entry = _entry(name)
+    return _asked(entry.name, entry.value, is_ours(name))
+
+
+@cache
+def _asked(name: str, place: str, here: bool) -> Declared:
+    try:
+        found: Declared = _declared(name, place) if here else _apart(name, _declared, name, place)
+        return found
+    except BftrainerError as error:
+        # Whoever asks it for an answer hears why there is none.
+        return Declared(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))
+
+
+def _declared(name: str, place: str) -> Declared:
+    registered, fault = _loaded(EntryPoint(name, place, GROUP)), ""
+    try:
+        _made(name, registered)
+    except BftrainerError as error:
+        fault = str(error)
+    with _loading(name):
+        return Declared(
+            str(registered.name),
+            exact=bool(registered.exact),
+            extra_rows=bool(registered.extra_rows),
+            capacities=_takes(registered, "capacities"),
+            floor=_takes(registered, "floor"),
+            requires=tuple(map(str, registered.requires)),
+            heeds=frozenset(getattr(registered, "heeds", ALL_LIMITS)),
+            needs_licence=hasattr(registered, "licence"),
+            fault=fault,
+        )
+
+
+def _apart(name: str, ask: Callable[..., Any], *args: str) -> Any:
+    """Ask the code of another package in a process of its own.
+
+    Raises
+    ------
+    SolverUnavailableError
+        Whatever it does instead of answering.
+    """
+    from solvers.isolation import BOUNDS
+    from solvers.supervised import run_apart
+
+    try:
+        return run_apart(name, ask, *args, deadline=perf_counter() + BOUNDS.start_s, bounds=BOUNDS)
+    except OutOfTime:
+        fault = f"{name}: cannot be loaded within {BOUNDS.start_s:g} s; its process was ended."
+        raise SolverUnavailableError(fault) from None
+    except SolverUnavailableError:
+        raise
+    except SolverError as error:
+        raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
 
 
 def heeded(name: str) -> frozenset[str]:
@@ -117,17 +227,20 @@ def heeded(name: str) -> frozenset[str]:
 
     Raises
     ------
-    UnknownSolverError, SolverUnavailableError
-        As `solver_class`.
+    UnknownSolverError
+        As `declared`.
     """
-    registered = solver_class(name)
-    with _loading(name):
-        return frozenset(getattr(registered, "heeds", ("time", "gap", "threads", "prune", "effort")))
+    return declared(name).heeds
 
 
 def licence(name: str) -> str:
     """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
-    solver = get_solver(name)
+    entry = _entry(name)
+    return _licence(entry.name, entry.value) if is_ours(name) else _apart(name, _licence, entry.name, entry.value)
+
+
+def _licence(name: str, place: str) -> str:
+    solver = _made(name, _loaded(EntryPoint(name, place, GROUP)))
     with _loading(name):
         probe = getattr(solver, "licence", None)
         return str(probe()) if probe else ""
@@ -145,23 +258,18 @@ def catalogue() -> Iterator[SolverInfo]:
 
 
 def _described(name: str) -> SolverInfo:
-    registered = solver_class(name)
-    installed = all(_importable(module) for module in registered.requires)
-    licensed = ""
+    says = declared(name)
+    if not says.is_loaded:
+        return SolverInfo(name, False, says.fault, False, False, False, False, "")
+    installed, licensed = not absent(*says.requires), ""
     if installed:
         try:
-            licensed = licence(name)
+            licensed = says.fault or licence(name)
         except BftrainerError as error:
             licensed = str(error)
+    version = ", ".join(map(_version, says.requires)) if installed else ""
     return SolverInfo(
-        name=name,
-        installed=installed,
-        licensed=licensed,
-        exact=registered.exact,
-        extra_rows=registered.extra_rows,
-        capacities=_takes(registered, "capacities"),
-        floor=_takes(registered, "floor"),
-        version=", ".join(_version(module) for module in registered.requires) if installed else "",
+        name, installed, licensed, says.exact, says.extra_rows, says.capacities, says.floor, version=version
     )
 
 
@@ -219,14 +327,6 @@ def _install_hint(module: str) -> str:
     """End of a message that says how to install a module: an extra of ours, or else the package of that name."""
     found = next((name for name, modules in EXTRAS.items() if module in modules), None)
     return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"
-
-
-@cache
-def _importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:  # The parent package of a dotted name is missing.
-        return False
 
 
 @cache

@@ -53,7 +53,7 @@ class Bounds:
     file_bytes : int
         Size of each file that it writes, its output among them.
     start_s : float
-        Seconds that it may take to start, which do not count as those of its first run.
+        Seconds that it may take to start and to get ready, which do not count as those of its first run.
     """
 
     memory_bytes: int
@@ -61,7 +61,14 @@ class Bounds:
     start_s: float
 
 
-def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float, bounds: Bounds | None = None) -> Any:
+def run_apart(
+    name: str,
+    run: Callable[..., Any],
+    *args: Any,
+    deadline: float,
+    bounds: Bounds | None = None,
+    ready: Callable[..., Any] | None = None,
+) -> Any:
     """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
 
     Parameters
@@ -74,6 +81,8 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float, b
         A time of `time.perf_counter`, which on Linux is the same in all processes.
     bounds : Bounds, optional
         What the process may use.
+    ready : callable, optional
+        Called with the first of `args` in a process that has not run for this name: `deadline` is later by as much.
 
     Raises
     ------
@@ -84,6 +93,11 @@ def run_apart(name: str, run: Callable[..., Any], *args: Any, deadline: float, b
     """
     child = _idle_child(bounds)
     try:
+        if bounds is not None and ready is not None and name not in child.ready_for:
+            began = perf_counter()
+            child.ask((ready, args[:1]), began + bounds.start_s)  # what fails in it fails in the run, too
+            child.ready_for.add(name)
+            deadline += perf_counter() - began
         done, answer = child.ask((run, args), deadline)
     except TimeoutError:
         if child.is_ready:
@@ -110,6 +124,7 @@ class _Child:
         from multiprocessing.spawn import get_executable
 
         self.is_ready, self.bounds = False, bounds
+        self.ready_for: set[str] = set()
         self.socket, theirs = socket.socketpair()
         # Its output matters only if it dies; a pipe that nobody reads would fill.
         self.output = os.memfd_create("stderr")
@@ -140,15 +155,16 @@ class _Child:
             If the process ends.
         """
         if not self.is_ready:
-            asked = perf_counter()
-            may_start = deadline if self.bounds is None else max(deadline, asked + self.bounds.start_s)
-            _received(self.socket, 1, may_start)
+            _received(self.socket, 1, deadline)
             self.is_ready = True
-            deadline += 0.0 if self.bounds is None else perf_counter() - asked
         message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
-        return pickle.loads(_message(self.socket, deadline))
+        answer = _message(self.socket, deadline)
+        # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
+        os.ftruncate(self.output, 0)
+        os.lseek(self.output, 0, os.SEEK_SET)
+        return pickle.loads(answer)
 
     def why_it_ended(self) -> str:
         """Why the process died, with the last line of its output."""

@@ -16,7 +16,7 @@ OBJECTIVES = Plugins(GROUP, "objective", ObjectiveError)
 def install(tmp_path, monkeypatch):
     """`install("acme", "1.0", "green = acme:f")` installs a package that registers an objective."""
     monkeypatch.syspath_prepend(tmp_path)
-    plugins._entries.cache_clear()
+    plugins.entries_of.cache_clear()
 
     def install(name, version, line):
         info = tmp_path / f"{name}-{version}.dist-info"
@@ -26,7 +26,7 @@ def install(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(f"def f(task, counts, now_s):\n    return '{name}'\n")
 
     yield install
-    plugins._entries.cache_clear()
+    plugins.entries_of.cache_clear()
 
 
 def test_what_others_register(install):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.audit.group_tuning import Point, StartedRun
+from bftrainer.audit.group_tuning import StartedRun
 from bftrainer.audit.input_files import NS, Task
 
 Floats = NDArray[np.float64]
@@ -45,15 +45,14 @@ def modes_of(task: Task, run: StartedRun) -> list[Mode]:
     """A run at each power limit on offer, the chosen one first."""
     gpus = task.gpus * np.arange(task.most + 1, dtype=np.float64)
     profiling_w = run.profiling[0] / run.profiling[1] if run.profiling else 0.0
-
-    def at(point: Point) -> Mode:
-        """The mode at one limit; traces measure one node, the curve scales that to more."""
+    found = []
+    for point in run.points:
+        # Traces measure one node, the curve scales that to more.
         rate = task.rate / task.rate[1] / point.time_s
         credit = task.credit if task.own_credit else rate
         drawn = gpus * point.power_w
-        return Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run)
-
-    return [at(point) for point in run.points]
+        found.append(Mode(run.work, rate, credit, drawn, gpus * profiling_w, run.profiled_work, point.limit_w, run))
+    return found
 
 
 @dataclass(frozen=True)
@@ -319,21 +318,16 @@ class Timeline:
         self._booked = (booked[0], booked[1], booked[2])
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
-        drawing = [(account, self._drawn(account, draw, end_s - begin_s)) for account, draw in self._drawing]
-        draws = tuple(draw for _, draw in drawing)
-        interval = Interval(
-            begin_s, end_s, self._pool, self._used, self._rate, gross, rescale, preemption, draws, idle_w
-        )
+        draws = []
+        for account, draw in self._drawing:
+            if self._noticed and account.beyond_s > 0.0:
+                draw = draw.until(max(0.0, end_s - begin_s - account.beyond_s))
+            draws.append(draw)
+            _meter(account, draw, end_s - begin_s)
+        held = (self._pool, self._used, self._rate)
+        interval = Interval(begin_s, end_s, *held, gross, rescale, preemption, tuple(draws), idle_w)
         self.intervals.append(interval)
-        for account, draw in drawing:
-            _meter(account, draw, interval.length_s)
         return interval
-
-    def _drawn(self, account: Account, draw: Draw, length_s: float) -> Draw:
-        """What a task did draw of what it might have, in an interval of so many seconds."""
-        if not (self._noticed and account.beyond_s > 0.0):
-            return draw
-        return draw.until(max(0.0, length_s - account.beyond_s))
 
     def open(self, time_ns: int, pool: int, active: list[Account]) -> dict[str, float]:
         """Begin another one; the figures of the step log that tell of it."""

@@ -265,8 +265,8 @@ class Books:
         for account, nodes in zip(active, self.nodes.draw(rng, bounds), strict=True):
             above_w = account.most_w(account.mode, len(nodes)) - len(nodes) * idle_w
             if above_w > spare_w:
-                nodes = []
-            spare_w -= max(0.0, above_w) if nodes else 0.0
+                nodes = nodes[:0]
+            spare_w -= max(0.0, above_w) if nodes.size else 0.0
             self.nodes.give(account.task.name, nodes)
             account.hold(len(nodes), self.now)
             account.pending = account.speed(account.count) * account.task.grow_s

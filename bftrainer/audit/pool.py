@@ -14,13 +14,7 @@ BUSY, FREE = -2, -1
 
 
 class Pool:
-    """Nodes of a log by number, and the tasks that hold them.
-
-    Parameters
-    ----------
-    log : Log
-    tasks : sequence of str
-    """
+    """Nodes of a log by number, and the tasks that hold them."""
 
     def __init__(self, log: Log, tasks: Sequence[str]) -> None:
         self._names, self._tasks = log.nodes, list(tasks)
@@ -57,30 +51,27 @@ class Pool:
 
     def free(self, task: str) -> None:
         """Take all nodes from a task."""
-        self._give(np.flatnonzero(self._owner == self._number[task]), None)
+        self.give(None, np.flatnonzero(self._owner == self._number[task]))
 
     def move(self, changes: Iterable[tuple[str, int]]) -> None:
         """Change task counts: shrinking tasks give up their lowest-numbered nodes, growing ones then take such ones."""
         changes = list(changes)
         for task, change in changes:
             if change < 0:
-                self._give(np.flatnonzero(self._owner == self._number[task])[:-change], None)
+                self.give(None, np.flatnonzero(self._owner == self._number[task])[:-change])
         for task, change in changes:
             if change > 0:
-                self._give(np.flatnonzero(self._owner == FREE)[:change], task)
+                self.give(task, np.flatnonzero(self._owner == FREE)[:change])
 
-    def draw(self, rng: np.random.Generator, tasks: Sequence[tuple[str, int, int]]) -> list[list[int]]:
+    def draw(self, rng: np.random.Generator, tasks: Sequence[tuple[str, int, int]]) -> list[np.ndarray]:
         """Draw each idle node to one of the tasks (name, least, most); the nodes that each would keep."""
         idle = np.flatnonzero(self._owner != BUSY)
         drawn = rng.integers(len(tasks), size=idle.size)
-        nodes = [idle[drawn == place][:most].tolist() for place, (_, _, most) in enumerate(tasks)]
-        return [each if len(each) >= least else [] for each, (_, least, _) in zip(nodes, tasks, strict=True)]
+        nodes = [idle[drawn == place][:most] for place, (_, _, most) in enumerate(tasks)]
+        return [each if each.size >= least else each[:0] for each, (_, least, _) in zip(nodes, tasks, strict=True)]
 
-    def give(self, task: str, nodes: Sequence[int]) -> None:
-        """Give nodes to a task."""
-        self._give(np.array(nodes, dtype=np.int64), task)
-
-    def _give(self, nodes: np.ndarray, task: str | None) -> None:
+    def give(self, task: str | None, nodes: np.ndarray) -> None:
+        """Give nodes to a task, or to none."""
         self._owner[nodes] = FREE if task is None else self._number[task]
         for node in nodes.tolist():
             self._moved[self._names[node]].append(task)

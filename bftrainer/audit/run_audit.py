@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bftrainer.audit.audited_objectives import AuditedObjective
@@ -44,13 +45,7 @@ NOTHING = "this run has nothing of the kind"
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of auditing a run.
-
-    Parameters
-    ----------
-    run : Path
-    parts : list of Part
-    """
+    """Result of auditing a run: its directory, and what was checked."""
 
     run: Path
     parts: list[Part]
@@ -104,6 +99,7 @@ def audit(run: Path, own: Callable[..., Any] | None = None) -> Audit:
     return Audit(run, found)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is beyond all numbers agrees with nothing
 def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     record, inputs = read_record(run), Part("inputs are those of the run, by checksum and window")
     paths = found_inputs(record, run, inputs)
@@ -122,9 +118,8 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
-    files = check_files(run)
     parts = [
-        *([files] if files.looked else []),
+        check_files(run),
         inputs,
         *books.parts,
         *judge.parts,

@@ -253,6 +253,9 @@ def _decisions(record: RecordedRun) -> dict[str, Any]:
         **_times([row["solve_s"] for row in rows]),
         "solvers": {name: {"decisions": len(times), **_times(times)} for name, times in sorted(by_solver.items())},
     }
+    fallback = record.settings.get("fallback") or ""
+    if "decisions_fallback" in record.summary and ":" not in fallback:  # an object's name in the table is another one
+        found["decisions_fallback"] = len(by_solver.get(fallback, ())) if fallback else None
     if rows and "decided_by" in rows[0] and isinstance(record.summary.get("decided_by"), dict):
         counted = Counter(row["decided_by"] for row in rows)
         # All ways to settle a decision may be listed, also those that none was settled by.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -238,11 +238,15 @@ def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
     """Try settings, the given ones first; the search library prints nothing."""
     import optuna
 
+    first = plan.given.to_dict()
+    first["forward_time_s"] = min(max(plan.given.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
+    if not plan.objectives:
+        del first["objective"]
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed))
-        study.enqueue_trial(_parameters(plan.given, plan.objectives))
+        study.enqueue_trial(first)
         study.optimize(objective, n_trials=plan.trials)
     finally:
         optuna.logging.set_verbosity(verbosity)
@@ -269,23 +273,10 @@ def _suggest(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
     max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
     chosen = plan.config.objective
     if plan.objectives:
-        choices = _choices(plan.given.objective, plan.objectives)
+        choices = {name_of_objective(each): each for each in (plan.given.objective, *plan.objectives)}  # by their names
         chosen = choices[trial.suggest_categorical("objective", list(choices))]
     # Two significant digits are enough for a setting.
     return SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, chosen)
-
-
-def _choices(given: str | Objective, objectives: Sequence[str | Objective]) -> dict[str, str | Objective]:
-    """Objectives by their names, the given one first."""
-    return {name_of_objective(each): each for each in (given, *objectives)}
-
-
-def _parameters(settings: SearchedSettings, objectives: Sequence[str | Objective]) -> dict[str, Any]:
-    found = settings.to_dict()
-    found["forward_time_s"] = min(max(settings.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
-    if not objectives:
-        del found["objective"]
-    return found
 
 
 def _value(

@@ -176,9 +176,9 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
     inputs = load_inputs(replace(plan.config, baseline=False), shared_readers())
     log = inputs.log
     until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
-    items: list[_Stretch]
+    items: list[float]
     if plan.generated:
-        items = [_Stretch(seed=plan.seed + number) for number in range(plan.stretches)]
+        items = [plan.seed + number for number in range(plan.stretches)]
         overlap = 0.0
     else:
         room_s = until_s - plan.horizon_s
@@ -189,7 +189,7 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
             )
         starts = np.linspace(0.0, room_s, plan.stretches)
         base_s = (log.start_ns - log_start_ns(plan.config, shared_readers())) / NS_PER_S
-        items = [_Stretch(since_s=base_s + float(start)) for start in starts]
+        items = [base_s + float(start) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
     with closing(engine.run(_Replays(plan, checksums_of(inputs)), items)) as outcomes:
@@ -204,30 +204,25 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """What is replayed: a part of the log, or the seed of a generated one."""
-
-    since_s: float | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Replays:
     """Work of a forecast: its plan, and the checksums of its inputs."""
 
     plan: ForecastPlan
     checksums: Mapping[str, str]
 
-    def __call__(self, stretch: _Stretch) -> tuple[float, float] | str:
-        """Time at which all tasks were done, and the share done by the deadline; or the text of an error."""
+    def __call__(self, stretch: float) -> tuple[float, float] | str:
+        """Time at which all tasks were done, and the share done by the deadline; or the text of an error.
+
+        A stretch is given by its start in the log (s), a generated one by its seed.
+        """
         plan = self.plan
         config = replace(plan.config, until=plan.horizon_s, baseline=False)
         try:
-            if stretch.seed is None:
-                config = replace(config, since=stretch.since_s)
-            else:
-                config = replace(config, node_log=_generate_like(plan, stretch.seed), since=None, skip_events=0)
+            if plan.generated:
+                config = replace(config, node_log=_generate_like(plan, int(stretch)), since=None, skip_events=0)
                 config = replace(config, first_node=0, node_count=None)
+            else:
+                config = replace(config, since=stretch)
             inputs = load_inputs(config, shared_readers())
             refuse_changed_inputs(inputs, self.checksums)
             tasks = _from_now(inputs.tasks, plan.start_ns)

@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
-from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec
+from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
@@ -104,13 +103,6 @@ def _column(values: Sequence[Any]) -> pa.Array:
         return reals(values)
     which = [-1 if value is None else place for place, value in enumerate(values)]
     return texts([str(plain_value(value)) for value in values], np.array(which, dtype=np.int32))
-
-
-def plain_value(value: Any) -> Any:
-    """Value of an option for tables and JSON: numbers and texts as they are, windows and times as text."""
-    if isinstance(value, tuple | list):
-        return " to ".join(str(plain_value(part)) for part in value)
-    return value.isoformat() if isinstance(value, date | datetime | time) else value
 
 
 def run_sweep(
@@ -230,15 +222,12 @@ def _computed(
         for index, outcome in outcomes:
             for point in points:
                 if point.key == left[index].key:
-                    results[point.number] = _result(point, outcome)
+                    if isinstance(outcome, Lost):
+                        results[point.number] = PointResult(point, {}, error=outcome.reason)
+                    else:
+                        results[point.number] = replace(outcome, point=point)
                     on_done(results[point.number])
     return SweepResult(tuple(results[point.number] for point in points))
-
-
-def _result(point: SweepPoint, outcome: PointResult | Lost) -> PointResult:
-    if isinstance(outcome, Lost):
-        return PointResult(point, {}, error=outcome.reason)
-    return replace(outcome, point=point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +272,9 @@ def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
 
 def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
     """Result of a point from the summary of its run."""
-    return PointResult(point, _figures(summary), assumption(summary))
-
-
-def _figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    figures = figures_of(json.loads(json.dumps(summary)))
-    return {name: value for name, value in figures.items() if name not in _WALL and not name.startswith("solve_s_")}
+    figures = figures_of(json.loads(json.dumps(summary))).items()
+    kept = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
+    return PointResult(point, kept, assumption(summary))
 
 
 def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:

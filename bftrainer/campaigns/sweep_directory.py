@@ -92,7 +92,7 @@ class SweepDirectory:
 
     def _remove_unfinished(self) -> None:
         """Delete what killed runs left."""
-        settle(self.path / RUNS, lambda name: _KEY.fullmatch(name) is not None)
+        settle(self.path / RUNS, lambda path: _KEY.fullmatch(path.name) is not None)
 
     def describe(self, description: bytes) -> None:
         """Save the sweep's file beside the table.

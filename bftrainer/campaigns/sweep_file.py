@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time
@@ -167,7 +167,7 @@ class SweepSpec:
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=_as_json)
+        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
@@ -205,10 +205,11 @@ def _referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
         return [str(error)]
 
 
-def _as_json(value: object) -> str:
-    if isinstance(value, date | datetime | time):
-        return value.isoformat()
-    raise TypeError(f"Expected a value of TOML, got {value!r}.")
+def plain_value(value: Any) -> Any:
+    """Value of an option for tables and JSON: numbers and texts as they are, windows and times as text."""
+    if isinstance(value, tuple | list):
+        return " to ".join(str(plain_value(part)) for part in value)
+    return value.isoformat() if isinstance(value, date | datetime | time) else value
 
 
 def read_sweep(path: Path) -> SweepSpec:
@@ -236,19 +237,14 @@ def read_sweep(path: Path) -> SweepSpec:
     number = (math.prod(map(len, grid.values())) if grid else 0) + len(listed)
     if number > MOST_POINTS:
         raise SweepError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
-    points = [*_products(grid), *listed] if number else [{}]
+    products = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
+    points = [*products, *listed] if number else [{}]
     generate = reader.generation(tables["generate"]) if "generate" in tables else None
     if generate is None and any(TRACE_SEED in point for point in (base, *points)):
         raise SweepError(f"{reader.at(TRACE_SEED)}: Expected a section [generate] for {TRACE_SEED}, found none.")
     for point in points:
         reader.check(base, point)
     return SweepSpec(path, text.encode(), base, tuple(points), generate)
-
-
-def _products(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    if grid:
-        for values in itertools.product(*grid.values()):
-            yield dict(zip(grid, values, strict=True))
 
 
 class _Reader:
@@ -284,7 +280,7 @@ class _Reader:
 
     def name(self, key: str) -> str:
         """Name of the option that a key stands for."""
-        known = {WINDOW, TRACE_SEED, *_ALIASES, *_adapters()}
+        known = {WINDOW, TRACE_SEED, *_ALIASES, *OPTIONS}
         if key not in known:
             raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
@@ -304,10 +300,11 @@ class _Reader:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
                 raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
             return value
-        return self._typed(key, value, _adapters()[name])
+        return self._typed(key, value, OPTIONS[name].type)
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
-        if not isinstance(value, list) or len(value) != 2 or not all(map(_is_moment, value)):
+        moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
+        if not moments or len(value) != 2:
             raise SweepError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
         try:
             begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
@@ -318,11 +315,11 @@ class _Reader:
             raise SweepError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
         return value[0], value[1]
 
-    def _typed(self, key: str, value: Any, adapter: Any) -> Any:
+    def _typed(self, key: str, value: Any, kind: Any) -> Any:
         from pydantic import ValidationError
 
         try:
-            adapter.validate_python(value, strict=True)
+            _adapter(kind).validate_python(value, strict=True)
         except ValidationError as fault:
             what = fault.errors()[0]["msg"]
             raise SweepError(f"{self.at(key)}: {key}: {what}, got {value!r}.") from None
@@ -345,7 +342,8 @@ class _Reader:
         if not isinstance(table, dict):
             raise SweepError(f"{self.at('generate')}: Expected a table [generate], got {table!r}.")
         minutes, holes = ({field.name for field in fields(kind)} for kind in (MinuteOptions, HoleOptions))
-        known = _generation_adapters()
+        known: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
+        known |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
         for key, value in table.items():
             if key not in known:
                 close = suggestion(key, known)
@@ -365,23 +363,9 @@ class _Reader:
             raise SweepError(f"{self.at('generate')}: {error}") from None
 
 
-def _is_moment(value: object) -> bool:
-    return isinstance(value, datetime | int | float) and not isinstance(value, bool)
-
-
 @cache
-def _adapters() -> dict[str, Any]:
-    """Type checkers of the options that a file can give."""
+def _adapter(kind: Any) -> Any:
+    """Checker of values of a type."""
     from pydantic import TypeAdapter
 
-    return {name: TypeAdapter(option.type) for name, option in OPTIONS.items()}
-
-
-@cache
-def _generation_adapters() -> dict[str, Any]:
-    """Type checkers of the section `generate`."""
-    from pydantic import TypeAdapter
-
-    hints: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
-    hints |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
-    return {name: TypeAdapter(hint) for name, hint in hints.items()}
+    return TypeAdapter(kind)

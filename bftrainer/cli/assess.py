@@ -16,7 +16,7 @@ import click
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
 from bftrainer.cli.logs.imports import FORMATS, all_options
-from bftrainer.cli.replay.options import Duration
+from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 
@@ -63,7 +63,7 @@ _OWN = (
     click.Option(["--worth-value"], default=0.0, show_default=True, help="Net value to exceed, if there is a price."),
     click.Option(
         ["--least-window", "least_window_s"],
-        type=Duration(),
+        type=DURATION,
         default="7d",
         show_default=True,
         help="Less gets no verdict.",
@@ -149,7 +149,7 @@ class _Steps:
 
         self._count = count
         self._path = directory.working / CHECKPOINT
-        self._journal = SignedJournal(self._path)
+        self._journal = SignedJournal(self._path, b"assessment")
         self._known: dict[str, Any] = {}
         frames = [json.loads(frame) for frame in self._journal]
         if frames and frames[0] != plan.identity:

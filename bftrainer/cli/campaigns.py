@@ -14,7 +14,7 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
-from bftrainer.cli.replay.options import USUAL, cache_option, config_of, moment, setting_options
+from bftrainer.cli.replay.options import DATE, MOMENT, USUAL, cache_option, config_of, setting_options
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -113,7 +113,7 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
 
 
 def _as_json(result: PointResult) -> dict[str, object]:
-    from bftrainer.campaigns.sweep import plain_value
+    from bftrainer.campaigns.sweep_file import plain_value
 
     varied = {name: plain_value(value) for name, value in result.point.varied}
     entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
@@ -121,7 +121,7 @@ def _as_json(result: PointResult) -> dict[str, object]:
 
 
 def _print_points(results: Sequence[PointResult]) -> None:
-    from bftrainer.campaigns.sweep import plain_value
+    from bftrainer.campaigns.sweep_file import plain_value
 
     if not results:
         return
@@ -144,9 +144,9 @@ def _marked(result: PointResult, key: str) -> str:
 
 
 @click.command(context_settings=WIDE)
-@click.option("--deadline", type=moment(), required=True, help="ISO time, or seconds after the start: 36h, 5d.")
-@click.option("--start", type=moment(dates_only=True), help="When the tasks would start.  [default: the log's end]")
-@click.option("--horizon", type=moment(), help="How far to look, likewise.  [default: twice as far as the deadline]")
+@click.option("--deadline", type=MOMENT, required=True, help="ISO time, or seconds after the start: 36h, 5d.")
+@click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
+@click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
 @click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @size_option(

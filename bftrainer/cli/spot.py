@@ -16,6 +16,7 @@ from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import (
     LARGE_DAYS,
     LARGE_PROCESSES,
+    Parsed,
     check_size,
     large_option,
     refuse_figure,
@@ -27,6 +28,7 @@ from bftrainer.cli._shared.usage import (
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from bftrainer.spot.checkpointing import CheckpointedTraining
@@ -131,7 +133,7 @@ class _Places:
         refuse_inputs(self._figure)
         refuse_figure(self._figure, force=self._force)
 
-    def put(self, write: Callable[[Path], None], draw: Callable[[], Figure]) -> None:
+    def put(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
         """Have the files written and the figure drawn where that was asked for, and say where they are.
 
         Parameters
@@ -139,7 +141,7 @@ class _Places:
         write : callable
             Writes the files of the results to the directory that it is given.
         draw : callable
-            Gives the figure.
+            Gives the figure, or its axes.
         """
         from bftrainer.files.directories import result_directory
 
@@ -212,7 +214,11 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
     """Headline figures, one a line."""
     span_h = summary["span_s"] / 3600.0
     rows = [
-        ("iterations", _iterations(summary)),
+        (
+            "iterations",
+            f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, "
+            f"{summary['iterations_lost']:,} lost",
+        ),
         ("throughput", _throughput(summary)),
         *((name, _time(summary, name)) for name in ("training", "redoing", "reconfiguring", "stalled")),
         ("reconfigurations", f"{summary['reconfigurations']:,}, {summary['reconfiguration_restarts']:,} drawn out"),
@@ -224,11 +230,6 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
     ]
     title = f"Checkpointed training on {summary['nodes']:,} nodes over {span_h:,.2f} h"
     return [title, *(f"{label:{_INDENT}}{text}" for label, text in rows)]
-
-
-def _iterations(summary: Mapping[str, Any]) -> str:
-    lost = summary["iterations_lost"]
-    return f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, {lost:,} lost"
 
 
 def _throughput(summary: Mapping[str, Any]) -> str:
@@ -258,31 +259,20 @@ def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[tuple[float, ...]]
-else:
-    _ParamType = click.ParamType  # generic since click 8.2 only
+def _levels(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError(f"Expected numbers separated by commas, got {text!r}.") from None
 
 
-class _Levels(_ParamType):
-    """Numbers separated by commas."""
-
-    name = "LEVELS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        """Levels of a text with commas between them."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(float(part) for part in value.split(","))
-        except ValueError:
-            self.fail(f"Expected numbers separated by commas, got {value!r}.", param, ctx)
+_LEVELS = Parsed("LEVELS", _levels)
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
-@click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", help="Levels of preemption.")
-@click.option("--addition-scale", type=_Levels(), default="1", help="Levels of addition.")
+@click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
+@click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
 @size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
 @size_option("--repeats", default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")
@@ -314,10 +304,9 @@ def sweep(
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.report.drawing import figure_of
         from bftrainer.spot.run_plots import plot_sweep
 
-        return figure_of(plot_sweep(result.rows))
+        return plot_sweep(result.rows)
 
     click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
     places.put(partial(write_sweep, result), draw)

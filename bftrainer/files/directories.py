@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import filecmp
 import itertools
 import os
 import re
@@ -32,7 +33,8 @@ CHECKPOINT = "checkpoint"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 
 _NEW, _OLD = ".new", ".old"
-_LEFT = re.compile(rf"\.(?P<name>.+){re.escape(_NEW)}(-[a-z0-9_]{{8}})?", re.DOTALL)
+_BEGUN = rf"{re.escape(_NEW)}(-[a-z0-9_]{{8}})?"
+_LEFT = re.compile(rf"\.(?P<name>.+){_BEGUN}", re.DOTALL)
 _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
 
@@ -70,7 +72,7 @@ def check_free(path: Path, *, force: bool) -> None:
         return
     if not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if not any(each.name not in (LOCK, _NEW) for each in place.iterdir()):
+    if all(each.name == LOCK or re.fullmatch(_BEGUN, each.name) for each in place.iterdir()):
         return
     if not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
@@ -135,8 +137,9 @@ class _Place:
     claim: Claim
 
     def discard(self) -> None:
-        """Delete what was written, unless the run can be resumed from it."""
-        if (self.working / CHECKPOINT).exists():
+        """Delete what was written, unless the run can be resumed from it, and no further from what is in place."""
+        made, there = (place / CHECKPOINT for place in (self.working, self.target))
+        if made.exists() and not (there.exists() and filecmp.cmp(made, there)):
             self.claim.release()
         else:
             shutil.rmtree(self.working, ignore_errors=True)
@@ -153,6 +156,8 @@ def _claimed_place(candidates: Iterable[Path], undo: contextlib.ExitStack, *, fo
             undo.callback(remove_if_empty, parent)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            for parent in made:
+                flush(parent.parent)
             place = _worked_at(path, target, force=force, resume=resume)
         except OutputError as error:
             refused = refused or error
@@ -226,9 +231,13 @@ def _made(path: Path, target: Path, working: Path) -> _Place | None:
         claim = Claim(made, path)
     except FileNotFoundError:  # another process found it without a lock
         return None
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)  # such as on a full disk
+        raise
     try:
         made.chmod(usual_mode(0o777))
         made.rename(working)  # which fails if there is one, as that has a lock's file in it
+        flush(working.parent)
     except OSError as error:
         shutil.rmtree(made)
         claim.release()
@@ -337,18 +346,20 @@ def _others(directory: Path) -> list[str]:
 
 def place_of(path: Path) -> Path:
     """Where the results will be that are written to this directory; the directory itself if it is no working one."""
+    if re.fullmatch(_BEGUN, path.name):
+        return path.parent
     match = _LEFT.fullmatch(path.name)
     return path if match is None else path.with_name(match["name"])
 
 
-def settle(directory: Path, is_ours: Callable[[str], bool]) -> None:
-    """Complete or delete what killed processes have left in a directory of result directories.
+def settle(directory: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Complete or delete what killed processes have left in a directory of result directories, or of its own results.
 
     Parameters
     ----------
     directory : Path
     is_ours : callable
-        Tells whether a name is that of results of ours.
+        Tells whether a place is that of results of ours.
 
     Raises
     ------
@@ -356,6 +367,17 @@ def settle(directory: Path, is_ours: Callable[[str], bool]) -> None:
         If something cannot be moved or deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
-        match = _LEFT.fullmatch(path.name)
-        if match is not None and is_ours(match["name"]) and path.is_dir() and not path.is_symlink():
-            _worked_at(path, directory / match["name"], force=True, resume=False).discard()
+        target = place_of(path)
+        if target == path or not is_ours(target) or not path.is_dir() or path.is_symlink():
+            continue
+        if target != directory:
+            _worked_at(path, target, force=True, resume=False).discard()
+            continue
+        place = _Place(directory, directory.resolve(), path, Claim(path, directory))
+        try:
+            if written_files(path):
+                _put_in_place(place)
+            else:
+                shutil.rmtree(path)
+        finally:
+            place.claim.release()

@@ -7,8 +7,9 @@ import hashlib
 import json
 import re
 import zipfile
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -31,6 +32,8 @@ _HEAD = 1 << 16
 _BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
+_LONGEST_CELL = 100
+"""Most lines of a cell in quotes, and one."""
 _ZIP = b"PK\x03\x04"
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -224,34 +227,41 @@ class LogRow:
 
 
 def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
-    """Non-blank rows of a CSV file.
+    """Non-blank rows of a CSV file, whose cells in quotes may hold line ends.
+
+    A quote whose partner makes no whole row of what lies between belongs to its line: it would swallow rows below it.
 
     Raises
     ------
     LogError
-        If it is not text, or quotes do not match.
+        If it is not text, or a row is malformed.
     """
-    is_cut_off = False
-
-    def _lines() -> Iterator[str]:
-        nonlocal is_cut_off
-        for block in line_blocks(path):
-            is_cut_off = block.cut_off
-            yield from block.lines
-
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    rows = csv.reader(_lines(), delimiter=delimiter)
-    while True:
+    rest = (
+        (block.first + at, line, block.is_cut_off(at))
+        for block in line_blocks(path)
+        for at, line in enumerate(block.lines)
+    )
+    waiting: deque[tuple[int, str, bool]] = deque()
+    width = 0
+    while (row := waiting.popleft() if waiting else next(rest, None)) is not None:
+        number, text, is_cut_off = row
         try:
-            fields = next(rows, None)
+            # Without quotes there is nothing that a reader would know better.
+            fields = next(csv.reader([text], delimiter=delimiter)) if '"' in text or not text else text.split(delimiter)
         except csv.Error as fault:
-            raise LogError(
-                f"{path}:{rows.line_num}: Expected a row of a table, got something else ({fault})."
-            ) from None
-        if fields is None:
-            return
+            raise LogError(f"{path}:{number}: Expected a row of a table, got something else ({fault}).") from None
+        if text.count('"') % 2:
+            waiting.extend(islice(rest, _LONGEST_CELL - len(waiting)))
+            more = next((at for at, row in enumerate(waiting, start=1) if row[1].count('"') % 2), 0)
+            whole = "\n".join((text, *(row[1] for row in islice(waiting, more))))
+            with suppress(csv.Error):
+                cells = next(csv.reader([whole], delimiter=delimiter, strict=True))
+                if more and len(cells) == (width or len(cells)):
+                    fields, is_cut_off = cells, [waiting.popleft() for _ in range(more)][-1][2]
         if fields:
-            yield LogRow(path, rows.line_num, fields, is_cut_off)
+            width = width or len(fields)
+            yield LogRow(path, number, fields, is_cut_off)
 
 
 class JobTable:

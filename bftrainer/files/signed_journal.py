@@ -34,26 +34,29 @@ class SignedJournal:
     ----------
     path : Path
         Made for the first frame; what a killed process has written of its last frame is cut off.
+    after : bytes
+        What the first frame is signed together with, so that no other journal can stand in for this one: what it is
+        for, or the `signature` of the journal that it belongs to.
 
     Raises
     ------
     ResumeError
-        If it is no journal of this user's.
+        If it is no journal of this user's, or another one of theirs.
     OutputError
         If it, or the key to sign it with, cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, after: bytes) -> None:
         self.path = path
         self._frames: list[tuple[int, int]] = []
-        self._signature = bytes(32)
+        self.signature = after
         self._last_s = time.monotonic()
         with self._translated():
             self._key = _key()
             if path.exists():
                 self._open()
                 try:
-                    self._signature = self._read()
+                    self.signature = self._read()
                 except BaseException:
                     self._file.close()
                     raise
@@ -74,7 +77,7 @@ class SignedJournal:
         self._file.seek(0)
         if size and self._file.read(len(_MAGIC)) != _MAGIC[: min(size, len(_MAGIC))]:
             raise ResumeError(f"{self.path}: Expected a journal of this version, found something else.")
-        signature, end = self._signature, len(_MAGIC)
+        signature, end = self.signature, len(_MAGIC)
         while end + _HEAD.size <= size:
             self._file.seek(end)
             length, found = _HEAD.unpack(self._file.read(_HEAD.size))
@@ -82,7 +85,9 @@ class SignedJournal:
                 break
             if self._signed(signature, length) != found:
                 if not self._frames:
-                    raise ResumeError(f"{self.path}: Not written by this user on this machine, or damaged.")
+                    raise ResumeError(
+                        f"{self.path}: Not written by this user on this machine, damaged, or of another run."
+                    )
                 break
             self._frames.append((end + _HEAD.size, length))
             signature, end = found, end + _HEAD.size + length
@@ -122,8 +127,8 @@ class SignedJournal:
         OutputError
             If there is no room.
         """
-        self._signature = hmac.new(self._key, self._signature + frame, hashlib.sha256).digest()
-        head = _HEAD.pack(len(frame), self._signature)
+        self.signature = hmac.new(self._key, self.signature + frame, hashlib.sha256).digest()
+        head = _HEAD.pack(len(frame), self.signature)
         with self._translated():
             if not self._frames:
                 self._open()
@@ -134,6 +139,8 @@ class SignedJournal:
             while rest:
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
+            if not self._frames:
+                flush(self.path.parent)
         self._frames.append((begin, len(frame)))
         self._last_s = time.monotonic()
 
@@ -143,9 +150,9 @@ class SignedJournal:
             self._file.close()
 
 
-def signed(frame: bytes) -> bytes:
+def signed(frame: bytes, after: bytes) -> bytes:
     """A journal of one frame."""
-    signature = hmac.new(_key(), bytes(32) + frame, hashlib.sha256).digest()
+    signature = hmac.new(_key(), after + frame, hashlib.sha256).digest()
     return _MAGIC + _HEAD.pack(len(frame), signature) + frame
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copyreg
 import pickle
 import reprlib
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -107,94 +108,80 @@ class _Getattr(Record):
         return _ZoneInfo
 
 
-def _named(*names: str) -> dict[str, type[Record]]:
-    return {name: cast(type[Record], _Sealed(name, (Record,), {"__slots__": ()})) for name in names}
-
-
-_BUILTINS: dict[str, type[Record]] = {
-    **_named("object"),
+_OWN: dict[str, type[Record]] = {
+    "_reconstructor": _Reconstructor,
+    "__newobj__": _NewObject,
+    "encode": _Encode,
     "bytearray": _Bytearray,
-    "getattr": _Getattr,
     "slice": _Slice,
+    "getattr": _Getattr,
+    "ZoneInfo": _ZoneInfo,
+    "ZoneInfo._unpickle": _ZoneInfo,
 }
-_COPYREG: dict[str, type[Record]] = {"_reconstructor": _Reconstructor, "__newobj__": _NewObject}
-_MULTIARRAY = _named("_reconstruct", "scalar")
-_NUMERIC = _named("_frombuffer")
-_INDEXES = _named(
-    "Index", "RangeIndex", "DatetimeIndex", "CategoricalIndex", "Int64Index", "UInt64Index", "NumericIndex"
-)
-_FRAMES = _named("DataFrame", "Series")
-_TIME_DTYPE = _named("DatetimeTZDtype", "CategoricalDtype")
-_STRING_DTYPE = _named("StringDtype")
-_NA = _named("NA", "C_NA")
-_ARRAYS = _named(
-    "ArrowStringArray",
-    "ArrowStringArrayNumpySemantics",
-    "BooleanArray",
-    "Categorical",
-    "DatetimeArray",
-    "FloatingArray",
-    "IntegerArray",
-    "NumpyExtensionArray",
-    "StringArray",
-    "StringArrayNumpySemantics",
-)
-_INTEGER_DTYPES = _named(*(f"{sign}Int{bits}Dtype" for sign in ("", "U") for bits in (8, 16, 32, 64)))
-_FLOAT_DTYPES = _named("Float32Dtype", "Float64Dtype")
-_BOOLEAN_DTYPE = _named("BooleanDtype")
-_OFFSETS = _named("Day", "Hour", "Minute", "Second", "Milli", "Micro", "Nano")
 
-# Module -> name -> stand-in. pandas moves its classes between versions, so one class has several homes.
-_ADMITTED: dict[str, dict[str, type[Record]]] = {
+
+@cache
+def _stand_in(name: str) -> type[Record]:
+    return _OWN.get(name) or cast(type[Record], _Sealed(name, (Record,), {"__slots__": ()}))
+
+
+_BUILTINS = "object bytearray getattr slice"
+_COPYREG = "_reconstructor __newobj__"
+_MULTIARRAY = "_reconstruct scalar"
+_FRAMES = "DataFrame Series"
+_INDEXES = "Index RangeIndex DatetimeIndex CategoricalIndex Int64Index UInt64Index NumericIndex"
+_ARRAYS = (
+    "ArrowStringArray ArrowStringArrayNumpySemantics BooleanArray Categorical DatetimeArray FloatingArray IntegerArray "
+    "NumpyExtensionArray StringArray StringArrayNumpySemantics"
+)
+_TIME_DTYPES = "DatetimeTZDtype CategoricalDtype"
+_INTEGER_DTYPES = "Int8Dtype Int16Dtype Int32Dtype Int64Dtype UInt8Dtype UInt16Dtype UInt32Dtype UInt64Dtype"
+_FLOAT_DTYPES = "Float32Dtype Float64Dtype"
+_NA = "NA C_NA"
+_DTYPES = f"{_TIME_DTYPES} {_INTEGER_DTYPES} {_FLOAT_DTYPES} StringDtype BooleanDtype"
+
+# Names by their module. pandas moves its classes between versions, so one class has several homes.
+_HOMES = {
     "builtins": _BUILTINS,
     "__builtin__": _BUILTINS,
     "copyreg": _COPYREG,
     "copy_reg": _COPYREG,
-    "_codecs": {"encode": _Encode},
-    "datetime": _named("datetime", "timedelta", "timezone"),
-    "zoneinfo": {"ZoneInfo": _ZoneInfo, "ZoneInfo._unpickle": _ZoneInfo},
-    "pytz": _named("_UTC", "_p", "UTC"),
-    "numpy": _named("dtype", "ndarray"),
+    "_codecs": "encode",
+    "datetime": "datetime timedelta timezone",
+    "zoneinfo": "ZoneInfo ZoneInfo._unpickle",
+    "pytz": "_UTC _p UTC",
+    "numpy": "dtype ndarray",
     "numpy.core.multiarray": _MULTIARRAY,
     "numpy._core.multiarray": _MULTIARRAY,
-    "numpy.core.numeric": _NUMERIC,
-    "numpy._core.numeric": _NUMERIC,
-    "pandas": {
-        **_FRAMES,
-        **_INDEXES,
-        **_TIME_DTYPE,
-        **_STRING_DTYPE,
-        **_NA,
-        **_INTEGER_DTYPES,
-        **_FLOAT_DTYPES,
-        **_BOOLEAN_DTYPE,
-        "Categorical": _ARRAYS["Categorical"],
-    },
+    "numpy.core.numeric": "_frombuffer",
+    "numpy._core.numeric": "_frombuffer",
+    "pandas": f"{_FRAMES} {_INDEXES} {_DTYPES} {_NA} Categorical",
     "pandas.arrays": _ARRAYS,
-    "pandas._libs.arrays": _named("__pyx_unpickle_NDArrayBacked"),
-    "pandas._libs.internals": _named("_unpickle_block"),
+    "pandas._libs.arrays": "__pyx_unpickle_NDArrayBacked",
+    "pandas._libs.internals": "_unpickle_block",
     "pandas._libs.missing": _NA,
-    "pandas._libs.tslibs.nattype": _named("_nat_unpickle", "__nat_unpickle"),
-    "pandas._libs.tslibs.offsets": _OFFSETS,
-    "pandas._libs.tslibs.timestamps": _named("_unpickle_timestamp", "Timestamp"),
-    "pandas.core.arrays.boolean": {"BooleanArray": _ARRAYS["BooleanArray"], **_BOOLEAN_DTYPE},
-    "pandas.core.arrays.categorical": {"Categorical": _ARRAYS["Categorical"]},
-    "pandas.core.arrays.datetimes": {"DatetimeArray": _ARRAYS["DatetimeArray"]},
-    "pandas.core.arrays.floating": {"FloatingArray": _ARRAYS["FloatingArray"], **_FLOAT_DTYPES},
-    "pandas.core.arrays.integer": {"IntegerArray": _ARRAYS["IntegerArray"], **_INTEGER_DTYPES},
-    "pandas.core.arrays.string_": {**_ARRAYS, **_STRING_DTYPE},
+    "pandas._libs.tslibs.nattype": "_nat_unpickle __nat_unpickle",
+    "pandas._libs.tslibs.offsets": "Day Hour Minute Second Milli Micro Nano",
+    "pandas._libs.tslibs.timestamps": "_unpickle_timestamp Timestamp",
+    "pandas.core.arrays.boolean": "BooleanArray BooleanDtype",
+    "pandas.core.arrays.categorical": "Categorical",
+    "pandas.core.arrays.datetimes": "DatetimeArray",
+    "pandas.core.arrays.floating": f"FloatingArray {_FLOAT_DTYPES}",
+    "pandas.core.arrays.integer": f"IntegerArray {_INTEGER_DTYPES}",
+    "pandas.core.arrays.string_": f"{_ARRAYS} StringDtype",
     "pandas.core.arrays.string_arrow": _ARRAYS,
-    "pandas.core.dtypes.dtypes": _TIME_DTYPE,
+    "pandas.core.dtypes.dtypes": _TIME_DTYPES,
     "pandas.core.frame": _FRAMES,
     "pandas.core.series": _FRAMES,
-    "pandas.core.indexes.base": {**_INDEXES, **_named("_new_Index")},
+    "pandas.core.indexes.base": f"{_INDEXES} _new_Index",
     "pandas.core.indexes.category": _INDEXES,
-    "pandas.core.indexes.datetimes": {**_INDEXES, **_named("_new_DatetimeIndex")},
+    "pandas.core.indexes.datetimes": f"{_INDEXES} _new_DatetimeIndex",
     "pandas.core.indexes.numeric": _INDEXES,
     "pandas.core.indexes.range": _INDEXES,
-    "pandas.core.internals.managers": _named("BlockManager", "SingleBlockManager"),
-    "pyarrow.lib": _named("_restore_array", "chunked_array", "py_buffer", "type_for_alias"),
+    "pandas.core.internals.managers": "BlockManager SingleBlockManager",
+    "pyarrow.lib": "_restore_array chunked_array py_buffer type_for_alias",
 }
+_ADMITTED = {module: {name: _stand_in(name) for name in names.split()} for module, names in _HOMES.items()}
 
 
 class _RecordUnpickler(pickle.Unpickler):

@@ -67,12 +67,7 @@ class _KeyWatch:
         self._memo: dict[int, bool] = {}
 
     def step(self, code: int, argument: bytes) -> None:
-        """Apply the effect of an opcode to the stack.
-
-        Raises
-        ------
-        ScanError
-        """
+        """Apply the effect of an opcode to the stack; `ScanError` if it takes what is not there, or makes a bad key."""
         try:
             self._step(code, argument)
         except (IndexError, KeyError, ValueError):

@@ -90,12 +90,6 @@ class Event:
     def __le__(self, other: Event) -> bool:
         return self.order <= other.order if isinstance(other, Event) else NotImplemented
 
-    def __gt__(self, other: Event) -> bool:
-        return self.order > other.order if isinstance(other, Event) else NotImplemented
-
-    def __ge__(self, other: Event) -> bool:
-        return self.order >= other.order if isinstance(other, Event) else NotImplemented
-
     @classmethod
     def join(cls, time_s: float, *nodes: str) -> Event:
         """Nodes become idle."""

@@ -274,12 +274,7 @@ class NodeLog:
         )
 
     def _check_within(self, what: str, time_ns: int, is_within: bool) -> None:
-        """Refuse an instant beyond the window.
-
-        Raises
-        ------
-        SettingsError
-        """
+        """Refuse an instant beyond the window: `SettingsError`."""
         if not is_within:
             window = f"{iso(self.start_ns)} to {iso(self.end_ns)}"
             raise SettingsError(f"Expected {what} within the log's window, {window}, got {iso(time_ns)}.")

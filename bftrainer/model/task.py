@@ -244,8 +244,6 @@ class TaskSpec:
             self._refuse(
                 f"Expected max_nodes within the scaling curve (to {self.scaling.max_nodes}), got {self.max_nodes}"
             )
-        if self.max_nodes > MOST_NODES:
-            self._refuse(f"Expected max_nodes <= {MOST_NODES:,}, got {self.max_nodes}")
         for name, value in (("work", self.work), ("weight", self.weight)):
             if not (math.isfinite(value) and value > 0):
                 self._refuse(f"Expected {name} > 0, got {value}")

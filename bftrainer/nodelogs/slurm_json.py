@@ -54,6 +54,19 @@ def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and 0 <= value < _NO_VALUE else None
 
 
+def _time(value: Any) -> object:
+    """Seconds since 1970, or that they are unknown; what is no number as it stands, so that it is refused.
+
+    Examples
+    --------
+    >>> _time({"set": True, "number": 7}), _time(0), _time({"set": False}), _time("noon")
+    (7, 'Unknown', 'Unknown', 'noon')
+    """
+    given = value.get("number") if isinstance(value, dict) and value else value
+    is_number = given is None or (isinstance(given, int | float) and not isinstance(given, bool))
+    return (_number(value) or _UNSET) if is_number else str(given)
+
+
 def words(value: Any, separator: str = "+") -> str:
     """States and other words, a list or one of them, joined."""
     return separator.join(map(str, value)) if isinstance(value, list) else str(value or "")
@@ -178,7 +191,7 @@ def _of_job(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object
     states = words(state)
     # A job that runs has the end that its limit allows, which is in the future.
     end = None if states.startswith(_GOES_ON) else job.get("end_time")
-    submit, start, end = (_number(time) or _UNSET for time in (job.get("submit_time"), job.get("start_time"), end))
+    submit, start, end = map(_time, (job.get("submit_time"), job.get("start_time"), end))
     elapsed, suspended = (_number(times.get(name)) for name in ("elapsed", "suspended"))
     limit, count = _number(job.get("time_limit")), _number(job.get("node_count"))
     return (
@@ -200,12 +213,12 @@ def _tres(given: Any) -> str:
 
 def _of_node(node: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
     state = states_of(node)
-    since = _number(node.get("reason_changed_at")) or _UNSET
+    since = _time(node.get("reason_changed_at"))
     return (node.get("name") or "" if is_down(state) else "", since, _UNSET, state)
 
 
 def _of_reservation(reservation: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
-    start, end = (_number(reservation.get(name)) or _UNSET for name in ("start_time", "end_time"))
+    start, end = (_time(reservation.get(name)) for name in ("start_time", "end_time"))
     return reservation.get("node_list") or "", start, end, words(reservation.get("flags"))
 
 

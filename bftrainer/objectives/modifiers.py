@@ -126,17 +126,16 @@ class Priority(Modifier):
             for options, weight in zip(problem.tasks, weights, strict=True)
         )
         added = self.inner_constraints(replace(problem, tasks=plain), tasks)
-        return [_owed(each, weights) if isinstance(each, Floor) else each for each in added]
+        for place, each in enumerate(added):
+            if isinstance(each, Floor):
+                owed = tuple(credit / weight for credit, weight in zip(each.credits, weights, strict=True))
+                added[place] = replace(each, credits=owed)
+        return added
 
     @classmethod
     def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """``priority[:OBJECTIVE]``, by default ``as-given``."""
         return cls, text or "as-given"
-
-
-def _owed(floor: Floor, weights: Sequence[float]) -> Floor:
-    owed = tuple(credit / weight for credit, weight in zip(floor.credits, weights, strict=True))
-    return replace(floor, credits=owed)
 
 
 KINDS = ("task", "user", "group")

@@ -17,9 +17,10 @@ from bftrainer.files.signed_journal import SignedJournal, signed
 from bftrainer.files.writing import replacing
 from bftrainer.model.columns import GrowingTable
 
-Frame = tuple[int, Any, Any, str | None, int]
+Frame = tuple[int, Any, Any, str | None, int, float]
 """Number of the replay; records; the state that they lead to, unless more come; why it ended, or None if it goes on;
-how many frames there are since the last state."""
+how many frames there are since the last state; how many seconds the replay has taken, before it was resumed too."""
+_KEPT = b"state"
 # A run has up to three replays, whose last parts may have to be done again.
 _SHARE = 3
 _FEWEST_TIMES = 12
@@ -35,24 +36,32 @@ class Checkpoints:
         Where they are kept.
     every_s : float
         How many seconds may have to be done again; 0: as few as can be, whatever it takes.
+
+    Attributes
+    ----------
+    earlier_s : dict of int to float
+        By replay: seconds that it took before the run was resumed, as far as its checkpoints reach.
     """
 
     def __init__(self, journal: SignedJournal, every_s: float) -> None:
         self._journal, self._every_s = journal, every_s / _SHARE
         self._frames: Iterator[Frame] = map(pickle.loads, journal)
         self._next = next(self._frames, None)
-        self._replay, self._parts = -1, 0
+        self.earlier_s: dict[int, float] = {}
+        self._replay, self._parts, self._since_s = -1, 0, 0.0
         self._begun_s: float | None = None
         self._took_s = 0.0
 
     def begun(self) -> Iterator[tuple[list[Any], Any, str | None]]:
         """Begin the next replay: its checkpoints so far, each with the records before it, its state, and its end."""
         self._replay += 1
+        self._since_s = time.perf_counter()
         records = []
         while self._next is not None and self._next[0] == self._replay:
-            _, part, state, reason, parts = self._next
+            _, part, state, reason, parts, took_s = self._next
             records.append(part)
             if state is not None:
+                self.earlier_s[self._replay] = took_s
                 # A process may have been killed between the parts before.
                 yield records[-parts:], state, reason
                 records = []
@@ -75,7 +84,8 @@ class Checkpoints:
             If it cannot be written.
         """
         self._parts += 1
-        frame: Frame = self._replay, records, state, reason, self._parts
+        took_s = self.earlier_s.get(self._replay, 0.0) + time.perf_counter() - self._since_s
+        frame: Frame = self._replay, records, state, reason, self._parts, took_s
         self._parts = self._parts if state is None else 0
         self._journal.append(pickle.dumps(frame, pickle.HIGHEST_PROTOCOL))
         if state is not None and self._begun_s is not None:
@@ -176,7 +186,8 @@ class KeptState:
             If it cannot be written.
         """
         with replacing(path) as stream:
-            stream.write(signed(pickled_state((self._text, [vars(each) for each in self.objects]), self._shared)))
+            state = pickled_state((self._text, [vars(each) for each in self.objects]), self._shared)
+            stream.write(signed(state, _KEPT))
 
     def read(self, path: Path) -> None:
         """Bring the objects to the state in the file.
@@ -186,7 +197,7 @@ class KeptState:
         ResumeError
             If it is another user's, damaged, or of something else.
         """
-        with closing(SignedJournal(path)) as journal:
+        with closing(SignedJournal(path, _KEPT)) as journal:
             content = next(iter(journal), None)
         if content is None:
             raise ResumeError(f"{path}: Expected a saved state, found none.")

@@ -157,38 +157,23 @@ def with_short_names(summaries: Sequence[Summary]) -> list[Summary]:
     ]
 
 
-def _settings_of(summary: Summary) -> dict[str, Any]:
-    versions = {"bftrainer": (summary.get("versions") or {}).get("bftrainer")}
-    inputs = {
-        name: _Input(tuple(file["path"] for file in files), tuple(file["sha256"] for file in files))
-        for name, files in input_files(summary).items()
-    }
-    return {**summary["settings"], **versions, **inputs}
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """Files of an input, compared by content and shown by path."""
-
-    paths: tuple[str, ...]
-    checksums: tuple[str, ...]
-
-
-def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    found = {}
-    for key in dict.fromkeys(key for each in settings for key in each):
-        values = [each.get(key) for each in settings]
-        sums = [(value.checksums or None) if isinstance(value, _Input) else value for value in values]
-        if any(not _same(value, sums[0]) for value in sums):
-            found[key] = tuple(_plain(value) for value in values)
+def _settings_of(summary: Summary) -> dict[str, tuple[Any, Any]]:
+    """What settings are compared by, and what is shown of them: of input files their contents, and their paths."""
+    plain = {**summary["settings"], "bftrainer": (summary.get("versions") or {}).get("bftrainer")}
+    found: dict[str, tuple[Any, Any]] = {key: (value, value) for key, value in plain.items()}
+    for name, files in input_files(summary).items():
+        shown = ", ".join(f"{file['path']} ({file['sha256'][:8]})" for file in files)
+        found[name] = (tuple(file["sha256"] for file in files) or None, shown or None)
     return found
 
 
-def _plain(value: Any) -> Any:
-    if not isinstance(value, _Input):
-        return value
-    pairs = zip(value.paths, value.checksums, strict=True)
-    return ", ".join(f"{path} ({checksum[:8]})" for path, checksum in pairs) or None
+def _differing(settings: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for key in dict.fromkeys(key for each in settings for key in each):
+        compared, shown = zip(*(each.get(key, (None, None)) for each in settings), strict=True)
+        if any(not _same(value, compared[0]) for value in compared):
+            found[key] = shown
+    return found
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -1,5 +1,6 @@
 """Figures for print, of traces and of finished runs, and the tools that all figures share.
 
+Each is drawn on the given axes, or on those of a new figure, and returns them.
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
 figures give equal bytes.
 """
@@ -129,14 +130,7 @@ def rendered(drawn: Axes | Figure, form: str) -> bytes:
 
 
 def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
-    """Live nodes over the hours of a trace.
-
-    Parameters
-    ----------
-    counts : CountTrace
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
-    """
+    """Live nodes over the hours of a trace."""
     ax = axes_or_new(ax)
     hours = (counts.time_ns - counts.time_ns[0]) / NS_PER_S / 3600.0
     ax.fill_between(hours, counts.count, step="post", color="tab:gray", alpha=0.3, label="there")
@@ -147,14 +141,7 @@ def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
 
 
 def plot_survival(survival: Survival, ax: Axes | None = None) -> Axes:
-    """Share of nodes that stay longer than a time (Kaplan-Meier), over a logarithmic axis.
-
-    Parameters
-    ----------
-    survival : Survival
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
-    """
+    """Share of nodes that stay longer than a time (Kaplan-Meier), over a logarithmic axis."""
     ax = axes_or_new(ax)
     steps = survival.thinned(2000)
     if steps.time_s.size:
@@ -176,14 +163,7 @@ def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
 
 
 def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """Idle nodes of the first run, and the nodes that tasks hold in each, over time.
-
-    Parameters
-    ----------
-    runs : sequence of FinishedRun
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
-    """
+    """Idle nodes of the first run, and the nodes that tasks hold in each, over time."""
     ax = axes_or_new(ax)
     for place, run in enumerate(runs):
         if not run.steps["time_s"].size:

@@ -98,6 +98,7 @@ GLOSSARY: dict[str, Term] = {
     "decisions_optimal": Term("proven optimal", "count", "Decisions that are proven to be the best possible.", 1),
     "decisions_incumbent": Term("best found", "count", "Decisions that were not proven, with an allocation.", -1),
     "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1),
+    "decisions_fallback": Term("by the fallback", "count", "Decisions in which the solver failed.", -1),
     "backend_asked": Term("left to the solver", "count", "Decisions that pruning and search had not settled before."),
     "gap_max": Term("worst gap", "share", "Largest possible shortfall of a decision from the best one.", -1),
     "solve_s_median": Term("decision time, median", "wall_s", "Half of the decisions took no longer.", -1),

@@ -26,8 +26,8 @@ class Estimate:
     number: int
 
 
-def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Mean of a sample of at least one and its confidence interval by Student's t.
+def estimate(sample: Sequence[float]) -> Estimate:
+    """Mean of a sample of at least one and its 95 % confidence interval by Student's t.
 
     References
     ----------
@@ -38,7 +38,7 @@ def estimate(sample: Sequence[float], confidence: float = 0.95) -> Estimate:
     if number == 1:
         return Estimate(mean, None, 1)
     variance = math.fsum((value - mean) ** 2 for value in sample) / (number - 1)
-    return Estimate(mean, student_quantile(number - 1, confidence) * math.sqrt(variance / number), number)
+    return Estimate(mean, student_quantile(number - 1, 0.95) * math.sqrt(variance / number), number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class Proportion:
     share: float
     low: float
     high: float
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """A part divided by the whole; None if the whole is 0."""
+    return part / whole if whole else None
 
 
 def proportion(hits: int, number: int) -> Proportion:

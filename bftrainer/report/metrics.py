@@ -14,6 +14,7 @@ from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
 from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
 from bftrainer.report.glossary import format_value
+from bftrainer.report.intervals import ratio
 from solvers.problem import DecidedBy, Held
 
 Floats = NDArray[np.float64]
@@ -116,15 +117,15 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     net = gross - rescale - preemption
     return {
         "idle_node_s": idle,
-        "eq_nodes": _ratio(idle, window),
+        "eq_nodes": ratio(idle, window),
         "used_node_s": used,
-        "occupancy": _ratio(used, idle),
+        "occupancy": ratio(used, idle),
         "work_done": net,
         "rescale_loss_work": rescale,
-        "rescale_loss_share": _ratio(rescale, gross),
+        "rescale_loss_share": ratio(rescale, gross),
         "preemption_loss_work": preemption,
-        "preemption_loss_share": _ratio(preemption, gross),
-        "return_on_investment": _ratio(net, math.fsum(intervals.rate * length) - rescale),
+        "preemption_loss_share": ratio(preemption, gross),
+        "return_on_investment": ratio(net, math.fsum(intervals.rate * length) - rescale),
     }
 
 
@@ -152,12 +153,12 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
         "wait_mean_s": float(waits.mean()) if waits.size else None,
         "preemptions": preemptions,
         "rescales": rescales,
-        "preemptions_per_node_hour": _ratio(preemptions * 3600.0, node_s),
-        "rescales_per_node_hour": _ratio(rescales * 3600.0, node_s),
+        "preemptions_per_node_hour": ratio(preemptions * 3600.0, node_s),
+        "rescales_per_node_hour": ratio(rescales * 3600.0, node_s),
     }
 
 
-def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
+def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = None) -> dict[str, Any]:
     """Numbers of decisions that are optimal, hold an incumbent or nothing, by what found them; and their times."""
     held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
     gaps = gap[np.isfinite(gap)]
@@ -169,6 +170,7 @@ def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
         "decisions_optimal": numbers[Held.OPTIMAL],
         "decisions_incumbent": numbers[Held.INCUMBENT],
         "decisions_kept": numbers[Held.NOTHING],
+        "decisions_fallback": None if fallback is None else _numbers(solver).get(fallback, 0),
         "gap_max": float(gaps.max()) if gaps.size else None,
         "decided_by": {by.value: number for by, number in _numbers(decisions["decided_by"]).items()},
         "backend_asked": backend_s.size,
@@ -180,6 +182,12 @@ def decision_metrics(decisions: Table[DecisionRecord]) -> dict[str, Any]:
             if number
         },
     }
+
+
+def fallen_back(summary: Mapping[str, Any]) -> str | None:
+    """Say how often the fallback answered, as the solver failed; None if it never did, or there is none."""
+    number = summary.get("decisions_fallback")
+    return f"{summary['solver']} failed in {number:,} of {summary['decisions']:,} decisions" if number else None
 
 
 def _numbers(column: Coded) -> dict[Any, int]:
@@ -209,7 +217,3 @@ def _times(solve_s: Floats) -> dict[str, float | None]:
         return {"solve_s_median": None, "solve_s_p95": None, "solve_s_max": None}
     median, p95, most = np.percentile(solve_s, [50, 95, 100])
     return {"solve_s_median": float(median), "solve_s_p95": float(p95), "solve_s_max": float(most)}
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None

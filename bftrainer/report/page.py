@@ -24,10 +24,10 @@ from bftrainer.report.charts import (
     pool_chart,
     power_chart,
 )
-from bftrainer.report.comparison import compare_runs, figures_of, input_files
+from bftrainer.report.comparison import RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, WORK_SHARES, assumption, format_value
 from bftrainer.report.ledger import limit_in_words
-from bftrainer.report.metrics import settled_before
+from bftrainer.report.metrics import fallen_back, settled_before
 
 MOST_GANTTS = 4
 MOST_ROWS = 500
@@ -70,6 +70,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
     from plotly.offline import get_plotlyjs
 
     charts = _charts(runs, logs)
+    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
     first = runs[0].summary
     title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
     facts = {chart.key: _assumed(runs) for chart in charts}
@@ -86,8 +87,8 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
         cards=_cards(first),
-        settings=_settings(runs),
-        rows=_rows(runs),
+        settings=_settings(found),
+        rows=_rows(found),
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
         charts=[
             {"key": c.key, "title": c.title, "reading": c.reading, "note": c.note, "facts": facts[c.key]}
@@ -211,14 +212,13 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     return found
 
 
-def _settings(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    found = compare_runs([run.name for run in runs], [run.summary for run in runs]).settings
-    return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in found.items()]
+def _settings(found: RunComparison) -> list[dict[str, Any]]:
+    rows = found.settings.items()
+    return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in rows]
 
 
-def _rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+def _rows(found: RunComparison) -> list[dict[str, Any]]:
     """All figures of the glossary, each with its difference to the first run's."""
-    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
     rows = []
     for key, term in GLOSSARY.items():
         if key not in found.figures or key in WORK_SHARES:
@@ -274,7 +274,8 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
         )
         settled = settled_before(s)
         before = f" {settled[0].upper()}{settled[1:]}." if settled else ""
-        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}.")
+        failed = f" ({failures})" if (failures := fallen_back(s)) else ""
+        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}{failed}.")
     return found
 
 

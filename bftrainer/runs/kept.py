@@ -125,7 +125,7 @@ def clean(place: Path, *, unfinished: bool) -> list[KeptRun]:
     """
     goes = {"left over", "unfinished"} if unfinished else {"left over"}
     left = [run for run in kept_runs(place) if run.state in goes]
-    settle(place, lambda name: any(run.path.name == name for run in left))
+    settle(place, lambda path: any(run.path == path for run in left))
     return left
 
 

@@ -25,6 +25,8 @@ from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
+from solvers import Solver
+from solvers.registry import declared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +103,7 @@ class RunResult:
         intervals = Intervals.of(recording)
         pool = pool_metrics(intervals)
         returned = pool.pop("return_on_investment")
-        decisions = decision_metrics(recording.decisions)
+        decisions = decision_metrics(recording.decisions, _fallback_name(config.fallback))
         solve_s = math.fsum(recording.decisions["solve_s"])
         withheld_s = 0.0 if self.idle_node_s is None else max(0.0, self.idle_node_s - pool["idle_node_s"])
         ledger = ledger_of(recording, withheld_s)
@@ -275,6 +277,12 @@ class RunResult:
             "idle_node_s_share": metrics["idle_node_s"] / total_idle if total_idle else None,
             **metrics,
         }
+
+
+def _fallback_name(given: str | Solver | None) -> str | None:
+    """The name that stands in the table of decisions."""
+    found = declared(given) if isinstance(given, str) else given
+    return None if found is None else found.name
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -19,10 +20,11 @@ from bftrainer.runs.run import Inputs
 
 BEGUN = "begun"
 """File that describes a run from its start on, until it is finished."""
+_RUN = b"run"
 
 
-def arguments_of(directory: ResultDirectory) -> tuple[str, ...]:
-    """Arguments of the unfinished run in a directory, which is brought to the working directory.
+def begun_run(directory: ResultDirectory) -> tuple[tuple[str, ...], Path]:
+    """Arguments of the unfinished run in a directory, which is brought there, and the directory that it was begun in.
 
     Raises
     ------
@@ -36,8 +38,9 @@ def arguments_of(directory: ResultDirectory) -> tuple[str, ...]:
         for name in (BEGUN, CHECKPOINT):
             if (directory.path / name).exists():
                 shutil.copy2(directory.path / name, directory.working / name)
-    with closing(SignedJournal(directory.working / BEGUN)) as begun:
-        return tuple(_about(begun)["arguments"])
+    with closing(SignedJournal(directory.working / BEGUN, _RUN)) as begun:
+        about = _about(begun)
+    return tuple(about["arguments"]), Path(about["directory"])
 
 
 def _about(begun: SignedJournal) -> dict[str, Any]:
@@ -89,14 +92,14 @@ def checkpointed(
     OutputError
         If nothing can be written.
     """
-    about = {"arguments": list(arguments), "versions": versions(), "sources": inputs.sources}
+    about = {"arguments": list(arguments), "versions": versions(), "sources": inputs.sources, "directory": os.getcwd()}
     with ExitStack() as opened:
-        begun = opened.enter_context(closing(SignedJournal(directory.working / BEGUN)))
+        begun = opened.enter_context(closing(SignedJournal(directory.working / BEGUN, _RUN)))
         if len(begun):
             _refuse_changes(_about(begun), json.loads(json.dumps(about)))
         else:
             begun.append(json.dumps(about).encode())
-        journal = opened.enter_context(closing(SignedJournal(directory.working / CHECKPOINT)))
+        journal = opened.enter_context(closing(SignedJournal(directory.working / CHECKPOINT, begun.signature)))
         yield Checkpoints(journal, every_s)
 
 
@@ -124,5 +127,8 @@ def forget_checkpoints(directory: ResultDirectory) -> None:
 def last_checkpoint(directory: ResultDirectory) -> datetime | None:
     """When the last checkpoint was made; None if there is none."""
     path: Path = directory.working / CHECKPOINT
-    with closing(SignedJournal(path)) as journal:  # the first one may be cut off
+    with (
+        closing(SignedJournal(directory.working / BEGUN, _RUN)) as begun,
+        closing(SignedJournal(path, begun.signature)) as journal,  # the first one may be cut off
+    ):
         return datetime.fromtimestamp(path.stat().st_mtime).astimezone() if len(journal) else None

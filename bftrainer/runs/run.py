@@ -291,8 +291,15 @@ def run_replay(
         refuse_changed(given.log.node)  # which explains any fault
         raise
     refuse_changed(given.log.node)
-    timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
+    timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)
     return _result(given, command, recording, engine, metered, compared, timings)
+
+
+def _timings(load_s: float, replay_s: float, baseline_s: float, earlier_s: dict[int, float]) -> Timings:
+    """Times of a run, those of its replays before it was resumed among them; the first one is its own."""
+    replay_s += earlier_s.get(0, 0.0)
+    baseline_s += sum(earlier_s.values()) - earlier_s.get(0, 0.0)
+    return Timings(load_s, replay_s, baseline_s, load_s + replay_s + baseline_s)
 
 
 def _result(

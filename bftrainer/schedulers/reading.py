@@ -265,6 +265,10 @@ class Reading:
         if text not in self.notes:
             self.notes.append(text)
 
+    def note_cut_off(self, path: Path) -> None:
+        """Note that a file's last line is kept although it lacks its end."""
+        self.note(f"{path}: the last line has no line end: if it was cut off, what stands last in it is wrong.")
+
     @property
     def min_gap_s(self) -> float:
         """Length, in seconds, below which a gap between two busy intervals is clean-up."""

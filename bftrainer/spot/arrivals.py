@@ -15,6 +15,9 @@ from bftrainer.spot.distributions import Distribution, even_shares
 from bftrainer.spot.statistics import HOURS, DailyCycle, hour_cuts, hour_of_day
 
 _SECONDS_OF_A_DAY = 86_400.0
+# Of drains: the smallest hole that comes in one, the mean time from its start to a hole in it, and how little drains
+# differ in size. So many nodes are idle when the window opens.
+_DRAIN_HOLE, _SPREAD_S, _EVENNESS, _OPENING = 2, 2500.0, 0.5, 4
 
 Hole = tuple[int, int]
 """Start in seconds since the window's start, and number of nodes."""
@@ -111,16 +114,8 @@ class DrainArrivals:
         Sizes of holes in nodes.
     most : int
         Largest size of a hole in nodes.
-    drain_hole : int
-        Smallest size, in nodes, of the holes that come in drains.
     drains_per_day : float
         Mean number of drains per day; at most one per second.
-    spread_s : float
-        Mean time from the start of a drain to a hole in it.
-    evenness : float
-        Smaller values make drains differ more.
-    opening : int
-        Number of nodes that are idle when the window opens.
 
     Raises
     ------
@@ -130,14 +125,10 @@ class DrainArrivals:
 
     sizes: Distribution
     most: int
-    drain_hole: int = 2
     drains_per_day: float = 10.0
-    spread_s: float = 2500.0
-    evenness: float = 0.5
-    opening: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("most", "drain_hole", "drains_per_day", "spread_s", "evenness"):
+        for name in ("most", "drains_per_day"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingsError(f"Expected {name} > 0, got {getattr(self, name)}.")
         if self.drains_per_day > _SECONDS_OF_A_DAY:
@@ -148,15 +139,15 @@ class DrainArrivals:
         window_s = (window_ns[1] - window_ns[0]) / NS_PER_S
         drains = max(1, round(self.drains_per_day * window_s / _SECONDS_OF_A_DAY))
         times = rng.uniform(0.02 * window_s, 0.95 * window_s, drains)
-        chances = rng.dirichlet(np.full(drains, self.evenness))
+        chances = rng.dirichlet(np.full(drains, _EVENNESS))
         most = min(self.most, nodes)
-        total = min(self.opening, wanted, nodes)
+        total = min(_OPENING, wanted, nodes)
         holes = [(0, total)]
         while total < wanted:
             size = min(most, wanted - total, math.ceil(self.sizes.draw(rng)))
             start_s = rng.uniform(1.0, window_s)
-            if size >= self.drain_hole:
-                start_s = rng.choice(times, p=chances) + rng.exponential(self.spread_s)
+            if size >= _DRAIN_HOLE:
+                start_s = rng.choice(times, p=chances) + rng.exponential(_SPREAD_S)
             holes.append((int(start_s), size))
             total += size
         return sorted(hole for hole in holes if hole[0] < window_s)

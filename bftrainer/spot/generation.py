@@ -48,13 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """A generated trace.
-
-    Parameters
-    ----------
-    log : NodeLog
-    figures : tuple of Figure
-    """
+    """A generated trace, and its statistics beside what was asked for."""
 
     log: NodeLog
     figures: tuple[Figure, ...]
@@ -314,16 +308,14 @@ def minute_setup(
     return options.changed(model), (initial, most)
 
 
-def _fitted_machine(like: AvailabilityTrace, path: Path | None) -> SupercomputerModel:
-    with at_place(path, SettingsError):
-        if like.log is None:
-            raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
-        return SupercomputerModel.fitted(like.log)
-
-
 def _machine(options: HoleOptions, like: AvailabilityTrace | None, path: Path | None) -> SupercomputerModel:
     """The supercomputer model with the options asked for."""
-    base = SupercomputerModel() if like is None else _fitted_machine(like, path)
+    base = SupercomputerModel()
+    if like is not None:
+        with at_place(path, SettingsError):
+            if like.log is None:
+                raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
+            base = SupercomputerModel.fitted(like.log)
     nodes = base.nodes if options.nodes is None else options.nodes
     fragment_s = base.fragment_s
     if options.fragment_mean_s is not None and options.fragment_median_s is not None:

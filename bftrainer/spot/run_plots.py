@@ -1,4 +1,4 @@
-"""Figures of simulated training on preemptible nodes."""
+"""Figures of simulated training on preemptible nodes, on the given axes or on those of a new figure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ _TIMES = {"training": "tab:blue", "redoing": "tab:orange", "reconfiguring": "tab
 
 
 def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
-    """Plot active nodes over the hours of a run; 0 while it reconfigures or stalls.
-
-    Parameters
-    ----------
-    run : SpotRun
-    ax : matplotlib.axes.Axes, optional
-        A new figure's if None.
-    """
+    """Plot active nodes over the hours of a run; 0 while it reconfigures or stalls."""
     ax = axes_or_new(ax)
     starts = np.array([phase.start_ns for phase in run.phases] + [run.span_ns]) / NS_PER_S / 3600.0
     sizes = np.array([phase.world_size for phase in run.phases] + [0])
@@ -38,15 +31,7 @@ def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
 
 
 def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Plot shares of the time spent training, redoing, reconfiguring and stalled.
-
-    Parameters
-    ----------
-    figures : mapping
-        Of a run, with `training_s`, `redoing_s`, `reconfiguring_s`, `stalled_s`.
-    ax
-        See `plot_world_size`.
-    """
+    """Plot shares of the time spent training, redoing, reconfiguring and stalled, of the figures of a run."""
     ax = axes_or_new(ax)
     times = [figures[f"{name}_s"] for name in _TIMES]
     total = sum(times) or 1.0
@@ -82,8 +67,6 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
         Of a sweep: `preemption_scale`, `addition_scale`, and `name` and `name_ci95`.
     name : str
         The figure.
-    ax
-        See `plot_world_size`.
     """
     ax = axes_or_new(ax)
     for addition in sorted({row["addition_scale"] for row in rows}):

@@ -19,6 +19,7 @@ from bftrainer.model.availability_trace import (
     TraceStatistics,
 )
 from bftrainer.model.node_rows import sorted_by_node
+from bftrainer.report.intervals import ratio
 
 Floats = NDArray[np.float64]
 
@@ -388,8 +389,3 @@ def _mean(values: NDArray[Any] | None) -> float | None:
 def _std(values: NDArray[Any] | None) -> float | None:
     """Standard deviation of a sample (ddof = 1)."""
     return float(values.std(ddof=1)) if values is not None and values.size > 1 else None
-
-
-def ratio(part: float, whole: float) -> float | None:
-    """A part divided by the whole; None if the whole is 0."""
-    return part / whole if whole else None

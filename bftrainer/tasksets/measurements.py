@@ -77,20 +77,17 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
     header = [column.strip() for column in first]
     if sorted(header) != ["nodes", "throughput"]:
         raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}.")
-    measured = [_measurement(where, header, row) for where, row in rows]
+    measured = []
+    for where, row in rows:
+        if len(row) != 2:
+            raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
+        cells = dict(zip(header, row, strict=True))
+        with at_place(where, InvalidTaskError):
+            measured.append((whole_from("nodes", cells["nodes"]), real_from("throughput", cells["throughput"])))
+            _check(*measured[-1])
     if not measured:
         raise InvalidTaskError(f"{path}: Expected at least one measurement, got none.")
     return measured
-
-
-def _measurement(where: str, header: list[str], row: list[str]) -> tuple[int, float]:
-    if len(row) != 2:
-        raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
-    cells = dict(zip(header, row, strict=True))
-    with at_place(where, InvalidTaskError):
-        nodes, throughput = whole_from("nodes", cells["nodes"]), real_from("throughput", cells["throughput"])
-        _check(nodes, throughput)
-    return nodes, throughput
 
 
 def _check(nodes: int, throughput: float) -> None:
@@ -210,15 +207,13 @@ def _declared(path: Path) -> TrainingProfile:
     for key in _REQUIRED:
         if key not in table:
             raise TrainingProfileError(f"{path}: Missing key {key!r}.")
-    fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in _LISTS}
+    lists = ("world_size", "iteration_s")
+    fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in lists}
     fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
     times = _list(path, "iteration_s", table["iteration_s"], float, "numbers")
     fields["iteration_s"] = tuple(_number(path, "iteration_s", time) for time in times)
     with at_place(path, TrainingProfileError):
         return TrainingProfile(**fields)
-
-
-_LISTS = ("world_size", "iteration_s")
 
 
 def _number(path: Path, key: str, value: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from datetime import date, datetime, time
 from functools import cache
@@ -168,23 +168,24 @@ def toml_text(document: Mapping[str, Any]) -> str:
 
 
 def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": task.name}
-    for key in ("group", "user"):
-        if getattr(task, key) is not None:
-            table[key] = getattr(task, key)
-    table["submit"] = task.submit_s if task.submit_ns is None else _date(task.submit_ns)
-    for key in ("min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight"):
-        if key != "work" or task.tuning is None:
-            table[key] = getattr(task, key)
-    if task.deadline_ns is not None:
-        table["deadline"] = _date(task.deadline_ns)
-    elif task.deadline_s is not None:
-        table["deadline"] = task.deadline_s
-    table["gpus_per_node"] = task.gpus_per_node
-    table["scaling"] = scaling_table(task.scaling)
-    if task.tuning is not None:
-        table["zeus"] = _zeus_table(task.tuning, folder)
-    return table
+    table = {
+        **{key: getattr(task, key) for key in ("name", "group", "user")},
+        "submit": _moment(task, "submit", _date),
+        **{key: getattr(task, key) for key in ("min_nodes", "max_nodes")},
+        "work": task.work if task.tuning is None else None,
+        **{key: getattr(task, key) for key in ("grow_cost_s", "shrink_cost_s", "weight")},
+        "deadline": _moment(task, "deadline", _date),
+        "gpus_per_node": task.gpus_per_node,
+        "scaling": scaling_table(task.scaling),
+        "zeus": None if task.tuning is None else _zeus_table(task.tuning, folder),
+    }
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _moment(task: TaskSpec, key: str, written: Callable[[int], Any]) -> Any:
+    """When a task is submitted, or due: dates as `written` says, else seconds; None for never."""
+    at_ns = getattr(task, f"{key}_ns")
+    return getattr(task, f"{key}_s") if at_ns is None else written(at_ns)
 
 
 def _zeus_table(tuning: TuningSpec, folder: Path) -> dict[str, Any]:
@@ -300,21 +301,8 @@ def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
 
 
 def _row(task: TaskSpec) -> list[str]:
-    curve = task.scaling
-    cells = {key: repr(getattr(task, key)) for key in (*_WHOLE, *_NUMBER)}
-    cells |= {key: getattr(task, key) or "" for key in _TEXT}
-    cells |= {
-        "name": task.name,
-        "submit": repr(task.submit_s) if task.submit_ns is None else iso(task.submit_ns),
-        "deadline": _deadline(task),
-        "nodes": " ".join(map(repr, curve.nodes)),
-        "throughput": " ".join(map(repr, curve.throughput)),
-        "credit": " ".join(map(repr, curve.credit or ())),
-    }
-    return [cells[column] for column in COLUMNS]
-
-
-def _deadline(task: TaskSpec) -> str:
-    if task.deadline_ns is not None:
-        return iso(task.deadline_ns)
-    return "" if task.deadline_s is None else repr(task.deadline_s)
+    cells = {key: getattr(task, key) for key in ("name", *_WHOLE, *_NUMBER, *_TEXT)}
+    cells |= {key: _moment(task, key, iso) for key in ("submit", "deadline")}
+    cells |= {key: " ".join(map(repr, getattr(task.scaling, key) or ())) for key in ("nodes", "throughput", "credit")}
+    ordered = (cells[column] for column in COLUMNS)
+    return ["" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in ordered]

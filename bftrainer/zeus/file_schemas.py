@@ -22,18 +22,6 @@ from bftrainer.zeus.simulation.files import RUN_COLUMNS
 from bftrainer.zeus.simulation.recurring import Corrections
 from bftrainer.zeus.simulation.simulator import Group
 
-__all__ = [
-    "HistoryDocument",
-    "JobFile",
-    "JobTable",
-    "JournalDocument",
-    "KeptJob",
-    "LaunchedJob",
-    "ResultsDocument",
-    "SimulationTable",
-    "validated",
-]
-
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
 _COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ MOMENT = re.compile(rb"\+20\d{12}")
 MANIFEST = ".bftrainer"
 
 
-def facts(folder: Path) -> dict[str, Any]:
-    """Every path below a folder, hidden ones too, and what is in the files, but for place and moment."""
+def facts(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
+    """Paths below a folder, hidden ones too, and what is in the files, but for place and moment."""
     paths = {MOMENT.sub(b"", bytes(path.relative_to(folder))).decode(): path for path in sorted(folder.rglob("*"))}
-    return {name: content(path, folder) for name, path in paths.items()}
+    return {name: content(path, folder) for name, path in paths.items() if wanted(name)}
 
 
 def content(path: Path, folder: Path) -> Any:

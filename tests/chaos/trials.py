@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +156,15 @@ def mounted(here: Path, option: str) -> Iterator[None]:
         subprocess.run(["mount", "-o", f"remount,rw,size={MOST}", here], check=True)
 
 
+def is_result(command: Command, name: str) -> bool:
+    """Whether a path is that of results of a command; what it is writing to is not."""
+    roots = [os.path.normpath(os.path.join(command.folder, each)) for each in command.results]
+    return any(f"{name}/".startswith(f"{root}/") for root in roots) and not {LOCK, ".new"} & {*name.split("/")}
+
+
 def results(command: Command, found: dict[str, Any]) -> dict[str, Any]:
     """What a command has written as results, among all that was found."""
-    roots = [os.path.normpath(os.path.join(command.folder, each)) for each in command.results]
-    return {
-        name: each
-        for name, each in found.items()
-        if any(f"{name}/".startswith(f"{root}/") for root in roots) and not {LOCK, ".new"} & {*name.split("/")}
-    }
+    return {name: each for name, each in found.items() if is_result(command, name)}
 
 
 def check_end(ended: Ended, kind: str) -> None:
@@ -187,7 +188,7 @@ def check_results(here: Path, command: Command, allowed: list[dict[str, Any]]) -
         except RunDirectoryError:
             assert not (place / "summary.json").exists()
             return
-    assert results(command, facts(here)) in allowed, "half-written, and taken for whole"
+    assert facts(here, partial(is_result, command)) in allowed, "half-written, and taken for whole"
 
 
 def gone_on(

@@ -20,6 +20,7 @@ from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
 from bftrainer.zeus import DefaultBatchSize
 from bftrainer.zeus.master import Booked, Launch
 from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents, installed
 from tests.waiting import alive, until
@@ -312,9 +313,8 @@ def test_the_sample_script_trains(call, here, job):
 
 def displayed(*, quiet=False):
     """What a live display leaves on a terminal after a run that prints."""
-    progress = Recurrences(
-        Plan(fake_job(Path()), 3, (32,), 2.0, 0.5, 1, "/"), LocalDecisions(DefaultBatchSize(), None), 250.0
-    )
+    plan = Plan(fake_job(Path()), 3, (32,), 2.0, 0.5, 1, "/")
+    progress = Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(DefaultBatchSize(), None))
     screen = io.StringIO()
     launch = Launch(1, 1, 32, 0.1, 1)
     with LiveDisplay(quiet=quiet, console=Console(file=screen, force_terminal=True, width=100)) as display:

@@ -288,6 +288,17 @@ def test_fallback_is_recorded(replay, here):
     done = replay("--objective", "bounded_goal:goal", "--fallback", "highs")
     assert done.status == 0
     assert "max (highs)" in done.out
+    summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
+    assert summary["decisions_fallback"] == summary["decisions"] > 0
+    failed = f"dp failed in {summary['decisions']} of {summary['decisions']} decisions"
+    assert failed in done.out
+    assert (
+        replay("--objective", "bounded_goal:goal", "--fallback", "highs", "--force", "--report", "p.html").status == 0
+    )
+    assert failed in (here / "p.html").read_text()
+    assert replay("--fallback", "highs", "--force", "--json").json["decisions_fallback"] == 0
+    assert replay("--force", "--json").json["decisions_fallback"] is None
+    assert replay("--objective", "bounded_goal:goal", "--fallback", "highs", "--force").status == 0
     table = pq.read_table(here / "debug-itrOut" / "decisions.parquet")
     assert set(table["solver"].to_pylist()) == {"highs"}
     assert max(sum(after) for after in table["after"].to_pylist()) == 3
@@ -320,6 +331,23 @@ def test_interrupt_writes_what_was_replayed(here, signal, status):
     assert (summary["partial"], summary["end_reason"]) == (True, "interrupted")
     assert (summary["events"], summary["window_s"], summary["efficiency"]) == (2, 25.0, None)
     assert summary["work_done"] == 20.0 + 15 * 4.0
+
+
+def test_a_partial_run_goes_on_from_anywhere(here):
+    """Refused, it leaves nothing; resumed in another directory, it finds its inputs where it was begun, and says so."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal="SIGINT"))
+    assert spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here).status == 130
+    (here / "stopper.py").write_text(STOPPER.format(presses=0, call=3, signal="SIGINT"))
+    before = names(here)
+    refused = spawn("bftrainer", "replay", "--resume", "debug-itrOut", "--solver", "exhaustive", cwd=here)
+    assert (refused.status, "these differ: " in refused.err) == (2, True), refused
+    assert names(here) == before
+    (here / "other").mkdir()
+    done = spawn("bftrainer", "replay", "--resume", "../debug-itrOut", cwd=here / "other")
+    assert done.status == 0, done
+    assert f"Inputs are those of {here}, where the run was begun." in done.err
+    assert json.loads((here / "debug-itrOut" / "summary.json").read_text())["end_reason"] == "window_end"
+    assert names(here / "other") == set()
 
 
 def test_interrupt_of_the_comparison_is_partial_too(here):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.files.claims import LOCK, Claim
@@ -64,6 +65,23 @@ def test_states(call, here):
     assert call("runs", "list", here / "mine").err == f"{here / 'mine'}: No runs.\n"
 
 
+def test_runs_within_their_place(call, here, monkeypatch):
+    """What a killed run to the current directory has left is listed and deleted; what else is there stays."""
+    (here / "dot").mkdir()
+    monkeypatch.chdir(here / "dot")
+    killed(Path(), CHECKPOINT)
+    monkeypatch.chdir(here)
+    assert (here / "dot" / ".new" / CHECKPOINT).exists()
+    (here / "dot" / "mine").touch()
+    assert [(run["path"], run["state"]) for run in call("runs", "list", "dot", "--json").json] == [
+        ("dot", "unfinished")
+    ]
+    assert call("runs", "clean", "dot").status == 0
+    assert (here / "dot" / ".new").exists()
+    assert call("runs", "clean", "dot", "--unfinished").out.startswith("dot: unfinished")
+    assert os.listdir(here / "dot") == ["mine"]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="takes two users")
 def test_those_of_others_are_listed_and_left_alone(monkeypatch):
     """In a shared place another user's unfinished runs, readable or not, hinder neither the list nor the rest."""
@@ -92,6 +110,35 @@ def test_those_of_others_are_listed_and_left_alone(monkeypatch):
             os._exit(failed)
         assert os.waitpid(child, 0)[1] == 0
     shutil.rmtree(here)
+
+
+def test_results_that_nobody_sealed(call, here):
+    """Readers say that nothing tells whether they are whole; of others they say nothing."""
+    assert call("replay", "--max-events", 30, "--solver", "dp", "--output-dir", "run", "--no-baseline").status == 0
+    for words in (("compare", "run"), ("plot", "pool", "run", "-o", "x.svg"), ("report", "run", "-o", "x.html")):
+        assert call(*words).err == ""
+    (here / "run" / MANIFEST).unlink()
+    for words in (("compare", "run"), ("plot", "losses", "run", "-o", "y.svg"), ("report", "run", "-o", "y.html")):
+        done = call(*words)
+        assert (done.status, "Note: run: No checksums of its files (.bftrainer)" in done.err) == (0, True), done
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.json", "step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet"]
+)
+def test_readers_check_what_they_read(call, here, name):
+    """A file that differs from what was written is refused by all that read it, though it may be read."""
+    assert call("replay", "--max-events", 30, "--solver", "dp", "--output-dir", "run", "--no-baseline").status == 0
+    path = here / "run" / name
+    if path.suffix == ".parquet":
+        pq.write_table(pq.read_table(path), path, compression="none")
+    else:
+        path.write_bytes(path.read_bytes() + b"\n")
+    reading = [("report", "run", "-o", "x.html"), ("plot", "pool", "run", "-o", "x.svg"), ("audit", "run")]
+    for words in (*reading, *([("compare", "run")] if name == "summary.json" else [])):
+        done = call(*words)
+        assert done.status in (1, 2), words
+        assert f"{name}: Damaged, or changed since" in done.err or f"{name} is missing, or not as" in done.out, words
 
 
 def test_damage(call, here):

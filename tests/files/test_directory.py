@@ -311,6 +311,19 @@ def test_a_taken_place_is_refused(tmp_path):
         pytest.fail("the body ran")
 
 
+def test_what_is_left_before_a_lock_is_nothing(tmp_path, monkeypatch):
+    """A disk that fails at the first file leaves nothing, and a process killed there leaves nothing that is refused."""
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "LOCK", "x" * 300)
+        with pytest.raises(OutputError, match="too long"), result_directory([tmp_path / "out"]):
+            pytest.fail("the body ran")
+    assert names(tmp_path) == []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".new-abcdefgh").mkdir()
+    check_free(tmp_path, force=False)
+    assert names(results(tmp_path)) == ["summary.json"]
+
+
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
     monkeypatch.chdir(tmp_path)

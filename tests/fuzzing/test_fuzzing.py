@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -30,12 +29,12 @@ def test_some_cases(tmp_path):
     assert "300 cases" in fuzz("--cases", 300, "--seed", 1, "--keep", tmp_path)
 
 
-@pytest.mark.skipif("BFTRAINER_TRIALS" not in os.environ, reason="takes a machine of its own; set BFTRAINER_TRIALS=1")
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.timeout(3600)  # a case that hangs is ended by its watchdog, which counts no time that others take
+@pytest.mark.parametrize("seed", range(2, 7))
 def test_many_cases(tmp_path, seed):
     """So do ten thousand."""
-    assert "5,000 cases" in fuzz("--cases", 5000, "--seed", seed, "--keep", tmp_path)
+    assert "2,000 cases" in fuzz("--cases", 2000, "--seed", seed, "--keep", tmp_path)
 
 
 @pytest.mark.no_cover

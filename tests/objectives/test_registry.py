@@ -103,7 +103,7 @@ class Doubled:
 def test_other_peoples_modifiers(monkeypatch):
     """A modifier that a package registers nests like ours, and what it raises is told in one line."""
     group = "bftrainer.objective_modifiers"
-    monkeypatch.setitem(plugins._entries(group), "doubled", (EntryPoint("doubled", f"{__name__}:Doubled", group),))
+    monkeypatch.setitem(plugins.entries_of(group), "doubled", (EntryPoint("doubled", f"{__name__}:Doubled", group),))
     assert credit(get_objective("priority:doubled:throughput"), plain(weight=3.0))[1:3] == [6.0, 12.0]
     with pytest.raises(ObjectiveError, match=r"objective doubled: .*KeyError: 'nonsense'"):
         get_objective("doubled:nonsense")

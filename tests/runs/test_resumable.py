@@ -25,9 +25,10 @@ from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run_replay
 from bftrainer.runs.kept import faults
-from bftrainer.runs.resumable import BEGUN, arguments_of, checkpointed, last_checkpoint
+from bftrainer.runs.resumable import BEGUN, begun_run, checkpointed, last_checkpoint
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
+AFTER = b"test"
 CONFIGS: dict[str, dict[str, Any]] = {
     "core": {"solver": "dp"},
     "core that asks": {"solver": "cbc"},
@@ -53,12 +54,8 @@ def plain(value: Any) -> Any:
 def columns_of(result: RunResult) -> dict[str, Any]:
     """Tables and summary, without wall-clock times."""
     timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
+    timed |= {"load_s", "replay_s", "baseline_s", "wall_s", "backend_s"}
     summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
-    summary = {
-        key: value
-        for key, value in summary.items()
-        if key not in ("load_s", "replay_s", "baseline_s", "wall_s", "backend_s")
-    }
     names = ["tasks", "decisions", "allocation", *(["power", "attempts"] if result.metered else [])]
     frames = {name: result.frame(name) for name in names}
     drop = ["solve_s", "backend_s"]
@@ -71,7 +68,7 @@ def columns_of(result: RunResult) -> dict[str, Any]:
 def first_frames(journal: Path, count: int, to: Path) -> Path:
     """A journal that ends after so many frames, in the middle of the next one."""
     shutil.copy(journal, to)
-    known = SignedJournal(journal)
+    known = SignedJournal(journal, AFTER)
     begin, length = known._frames[count - 1]
     with to.open("r+b") as file:
         file.truncate(min(begin + length + 50, journal.stat().st_size))
@@ -86,16 +83,26 @@ def test_a_run_resumed_from_any_checkpoint_is_the_same(tmp_path: Path, name: str
     inputs = load_inputs(config)
     wanted = columns_of(run_replay(inputs=inputs))
     path = tmp_path / "journal"
-    whole = SignedJournal(path)
+    whole = SignedJournal(path, AFTER)
     assert columns_of(run_replay(inputs=inputs, checkpoints=Checkpoints(whole, 0.0))) == wanted
     assert len(whole) > 10
     whole.close()
     for count in sorted({1, 2, len(whole) // 3, len(whole) // 2, len(whole) - 1, len(whole)}):
-        part = SignedJournal(first_frames(path, count, tmp_path / "part"))
+        part = SignedJournal(first_frames(path, count, tmp_path / "part"), AFTER)
         assert len(part) == count
         found = run_replay(inputs=inputs, checkpoints=Checkpoints(part, 0.0))
         assert columns_of(found) == wanted, count
         part.close()
+
+
+@pytest.mark.parametrize("name", ["core that asks", "constraints", "tuned"])
+def test_times_of_a_resumed_run_are_those_of_all_its_parts(tmp_path: Path, name: str) -> None:
+    """What solvers took is part of what the replay took, also where that was before the run was resumed."""
+    inputs = load_inputs(ReplayConfig(**({"max_events": 60} | CONFIGS[name])))
+    for _ in range(3):
+        with closing(SignedJournal(tmp_path / "journal", AFTER)) as journal:
+            found = run_replay(inputs=inputs, checkpoints=Checkpoints(journal, 0.0))
+        assert found.summary()["solve_wall_share"] <= 1.0
 
 
 def test_records_beyond_memory_are_resumed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +118,14 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
         inputs = load_inputs(ReplayConfig(**({"max_events": 200, "baseline": False} | CONFIGS[name])))
         wanted = columns_of(run_replay(inputs=inputs))
         calls = iter(range(10**6))
-        journal = SignedJournal(tmp_path / name)
+        journal = SignedJournal(tmp_path / name, AFTER)
         partial = run_replay(
             inputs=inputs, checkpoints=Checkpoints(journal, 1e9), interrupted=lambda calls=calls: next(calls) >= 2
         )
         assert partial.is_partial
         assert len(journal) > 0
         journal.close()
-        with closing(SignedJournal(tmp_path / name)) as journal:
+        with closing(SignedJournal(tmp_path / name, AFTER)) as journal:
             assert columns_of(run_replay(inputs=inputs, checkpoints=Checkpoints(journal, 1e9))) == wanted
 
 
@@ -128,7 +135,7 @@ def test_engines_do_not_take_each_others_checkpoints(tmp_path: Path, monkeypatch
     inputs = load_inputs(ReplayConfig(solver="dp", max_events=200, baseline=False))
 
     def run(name: str) -> None:
-        with closing(SignedJournal(tmp_path / name)) as journal:
+        with closing(SignedJournal(tmp_path / name, AFTER)) as journal:
             run_replay(inputs=inputs, checkpoints=Checkpoints(journal, 0.0))
 
     run("core")
@@ -189,7 +196,7 @@ def test_what_a_run_depends_on_must_be_as_it_was(
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(sample_path(SAMPLE_TASKS).read_text() + "\n")
     begin(directory)
-    assert arguments_of(directory) == ("--solver", "dp")
+    assert begun_run(directory) == (("--solver", "dp"), Path.cwd())
     before = (directory.working / CHECKPOINT).read_bytes()
     with pytest.raises(ResumeError, match=r"Cannot be resumed: .* had SHA-256 .* when it was begun, .* now\."):
         begin(directory, tasks=tasks)
@@ -204,18 +211,31 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
     begin(directory)
     content = (directory.working / BEGUN).read_bytes()
     monkeypatch.setenv("XDG_STATE_HOME", str(directory.working / "other"))
-    with pytest.raises(ResumeError, match="Not written by this user on this machine, or damaged"):
-        arguments_of(directory)
+    with pytest.raises(ResumeError, match="Not written by this user on this machine, damaged, or of another run"):
+        begun_run(directory)
     monkeypatch.undo()
     (directory.working / BEGUN).write_bytes(content[:-3] + b"abc")
     with pytest.raises(ResumeError, match="Not written by this user"):
-        arguments_of(directory)
+        begun_run(directory)
     (directory.working / BEGUN).write_bytes(b"something else, of many bytes: " * 9)
     with pytest.raises(ResumeError, match="Expected a journal of this version"):
-        arguments_of(directory)
+        begun_run(directory)
     (directory.working / BEGUN).write_bytes(b"")
     with pytest.raises(ResumeError, match="Expected the description of a run"):
-        arguments_of(directory)
+        begun_run(directory)
+
+
+def test_parts_of_runs_cannot_be_exchanged(directory: ResultDirectory) -> None:
+    """The checkpoint of a run with other options, or one in the place of what describes the run, is refused."""
+    begin(directory)
+    mine = (directory.working / CHECKPOINT).read_bytes()
+    (directory.working / BEGUN).unlink()
+    inputs = load_inputs(ReplayConfig(solver="dp", max_events=20, baseline=False))
+    with pytest.raises(ResumeError, match="of another run"), checkpointed(directory, ["-maxJ", "3"], inputs, 0.0):
+        pass
+    (directory.working / BEGUN).write_bytes(mine)
+    with pytest.raises(ResumeError, match="of another run"):
+        begun_run(directory)
 
 
 def test_a_key_that_cannot_be_kept_is_one_line(directory: ResultDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +274,7 @@ def test_a_key_that_others_may_know_signs_nothing(
     if fault == "cut off":
         key.write_bytes(b"")
         with pytest.raises(ResumeError, match="Not written by this user"):
-            arguments_of(directory)
+            begun_run(directory)
         assert len(key.read_bytes()) == 32
         return
     if fault == "another's":
@@ -262,7 +282,7 @@ def test_a_key_that_others_may_know_signs_nothing(
     else:
         key.chmod(0o644)
     with pytest.raises(OutputError, match="Expected a key of this user's that no other may read or write"):
-        arguments_of(directory)
+        begun_run(directory)
 
 
 @pytest.mark.parametrize("size", [5, 30, 100, -1])
@@ -271,7 +291,9 @@ def test_a_run_killed_in_its_first_checkpoint_starts_anew(directory: ResultDirec
     begin(directory)
     path = directory.working / CHECKPOINT
     first = path.read_bytes()
-    with closing(SignedJournal(path)) as journal:
+    with closing(SignedJournal(directory.working / BEGUN, b"run")) as begun:
+        signature = begun.signature
+    with closing(SignedJournal(path, signature)) as journal:
         first = first[: len(next(iter(journal)))]  # some bytes less than the frame with its head
     path.write_bytes(first[:size])
     assert last_checkpoint(directory) is None
@@ -283,7 +305,7 @@ def test_checkpoints_that_take_long_are_rarer(tmp_path: Path, monkeypatch: pytes
     """However often they are asked for, at most a twelfth of the time goes to them."""
     clock_s = [0.0]
     monkeypatch.setattr("bftrainer.replay.checkpoints.time.monotonic", lambda: clock_s[0])
-    with closing(SignedJournal(tmp_path / "journal")) as journal:
+    with closing(SignedJournal(tmp_path / "journal", AFTER)) as journal:
         checkpoints, saving_s = Checkpoints(journal, 0.3), 0.0
         for _ in range(2000):
             clock_s[0] += 0.01

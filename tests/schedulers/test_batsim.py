@@ -37,6 +37,14 @@ def test_jobs(tmp_path):
     assert jobs == [("n8,n9", 60, 70, BusyKind.JOB)]
 
 
+def test_a_last_line_that_may_be_cut_off(tmp_path):
+    """That the last row may lack some of its resources is said."""
+    assert any(
+        "jobs.csv: the last line has no line end" in note for note in read(tmp_path, f"{HEADER}1,0,9,0 1")[0].notes
+    )
+    assert not any("no line end" in note for note in read(tmp_path, f"{HEADER}1,0,9,0 1\n")[0].notes)
+
+
 def test_epoch_times(tmp_path):
     """Times that count from 1970 do so whatever --start says, and the window begins with them."""
     rows = "1,1600000000,1600000010.5,0-1\n2,1600000020,1600000030,3\n"

@@ -117,3 +117,14 @@ def test_locations_that_are_none(tmp_path):
 def test_recognition(line, wanted):
     """A log is Cobalt's if it has lines that PBS has not, or hosts without slots."""
     assert CobaltImporter().recognises([entry("Q").strip(), line.strip()]) is wanted
+
+
+def test_a_last_line_that_is_cut_off(tmp_path):
+    """A node that comes up in a line that breaks off in its name does not, and that is counted."""
+    down = entry("ND", "n12", 10, reason="x")
+    for text, nodes in (("NU;n1", "n12"), ("NU;", "n12")):
+        reading, runs = read(tmp_path, end("n1"), down, f"09/01/2026 00:00:20;{text}")
+        assert (nodes, 10, OPEN_END, BusyKind.DOWN) in runs
+        assert dict(reading.tally.dropped) == {"last line cut off": 1}
+    reading, runs = read(tmp_path, end("n1"), down, "09/01/2026 00:00:20;NU;;\n", end("n1", job="2"))
+    assert dict(reading.tally.dropped) == {"no nodes": 1}

@@ -213,6 +213,7 @@ def test_sampled_counts(imported):
     [
         ("2026-09-01, 12:00:00, 2\n2026-09-01, 12:00, 2\n", r"trace.csv:2: Expected date, time, count, got"),
         ("2026-09-01, 12:00:00, 2\n2026-09-31, 12:00:00, 2\n", r"trace.csv:2: Expected a time such as"),
+        ("2026-09-01, noon, 2\n2026-09-01, 12:00:00, 2\n", r"trace.csv:1: Expected date, time, count, got"),
         ("2026-09-01, 12:00:00, 2000000\n", r"trace.csv:1: Expected date, time, count, got"),
         ('{"metadata": {"gap_seconds": 0}, "data": [1]}', r"trace.csv: Expected metadata with gap_seconds above 0"),
         ('{"metadata": {"gap_seconds": 5}, "data": [1.5]}', r"trace.csv: Expected metadata with gap_seconds above 0"),
@@ -225,3 +226,17 @@ def test_malformed_samples(imported, text, message):
     """What is malformed is refused in one line that names the file, and the row where there is one."""
     with pytest.raises(InputError, match=message):
         imported("counts", text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("counts", "timestamp,count\n2026-09-01T12:00:00Z,2\n2026-09-01T12:00:09Z,1"),
+        ("counts", "2026-09-01, 12:00:00, 2\n2026-09-01, 12:00:09, 1"),
+        ("spot", "0,add,n1\n9,add,n2"),
+    ],
+)
+def test_last_lines_that_may_be_cut_off(imported, form, text):
+    """That the last line may hold half a number or name is said."""
+    assert any("trace.csv: the last line has no line end" in note for note in imported(form, text).quality.notes)
+    assert not any("no line end" in note for note in imported(form, f"{text}\n").quality.notes)

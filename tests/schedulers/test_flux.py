@@ -43,6 +43,33 @@ def read(tmp_path, events=(), jobs=(), *, lines=False, **settings):
 START = event(100, "resource-init", restart=False, drain={}, online="", exclude="")
 
 
+def test_events_without_ranks(tmp_path):
+    """An event that names no ranks is refused, not taken for one of none; so is a start without a context."""
+    lost = [event(120, "drain", reason="x"), event(121, "drain", idset=[])]
+    lost += ['{"timestamp": 122, "name": "offline"}\n', '{"timestamp": 123, "name": "restart", "context": 7}\n']
+    reading, _ = read(tmp_path, (START, event(110, "online", idset="0-1"), *lost))
+    assert dict(reading.tally.dropped) == {"unreadable set of ranks": 4}
+    assert "events:3: Expected a context with the ranks that go drain, got" in reading.tally.examples[0]
+
+
+def test_a_first_line_that_is_damaged(tmp_path):
+    """An eventlog is one although its first line is malformed; that is counted."""
+    reading, records = read(tmp_path, ("{\n", START, event(110, "online", idset="0"), event(120, "offline", idset="0")))
+    assert dict(reading.tally.dropped) == {"malformed line": 1}
+    assert ("rank0", 120, OPEN_END, BusyKind.DOWN) in records
+
+
+def test_times_that_are_none(tmp_path):
+    """Jobs without an end are counted; what stands for a time and is none is refused, and numbered in a document."""
+    ran = {"nodelist": "n1"}
+    jobs = [job(10, **ran), job(10, 0, **ran), job([], 20, **ran), job(10, "", **ran), job(10, {}, **ran)]
+    reading, records = read(tmp_path, jobs=jobs)
+    assert records == [("n1", 10, OPEN_END, BusyKind.JOB)] * 2
+    assert reading.tally.open_ended == 2
+    assert dict(reading.tally.dropped) == {"malformed job": 3}
+    assert "jobs:3: Expected a job" in reading.tally.examples[0]
+
+
 def test_a_reversed_eventlog(tmp_path):
     """An eventlog that was reversed gives what it gives in order of time, and how much was out of order is said."""
     events = (

@@ -76,6 +76,15 @@ def test_jobs_that_never_ran(tmp_path, job, reason):
     assert dict(reading.tally.dropped) == {reason: 1}
 
 
+def test_times_that_are_none(tmp_path):
+    """What stands for a time and is no number is refused, not taken for a job that did not start or has not ended."""
+    jobs = [accounted(time={"start": "noon"}), accounted(time={"end": []}), accounted(time={"end": {"number": "x"}})]
+    reading, found = read(tmp_path, {"jobs": [*jobs, accounted()]})
+    assert dict(reading.tally.dropped) == {"impossible time": 3}
+    assert "jobs.json:1: Expected times such as" in reading.tally.examples[0]
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("spread", [None, 2])
 def test_jobs_of_the_controller(tmp_path, spread):
     """`squeue --json` has times beside the job; a job that runs has the end that its limit allows."""

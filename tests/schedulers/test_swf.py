@@ -67,6 +67,7 @@ def test_parts_of_jobs(tmp_path):
     [
         (line(2, run=-1), "never ran"),
         (line(2, run=0), "zero length"),
+        (line(2, run=1e-10), "zero length"),
         (line(2, used=-1, asked=-1), "no processors"),
     ],
 )
@@ -173,6 +174,16 @@ def test_files_that_are_none(tmp_path, text, message):
     """Another separator, another format, and logs in which nothing ran are refused with the reason."""
     with pytest.raises(LogError, match=message):
         read(tmp_path, text + "\n")
+
+
+def test_node_ids_that_are_empty(tmp_path):
+    """An id that is missing leaves the others, which are not to be trusted; a list without any is refused."""
+    text = HEADER + line(1, used=2, more=" {4,}") + line(2, used=1, more=" {,}")
+    reading, _ = read(tmp_path, text)
+    records = reading.book.records()
+    assert records.names == ("4",)
+    assert records.kind.tolist() == [BusyKind.UNKNOWN]
+    assert dict(reading.tally.dropped) == {"no node ids": 1}
 
 
 def test_node_ids(tmp_path):

@@ -74,6 +74,8 @@ def test_mixed_zones(tmp_path, other):
         ("noon,,n1", "impossible time", True),
         (f"{NOON},-5,n1", "impossible time", True),
         (f"{NOON},,n[1-", "unreadable node list", True),
+        (f"{NOON},,[]", "unreadable node list", True),
+        (f"{NOON},,:", "unreadable node list", True),
         (f"{NOON},", "wrong number of columns", True),
     ],
 )
@@ -83,6 +85,13 @@ def test_rows_that_give_no_job(tmp_path, row, reason, is_bad):
     assert len(jobs) == 1
     assert dict(reading.tally.dropped) == {reason: 1}
     assert reading.tally.bad == is_bad
+
+
+def test_a_last_line_that_may_be_cut_off(tmp_path):
+    """That the last row may lack some of its nodes is said."""
+    reading, jobs = read(tmp_path, f"{HEADER}{NOON},{NOON + 9},n1")
+    assert len(jobs) == 1
+    assert any("jobs.csv: the last line has no line end" in note for note in reading.notes)
 
 
 @pytest.mark.parametrize(

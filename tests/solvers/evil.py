@@ -101,3 +101,32 @@ WAYS: dict[str, Callable[[], Any]] = {
 }
 for way, does in WAYS.items():
     globals()[f"way_{way.replace('-', '_')}"] = type("Way", (Evil,), {"name": f"evil-{way}", "way": staticmethod(does)})
+
+
+class Unmade(Evil):
+    """Ends its process when it is made."""
+
+    name = "evil-unmade"
+
+    def __init__(self) -> None:
+        os._exit(0)
+
+
+class Slow(Evil):
+    """Is never made."""
+
+    name = "evil-slow"
+
+    def __init__(self) -> None:
+        hang()
+
+
+class Probed(Evil):
+    """Ends its process when it is asked for its licence."""
+
+    name = "evil-probed"
+
+    @staticmethod
+    def licence() -> str:
+        """Say nothing."""
+        os._exit(0)

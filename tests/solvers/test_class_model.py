@@ -30,7 +30,7 @@ from solvers import (
     segments,
 )
 from solvers.class_model import ClassModel, formulate_classes
-from solvers.count_level import solve_in_classes
+from solvers.count_level import solve_count_model
 from solvers.highs_backend import HighsSolver
 from solvers.label_setting import Found, search
 from solvers.option_pruning import Pruned, improved, pruned_by, unpruned
@@ -52,7 +52,8 @@ def unsearched(asked: AllocationProblem) -> Pruned:
 
 def by_classes(asked: AllocationProblem, limits: Limits | None = None) -> SolveResult:
     """The answer of the model over classes alone."""
-    return solve_in_classes("highs", HighsSolver()._run, asked, limits or Limits(), unsearched(asked))
+    run, options = HighsSolver()._run, unsearched(asked)
+    return solve_count_model("highs", run, asked, limits or Limits(), by_class=True, options=options)
 
 
 def alike(seed: int, tasks: int = 10, nodes: int = 130) -> AllocationProblem:

@@ -7,6 +7,8 @@ import os
 import re
 import select
 import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer import run_replay
+from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
 from bftrainer.runs.kept import kept_problem
-from solvers import AllocationProblem, Floor, Limits, LinearRow, TaskOptions, objective, registry, supervised
+from solvers import (
+    AllocationProblem,
+    Floor,
+    Held,
+    Limits,
+    LinearRow,
+    TaskOptions,
+    isolation,
+    objective,
+    registry,
+    supervised,
+)
 from solvers.isolation import BOUNDS, Isolated, isolated
 from solvers.problem_document import document_of, problem_of
 from solvers.registry import get_solver, solve
+from solvers.supervised import run_apart
 from tests.solvers.evil import WAYS
 from tests.solvers.support import small
 
@@ -50,14 +64,18 @@ def _installed(tmp_path, monkeypatch):
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
     names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
+    names += "\nevil-unmade = bft_evil:Unmade\nevil-slow = bft_evil:Slow\nevil-probed = bft_evil:Probed"
+    names += "\nevil-unread = bft_unread:Solver"
+    (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
     shutil.copy(Path(__file__).with_name("evil.py"), place / "bft_evil.py")
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    caches = (registry._entries, registry.solver_class)
+    caches = (plugins.entries_of, registry.solver_class)
     for each in caches:
         each.cache_clear()
+    supervised._end_all()  # processes that look for modules elsewhere
     yield tmp_path / "children"
     for each in caches:
         each.cache_clear()
@@ -109,6 +127,58 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
         assert all(ended(int(number)) for number in started)
 
 
+@pytest.fixture
+def hasty(monkeypatch):
+    """Other packages have two seconds to be loaded."""
+    monkeypatch.setattr("solvers.isolation.BOUNDS", replace(BOUNDS, start_s=2.0))
+    monkeypatch.setattr("bftrainer.runs.run.BOUNDS", replace(BOUNDS, start_s=2.0))
+
+
+@pytest.mark.usefixtures("installed", "hasty")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("evil-unmade", "its process ended with status 0, while it was loaded"),
+        ("evil-unread", "its process ended with status 0, while it was loaded"),
+        ("evil-slow", "cannot be loaded within 2 s; its process was ended"),
+    ],
+)
+def test_a_run_outlives_a_solver_that_cannot_be_loaded(name, words, tmp_path, capfd, monkeypatch):
+    """One that ends or hangs while it is imported or made is refused in a line, or its fallback answers."""
+    options = ["replay", "--solver", name, "--max-events", "3", "--no-baseline"]
+    assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 2
+    assert capfd.readouterr().err == f"Error: {name}: {words}.\n"
+    assert not (tmp_path / "alone").exists()
+    assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
+    assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
+    capfd.readouterr()
+    options[2] = "dp"
+    assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
+
+
+def say_much(_solver):
+    """Write a quarter of what a process may write, and answer."""
+    os.write(2, b"x" * (BOUNDS.file_bytes // 4))
+    return True
+
+
+def test_what_a_solver_says_is_forgotten_with_each_answer():
+    """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
+    for _ in range(6):
+        assert run_apart("chatty", say_much, None, deadline=time.perf_counter() + 60.0, bounds=BOUNDS)
+
+
+@pytest.mark.usefixtures("installed", "hasty")
+def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
+    """Those that cannot be loaded say why in the list, beside the others."""
+    assert main(monkeypatch, "solvers", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
+    assert rows["dp"]["installed"]
+    assert rows["evil-nan"]["installed"]
+    for name in ("evil-unmade", "evil-unread", "evil-slow", "evil-probed"):
+        assert "its process" in rows[name]["licensed"]
+
+
 @pytest.mark.usefixtures("installed")
 def test_who_is_isolated():
     """By default what others have registered; always also what calls a library; objects of one's own if asked for."""
@@ -133,6 +203,23 @@ def test_what_cannot_be_sent_is_an_error():
 
     with pytest.raises(SolverError, match=r"^own: .*Own"):
         solve(isolated(Own(), "always", lambda *_: ""), PROBLEM, Limits())
+
+
+def test_starting_takes_none_of_the_time_limit(monkeypatch):
+    """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
+    supervised._end_all()
+    known = []
+    monkeypatch.setattr(isolation, "_get_ready", slow_to_get_ready)
+    for name in ("cbc", "highs"):
+        apart = Isolated(name, lambda *_: "")
+        known += [apart.solve(PROBLEM, Limits(time_s=1.0, prune=False)).held for _ in range(2)]
+    assert known == [Held.OPTIMAL] * 4
+
+
+def slow_to_get_ready(solver):
+    """Get ready, after longer than a time limit."""
+    time.sleep(2.0)
+    isolation._get_ready(solver)
 
 
 def test_decisions_are_the_same_apart():
@@ -198,6 +285,11 @@ def test_a_document_is_the_problem(seed):
         lambda d: d["tasks"][0].update(values=["x", "y", "z"]),
         lambda d: d["tasks"][0].update(counts=[1e300, 2, 3]),
         lambda d: d["limits"].update(other=1),
+        lambda d: d["limits"].update(time_s="x"),
+        lambda d: d["limits"].update(time_s=-1.0),
+        lambda d: d["limits"].update(threads=None),
+        lambda d: d.update(nodes=10**30),
+        lambda d: d.update(solver=["dp"]),
         lambda d: d.update(floor=[]),
     ],
 )

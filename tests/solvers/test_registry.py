@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from bftrainer import Allocator, Settings
+from bftrainer import Allocator, Settings, plugins
 from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError, UnsupportedProblemError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
@@ -110,13 +110,13 @@ def third_party(monkeypatch):
         EntryPoint("broken", "no_such_module:Solver", registry.GROUP),
         *[EntryPoint(name.lower(), f"{__name__}:{name}", registry.GROUP) for name in BREAKING],
     ]
-    original = registry.entry_points
+    original = plugins.entry_points
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    monkeypatch.setattr(registry, "entry_points", lambda group: [*original(group=group), *extra])
-    registry._entries.cache_clear()
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
+    plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
     yield
-    registry._entries.cache_clear()
+    plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
 
 
@@ -129,9 +129,9 @@ def test_all_shipped_solvers_are_registered():
 def test_two_solvers_of_one_name(monkeypatch):
     """None shadows the other: both are named where one is asked for, and in the list of solvers, beside the others."""
     extra = [EntryPoint("dp", f"{__name__}:Lazy", registry.GROUP)]
-    original = registry.entry_points
-    monkeypatch.setattr(registry, "entry_points", lambda group: [*original(group=group), *extra])
-    registry._entries.cache_clear()
+    original = plugins.entry_points
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
+    plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
     try:
         assert registry.names() == SHIPPED
@@ -143,7 +143,7 @@ def test_two_solvers_of_one_name(monkeypatch):
         assert "an unknown package" in listed["dp"].licensed
         assert listed["equal-share"].installed
     finally:
-        registry._entries.cache_clear()
+        plugins.entries_of.cache_clear()
         registry.solver_class.cache_clear()
 
 
@@ -168,7 +168,7 @@ def test_an_unknown_solver_is_suggested_a_known_one():
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     """Not installed is an error of its own, which names the extra."""
-    monkeypatch.setattr(registry, "_importable", lambda module: module != "gurobipy")
+    monkeypatch.setattr(registry, "absent", lambda *modules: [name for name in modules if name == "gurobipy"])
     with pytest.raises(SolverUnavailableError, match=r"gurobi: gurobipy is not installed; the extra gurobi "):
         registry.get_solver("gurobi")
     rows = {row.name: row for row in registry.catalogue()}
@@ -340,7 +340,7 @@ def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
     assert (result.counts, result.held, result.objective, result.bound) == (counts, held, value, kept_bound)
 
 
-def test_who_does_not_say_heeds_all(monkeypatch):
+@pytest.mark.usefixtures("third_party")
+def test_who_does_not_say_heeds_all():
     """Of a third party's solver without `heeds` nothing is known, so that no limit is in vain."""
-    monkeypatch.setattr(registry, "solver_class", lambda _: object)
-    assert registry.heeded("theirs") == {"time", "gap", "threads", "prune", "effort"}
+    assert registry.heeded("lazy") == {"time", "gap", "threads", "prune", "effort"}

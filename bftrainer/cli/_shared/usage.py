@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from bftrainer.errors import UnusedOptionsError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -85,8 +86,8 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
         refuse_existing(path, force=force)
 
 
-def write_figure(path: Path, figure: Figure) -> None:
-    """Write a figure in the form of its suffix.
+def write_figure(path: Path, figure: Axes | Figure) -> None:
+    """Write a figure, or that of axes, in the form of its suffix.
 
     Raises
     ------
@@ -139,9 +140,23 @@ _FOUND = f"{__name__}.found"
 F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[float]
+    _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # generic since click 8.2 only
+
+
+class Parsed(_ParamType):
+    """Type of an option whose text `parse` reads, which raises ValueError; help calls the value `name`."""
+
+    def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value that the text stands for."""
+        try:
+            return self._parse(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
 
 
 class _Size(_ParamType):

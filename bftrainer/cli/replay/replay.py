@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -126,14 +126,20 @@ def _resumed(place: Path) -> int:
     """Go on with an unfinished run; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
-    from bftrainer.runs.resumable import arguments_of, last_checkpoint, refuse_other_options
+    from bftrainer.runs.resumable import begun_run, last_checkpoint, refuse_other_options
 
     with interruptible() as received, result_directory([place], resume=True) as directory:
-        arguments = arguments_of(directory)
-        if given := _without_resume(_arguments()):
-            refuse_other_options(_values(given), _values(arguments))
-        at = last_checkpoint(directory)
-        with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
+        arguments, begun_in = begun_run(directory)
+        given, at = _without_resume(_arguments()), last_checkpoint(directory)
+        if begun_in != Path.cwd():
+            gone = "" if begun_in.is_dir() else ", which is gone: they are looked for here"
+            tell(f"Note: {place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
+        with (
+            chdir(begun_in if begun_in.is_dir() else "."),
+            replay.make_context("bftrainer-replay", [*arguments]) as ctx,
+        ):
+            if given:
+                refuse_other_options(_values(given), _values(arguments))
             options = dict(ctx.params)
             told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
             inputs = load_inputs(config_of(ctx, options))

@@ -98,14 +98,15 @@ def _decision_time(summary: Summary) -> str:
     return f"{median} median, {p95} p95, {most} max ({answered})"
 
 
+def _failed(summary: Summary) -> str | None:
+    from bftrainer.report.metrics import fallen_back
+
+    return fallen_back(summary)
+
+
 def _wall_time(summary: Summary) -> str:
     parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
     return f"{summary['wall_s']:.2f} s: {parts}"
-
-
-def _scaling(summary: Summary) -> str | None:
-    found = assumption(summary)
-    return None if found is None else found.note
 
 
 def _solver_share(summary: Summary) -> str | None:
@@ -127,7 +128,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
         "eq_nodes",
         lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
     ),
-    (ASSUMED, "", _scaling),
+    (ASSUMED, "", lambda s: None if (found := assumption(s)) is None else found.note),
     ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),
     ("  below large idle", "occupancy", _below_large_idle),
     ("work done", "work_done", lambda s: f"{s['work_done']:.6g}"),
@@ -154,6 +155,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", _optimality),
     ("  asked", "decisions_optimal", _solver_share),
+    ("  fallback", "decisions_fallback", _failed),
     ("decision time", "solve_s_median", _decision_time),
     ("wall time", "wall_s", _wall_time),
 )

@@ -14,6 +14,7 @@ import click
 
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
+from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,9 +22,17 @@ if TYPE_CHECKING:
     from bftrainer.audit import Audit, Part
     from bftrainer.report.comparison import RunComparison
 
-FILE = click.Path(path_type=Path)
 # Of more runs than this only the headline figures are shown.
 FEW = 4
+
+
+def _tell_unsealed(runs: Sequence[Path]) -> None:
+    """Tell which results cannot be known to be as they were written."""
+    from bftrainer.files.manifest import MANIFEST, written_files
+
+    for run in runs:
+        if written_files(run).get("summary.json") is None:
+            tell(f"Note: {run}: No checksums of its files ({MANIFEST}): nothing tells whether they are as written.")
 
 
 @click.command(context_settings=WIDE)
@@ -59,6 +68,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         _write_csv(found, chosen or tuple(found.figures))
     else:
         _print_comparison(found, chosen)
+    _tell_unsealed(runs)
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
@@ -78,7 +88,9 @@ def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
     few = len(names) <= FEW
     known = found.figures if few else (key for key in HEADLINES if key in found.figures)
     keys = chosen or tuple(key for key in known if key.rpartition(".")[2] not in WORK_SHARES)
-    settings = [[key, *map(_setting, values)] for key, values in found.settings.items()]
+    settings = [
+        [key, *("-" if value is None else str(value) for value in values)] for key, values in found.settings.items()
+    ]
     figures = Section("figure", [[_label(key), *_cells(found, key)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
     for note, of in _assumptions(found).items():
@@ -118,10 +130,6 @@ def _cells(found: RunComparison, key: str) -> list[str]:
     return cells
 
 
-def _setting(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
 KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
 
 
@@ -144,7 +152,6 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     energy     energy of tuned tasks against the time to their targets
     """  # noqa: D301
     from bftrainer.cli._shared.usage import refuse_figure, write_figure
-    from bftrainer.report.drawing import figure_of
     from bftrainer.runs.finished import read_summary
 
     other = kind != "setting" and "of the kind setting alone"
@@ -155,8 +162,9 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
     refuse_figure(output, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
-    write_figure(output, figure_of(_draw(kind, runs, against, figure)))
+    write_figure(output, _draw(kind, runs, against, figure))
     click.echo(f"Figure: {output}")
+    _tell_unsealed(runs)
 
 
 def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
@@ -205,6 +213,7 @@ def report(
     refuse_inputs(output)
     write_page(runs, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     click.echo(f"Page: {output}")
+    _tell_unsealed(runs)
 
 
 SHOWN = 10

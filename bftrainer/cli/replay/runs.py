@@ -103,17 +103,8 @@ def solve_kept(path: Path, solver: str | None, isolate: Isolate, as_json: bool) 
     problem, limits, failed = kept_problem(path)
     asked = isolated(solver or failed, isolate, lambda *_: "")
     result = solve(get_solver(asked) if isinstance(asked, str) else asked, problem, limits)
-    found = {
-        "solver": result.solver,
-        "stop_reason": result.stop_reason,
-        "held": result.held,
-        "decided_by": result.decided_by,
-        "objective": result.objective,
-        "bound": result.bound,
-        "counts": result.counts,
-        "choices": result.choices,
-        "solve_s": result.solve_s,
-    }
+    shown = ("solver", "stop_reason", "held", "decided_by", "objective", "bound", "counts", "choices", "solve_s")
+    found = {name: getattr(result, name) for name in shown}
     if as_json:
         click.echo(json.dumps(found))
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
@@ -83,8 +84,6 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
     """List the jobs of a server: stage, trials, cheapest run."""
-    from bftrainer.cli._shared.stdio import print_table
-
     with _asking(server, token_file) as client:
         found = client.jobs()
     if as_json:
@@ -118,7 +117,6 @@ def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> Non
 
 
 def _print_job(job: JobSummary) -> None:
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.files.opening import one_line
     from bftrainer.zeus.server.messages import few
 
@@ -276,5 +274,6 @@ def serve(
         token_file=token_file,
         max_body_bytes=max_body,
         hosts=(*LOOPBACK_NAMES, host) if alone else (),
+        log_level=log_level,
     )
-    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, log_level=log_level)
+    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate)

@@ -7,19 +7,20 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
-    from bftrainer.zeus.master.journal import Journal
-    from bftrainer.zeus.master.recurrences import Booked
+    from bftrainer.zeus.master.recurrences import Booked, Recurrences
 
 _COMMANDS = {
     "resume": ("bftrainer.cli.zeus.master", "resume", "Go on with a job that was interrupted."),
@@ -53,9 +54,9 @@ def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: boo
     with _resumable(driver.logdir), shown if isinstance(shown, LiveDisplay) else nullcontext():
         driver.drive(pause_after)
     if as_json:
-        click.echo(json.dumps(_as_document(driver.logdir, driver.journal), indent=2, allow_nan=False))
+        click.echo(json.dumps(_as_document(driver.logdir, driver.progress), indent=2, allow_nan=False))
     else:
-        _print_status(driver.logdir, driver.journal)
+        _print_status(driver.logdir, driver.progress)
 
 
 @contextmanager
@@ -68,23 +69,22 @@ def _resumable(logdir: Path) -> Iterator[None]:
         raise
 
 
-def _as_document(logdir: Path, journal: Journal) -> dict[str, Any]:
+def _as_document(logdir: Path, progress: Recurrences) -> dict[str, Any]:
     """Return the state of a job as plain values for JSON."""
     from bftrainer.zeus.master.journal import is_running, journal_document
 
-    document = journal_document(journal)
+    document = journal_document(progress)
     # Leaves out the policy's internal state.
     rest = {name: value for name, value in document.items() if name != "policy"}
     return {"logdir": str(logdir), "running": is_running(logdir), **rest}
 
 
-def _print_status(logdir: Path, journal: Journal) -> None:
+def _print_status(logdir: Path, progress: Recurrences) -> None:
     """Print the state of a job: its runs, and the next one."""
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
     from bftrainer.zeus.master.journal import is_running
 
-    plan, progress = journal.plan, journal.progress
+    plan = progress.plan
     click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
     headings = ("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached")
     print_table(headings, [_row(each) for each in progress.booked], left=0)
@@ -130,11 +130,11 @@ def status(logdir: Path, as_json: bool) -> None:
     """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
     from bftrainer.zeus.master.journal import read_journal
 
-    journal = read_journal(logdir)
+    progress = read_journal(logdir)
     if as_json:
-        click.echo(json.dumps(_as_document(logdir, journal), indent=2, allow_nan=False))
+        click.echo(json.dumps(_as_document(logdir, progress), indent=2, allow_nan=False))
     else:
-        _print_status(logdir, journal)
+        _print_status(logdir, progress)
 
 
 @click.command(context_settings=SETTINGS)
@@ -172,6 +172,7 @@ def run(
     resume`.
     """
     from bftrainer.zeus.master.journal import named_policy, read_job_file
+    from bftrainer.zeus.master.script import RunSettings
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
     refuse_unused(
@@ -182,15 +183,9 @@ def run(
     )
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
-    passed = ("observer_mode", "profile_warmup_iters", "profile_measure_iters", "max_power_w", "gpus", "allow_mixed")
-    more = ("set_power_limits", "measure", "timeout_s", "grace_s")
-    zeus_master = ZeusMaster(
-        named_policy(file.policy, file.seed, file.window_size),
-        file.log_base,
-        file.monitor_path,
-        file.seed,
-        **{name: getattr(file, name) for name in (*passed, *more)},
-    )
+    settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
+    policy = named_policy(file.policy, file.seed, file.window_size)
+    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
     with ExitStack() as stack:
         client = None
         if server is not None:

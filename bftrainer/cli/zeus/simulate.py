@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import large_option, size_option
 from bftrainer.cli.zeus.zeus_options import (
     FILE,
@@ -139,8 +140,6 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
 
 
 def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
-    from bftrainer.cli._shared.stdio import print_table
-
     relative = ("cost", "energy", "time")
     absolute = ("policies", "cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
     for job in dict.fromkeys(row.job for row in rows):
@@ -268,7 +267,6 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
 
 
 def _print_totals(rows: Sequence[GroupTotals]) -> None:
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import amount
 
     headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import large_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, job_options, trace_options
 
@@ -68,8 +69,6 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
 
 
 def _print_jobs(traced: Sequence[TracedJob]) -> None:
-    from bftrainer.cli._shared.stdio import print_table
-
     headings = ("job", "batch sizes", "power limits (W)", "target metrics")
     listed = ((each.batch_sizes, each.power_limits_w, each.target_metrics) for each in traced)
     rows = [
@@ -80,7 +79,6 @@ def _print_jobs(traced: Sequence[TracedJob]) -> None:
 
 
 def _print_optima(facts: Sequence[TargetFacts]) -> None:
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number, setting
 
     headings = ("job", "reaching", "optimum", "energy (J)", "time (s)", "cost (J)", "settings on the front")
@@ -97,7 +95,6 @@ def _print_optima(facts: Sequence[TargetFacts]) -> None:
 
 
 def _print_front(facts: TargetFacts) -> None:
-    from bftrainer.cli._shared.stdio import print_table
     from bftrainer.cli.zeus.output import number
 
     click.echo(f"{facts.job}, eta {facts.eta_knob:g}: energy-time Pareto front")

@@ -237,14 +237,18 @@ def _switch(entry: Entry, runs: Runs, switched: set[str]) -> None:
     if at is None:
         runs.reading.tally.drop(UNDATED)
         return
-    for node in located(_location(fields) or entry.id):
+    # The id of a line that breaks off in it may be half a name.
+    nodes = () if entry.is_cut_off and not entry.text else located(_location(fields) or entry.id)
+    if not nodes:
+        runs.drop(entry, "no nodes")
+    for node in nodes:
         name = f"{_DOWN}{node}"
-        nodes = book.nodes(node, lambda text: (text,)), BusyKind.DOWN
+        down = book.nodes(node, lambda text: (text,)), BusyKind.DOWN
         if entry.type == "ND":
             if name not in runs.open:
-                runs.begin(name, OpenRun(at, nodes))
+                runs.begin(name, OpenRun(at, down))
         elif not runs.close(name, at, BusyKind.DOWN) and node not in switched:
-            runs.write(name, OPEN_START_NS, at, nodes, -1, BusyKind.DOWN)
+            runs.write(name, OPEN_START_NS, at, down, -1, BusyKind.DOWN)
         switched.add(node)
 
 

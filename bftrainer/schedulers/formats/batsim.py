@@ -114,6 +114,8 @@ def _jobs_of(path: Path, names: Sequence[str] | None, reading: Reading) -> Itera
             except HostlistError as fault:
                 reading.refuse_row("unreadable set of resources", row, str(fault))
                 continue
+            if row.is_cut_off:
+                reading.note_cut_off(path)
             yield start, end, node_set, hash(tuple(row.fields))
     reading.tally.check()
 

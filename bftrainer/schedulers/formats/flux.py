@@ -21,6 +21,9 @@ from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
+_STARTS = ("resource-init", "restart")
+_CHANGES = (*_STARTS, "online", "offline", "drain", "undrain")
+
 
 class _Ranks:
     """Which ranks are up, by the events read so far, and the nodes of ranks as far as they are known.
@@ -47,7 +50,7 @@ class _Ranks:
         """Apply an event; return whether it is about availability."""
         self._first_ns, self._last_ns = min(self._first_ns, now_ns), max(self._last_ns, now_ns)
         some = _ids(context.get("idset", ""))
-        if name in ("resource-init", "restart"):
+        if name in _STARTS:
             self._online = set(_ids(context.get("online", "")))
             self._excluded = set(_ids(context.get("exclude", "")))
             drain = context.get("drain")
@@ -110,6 +113,8 @@ def _ids(text: Any) -> tuple[int, ...]:
     return numbers(str(text).strip("[]"))
 
 
+_FIRST = 5
+"""Lines among which one that is whole tells what a file is."""
 _NAMELESS = "Missing --nodes with all names in order of rank: events name ranks, jobs name nodes."
 
 
@@ -196,8 +201,9 @@ def _time_ns(value: Any) -> int | None:
 
 def _first_event_ns(path: Path) -> int | None:
     """Time of an eventlog's first event; None if the file is no eventlog."""
-    first = _parsed(next((line for line in head(path) if line.strip()), ""))
-    return (_time_ns(first["timestamp"]) or 0) if first is not None and _is_event(first) else None
+    events = (event for line in head(path)[:_FIRST] if (event := _parsed(line)) is not None and _is_event(event))
+    first = next(events, None)
+    return None if first is None else _time_ns(first["timestamp"]) or 0
 
 
 def _named_ranks(reading: Reading) -> dict[int, str]:
@@ -242,9 +248,13 @@ def _read_eventlogs(paths: Iterable[Path], ranks: _Ranks, reading: Reading) -> N
     if late:
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
     for time_ns, event, block, at in sorted(events, key=itemgetter(0)):
-        context = event.get("context")
+        context, name = event.get("context"), event["name"]
         try:
-            changes = ranks.apply(event["name"], context if isinstance(context, dict) else {}, time_ns)
+            if name in _CHANGES and not (
+                isinstance(context, dict) and (name in _STARTS or _ids(context.get("idset", "")))
+            ):
+                raise HostlistError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+            changes = ranks.apply(name, context if isinstance(context, dict) else {}, time_ns)
         except HostlistError as fault:
             reading.refuse("unreadable set of ranks", block, at, str(fault))
             continue
@@ -273,23 +283,25 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     for line, value in _job_objects(path):
         reading.tally.records += 1
+        has_run = value is not None and value.get("t_run") not in (None, 0)
         try:
-            job = None if value is None else _job(value, ranks)
+            job = _job(value, ranks) if value is not None and has_run else None
         except (HostlistError, TypeError, ValueError) as fault:
             reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
             continue
         if value is None:
             reading.tally.refuse("malformed line", path, line, "Expected a job in JSON, got something else")
-        elif value.get("t_run") in (None, 0):
+        elif not has_run:
             reading.tally.drop("never started")
         elif job is None:
             reading.tally.drop("no nodes")
         elif reading.tally.lasts(job.start_ns, job.end_ns):
+            reading.tally.open_ended += job.end_ns == OPEN_END_NS
             yield job
 
 
 def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Line and JSON object of each job."""
+    """Line, or number in a document, and JSON object of each job."""
     first = _parsed(next((line for line in head(path) if line.strip()), ""))
     if first is not None and "jobs" not in first:
         for block in line_blocks(path):
@@ -297,11 +309,15 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
                 if line.strip():
                     yield number, _parsed(line)
         return
-    document = _parsed(whole_text(path))
-    jobs = None if document is None else document.get("jobs")
+    try:
+        document = json.loads(whole_text(path))
+    except (ValueError, RecursionError) as fault:
+        place = f"{path}:{fault.lineno}" if isinstance(fault, json.JSONDecodeError) else path
+        raise LogError(f"{place}: Expected a resource eventlog or jobs in JSON, got something else.") from None
+    jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list):
         raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
-    yield from ((1, job if isinstance(job, dict) else None) for job in jobs)
+    yield from ((number, job if isinstance(job, dict) else None) for number, job in enumerate(jobs, start=1))
 
 
 def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
@@ -318,10 +334,10 @@ def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
         return None
     if names and numbered:
         ranks.learn(numbered, names)
-    start_ns = _time_ns(value.get("t_run") or 0)
+    start_ns = _time_ns(value.get("t_run"))
     # Resources are free when the job is inactive; before that they are being cleaned up.
-    end = value.get("t_inactive") or value.get("t_cleanup")
-    end_ns = OPEN_END_NS if not end else _time_ns(end)
+    end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
+    end_ns = OPEN_END_NS if end is None else _time_ns(end)
     if start_ns is None or end_ns is None:
         raise ValueError("impossible time")
     key = hash((str(value.get("id")), names, numbered))

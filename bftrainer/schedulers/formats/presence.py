@@ -57,7 +57,8 @@ class CountsImporter(Importer):
         if _is_sampled(start):
             trace = _sampled(paths, reading)
         else:
-            trace = _dated(paths, reading) if _DATED.fullmatch(start[0]) else read_count_trace(*paths)
+            _note_cut_off(paths, reading)
+            trace = _dated(paths, reading) if any(map(_DATED.fullmatch, start[:9])) else read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
             raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
@@ -69,6 +70,12 @@ class CountsImporter(Importer):
         reading.take_presence(trace.log(), names, records=trace.count.size - _is_sampled(start))
         reading.placement = _PLACEMENT
         reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
+
+
+def _note_cut_off(paths: Sequence[Path], reading: Reading) -> None:
+    for path in paths:
+        if any(block.cut_off for block in line_blocks(path)):
+            reading.note_cut_off(path)
 
 
 def _is_sampled(lines: Sequence[str]) -> bool:
@@ -137,6 +144,7 @@ class SpotImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
+        _note_cut_off(paths, reading)
         log = read_spot_trace(*paths, start_ns=reading.origin_ns())
         without = log.provenance[NO_TIME]
         reading.tally.drop("node added and removed in the same millisecond", 2 * without["stays"])

@@ -81,6 +81,8 @@ class SlurmImporter(Importer):
                         headless |= not is_headed
                     _read_block(section, layout, reading)
                 reading.tally.check()
+                if block.cut_off:
+                    reading.note_cut_off(path)
             for note in document.notes if document else ():
                 reading.note(note)
         if columns is not None and not headless:

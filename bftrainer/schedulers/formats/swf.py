@@ -107,10 +107,9 @@ class SwfImporter(Importer):
         chosen = _chosen(jobs, reading)
         if not chosen.size:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
-        chosen, start_s, end_s = _times(jobs, chosen, header, reading)
+        chosen, start_ns, end_ns = _times(jobs, chosen, header, reading)
         if not chosen.size:
             raise LogError(f"{paths[0]}: Expected jobs with usable times, got none.")
-        start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (start_s, end_s))
         reading.window_ns = (int(start_ns.min()), int(end_ns.max()))
         if (jobs.node_sets >= 0).any():
             _write_names(jobs, chosen, start_ns, end_ns, reading)
@@ -139,7 +138,7 @@ def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Read
             reading.refuse("wrong number of fields", block, at, detail)
             continue
         ids = ids.partition("}")[0].strip()
-        node_set = reading.book.nodes(ids, _names) if ids else -1
+        node_set = reading.book.nodes(ids, _names) if _names(ids) else -1
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
         jobs.add(
@@ -162,7 +161,7 @@ def _floats(words: Sequence[str]) -> list[float] | None:
 
 def _names(ids: str) -> list[str]:
     """Names of a list of node ids, one a core."""
-    return [name.strip() for name in ids.split(",")]
+    return [name for name in map(str.strip, ids.split(",")) if name]
 
 
 def _what_is_wrong(line: str) -> str:
@@ -221,8 +220,8 @@ def _without(
 @np.errstate(over="ignore")  # sums beyond all numbers are impossible times
 def _times(
     jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The jobs whose times are known, their starts and ends in seconds since the epoch."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The jobs whose times are known, their starts and ends in nanoseconds since the epoch."""
     submit, wait = jobs["submit"], jobs["wait"]
     base_s = _number(header, "UnixStartTime") or 0.0
     if np.median(submit[chosen]) >= EPOCH_SIZED_S:
@@ -240,7 +239,10 @@ def _times(
     is_impossible = end >= OPEN_END_NS / NS_PER_S
     chosen = _without(jobs, chosen, is_impossible, ("impossible time", "Expected times from 1970 to 2116"), reading)
     reading.tally.check(at_end=True)
-    return chosen, begin[chosen], end[chosen]
+    start_ns, end_ns = (np.rint(times[chosen] * NS_PER_S).astype(np.int64) for times in (begin, end))
+    lasted = end_ns > start_ns
+    reading.tally.drop("zero length", int((~lasted).sum()))  # in nanoseconds
+    return chosen[lasted], start_ns[lasted], end_ns[lasted]
 
 
 def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading) -> None:

@@ -179,6 +179,8 @@ class _Rows:
             submits = np.where((submits > BAD) & (submits <= starts), submits, OPEN_START_NS)
             for row, *times_ns in zip(some, starts.tolist(), ends.tolist(), submits.tolist(), strict=True):
                 self._take(row, *times_ns)
+                if row.is_cut_off:
+                    reading.note_cut_off(row.path)
             reading.tally.check()
 
     def _instants(self, rows: Sequence[LogRow], role: str, *, last: bool) -> NDArray[np.int64]:
@@ -239,6 +241,8 @@ class _Rows:
         kind, partition = _CAUSES[cause], book.partition(self._cell(row, "partition"))
         names, is_whole = located(location), is_whole_block(location)
         if is_whole is None:
+            if not names:
+                raise HostlistError(f"Expected names of nodes, got {one_line(location)!r}.")
             is_whole = count is None or count == len(names)
             whole, comma, last = location.rpartition(",")
             if not is_whole and comma and (count or 0) > len(names):

@@ -16,9 +16,9 @@ from bftrainer.errors import JournalError, NotConvergedError, OutputError, Train
 from bftrainer.files.manifest import list_written
 from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
-from bftrainer.zeus.master.journal import JOURNAL, Journal, locked, read_journal, runs_booked, write_journal
+from bftrainer.zeus.master.journal import JOURNAL, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
-from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan
+from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.script import RunEnvironment, RunSettings, TrainingReport, read_report
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.files import write_history
@@ -41,7 +41,7 @@ class Driver:
     ----------
     logdir : Path
         Directory for journal, history, reports and outputs.
-    journal : Journal
+    progress : Recurrences
         State of the job.
     observers : sequence of MasterObserver
         Are notified of each run.
@@ -52,13 +52,13 @@ class Driver:
     def __init__(
         self,
         logdir: Path,
-        journal: Journal,
+        progress: Recurrences,
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = found_gpus,
     ) -> None:
         # Absolute, because scripts get this path and run in another directory.
         self.logdir = logdir.absolute()
-        self.journal, self.observers, self.find = journal, observers, find
+        self.progress, self.observers, self.find = progress, observers, find
         self._resumed = False
         self._token: str | None = None
 
@@ -105,9 +105,10 @@ class Driver:
         """
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
-            lock = stack.enter_context(locked(self.logdir, self.journal.settings.grace_s + 1.0))
+            lock = stack.enter_context(locked(self.logdir, self.progress.settings.grace_s + 1.0))
             self._reload_journal()
-            plan, settings, progress = self.journal.plan, self.journal.settings, self.journal.progress
+            progress = self.progress
+            plan, settings = progress.plan, progress.settings
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(keeping_history(lambda: progress.history))
             restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
@@ -121,12 +122,12 @@ class Driver:
             while not progress.done and progress.recurrence < pause:
                 if progress.made is None:
                     launch = progress.next()
-                    write_journal(self.logdir, self.journal)
+                    write_journal(self.logdir, progress)
                     self._notify("launching", launch, progress)
                     bound, show = progress.cost_bound_j, partial(self._notify, "printed")
                     progress.made = make_run(self.logdir, plan, settings, launch, bound, show, (lock,))
                     # Saved first: if the server cannot be reached, the run need not be repeated.
-                    write_journal(self.logdir, self.journal)
+                    write_journal(self.logdir, progress)
                     restore()
                 self._book(*progress.made)
             self._list_files(final=progress.done or progress.failure is not None)
@@ -141,8 +142,8 @@ class Driver:
     def _reload_journal(self) -> None:
         """Reload the journal: another master may have continued the job before this one locked it."""
         if self._resumed:
-            self.journal = read_journal(self.logdir, self._token)
-        elif runs_booked(self.logdir) > len(self.journal.progress.booked):
+            self.progress = read_journal(self.logdir, self._token)
+        elif runs_booked(self.logdir) > len(self.progress.booked):
             # The caller's policy object cannot be brought to the journal's state.
             raise JournalError(f"{self.logdir}: Another master has gone on with this job.")
 
@@ -151,21 +152,21 @@ class Driver:
         for name in _REPLACED:
             for left in leftovers(self.logdir, name):
                 left.unlink()
-        if self.journal.progress.booked:
-            write_history(self.logdir / HISTORY, self.journal.progress.history)
+        if self.progress.booked:
+            write_history(self.logdir / HISTORY, self.progress.history)
 
     def _limited_gpus(self) -> Gpus | None:
         """Find the GPUs whose power limits scripts may set."""
-        settings = self.journal.settings
+        settings = self.progress.settings
         gpus = self.find() if settings.set_power_limits else None
         return None if gpus is None else gpus.first(settings.gpus or len(gpus))
 
     def _book(self, report: TrainingReport, failure: str | None) -> None:
-        progress = self.journal.progress
+        progress = self.progress
         booked = progress.book(report, failure)
-        write_journal(self.logdir, self.journal)
+        write_journal(self.logdir, progress)
         write_history(self.logdir / HISTORY, progress.history)
-        logger.debug("%s: %s", self.journal.plan.job, booked)
+        logger.debug("%s: %s", progress.plan.job, booked)
         self._notify("booked", booked, progress)
 
     def _notify(self, event: str, *what: object) -> None:

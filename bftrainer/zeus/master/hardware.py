@@ -23,7 +23,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Gpus:
-    """Some GPUs of this machine.
+    """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.meters.Meter` does.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class Gpus:
     ----------
     NVIDIA, "NVML API Reference", https://docs.nvidia.com/deploy/nvml-api/, device queries and commands.
     """
+
+    name = "nvml"
 
     def __init__(self, library: Any, handles: Sequence[Any]) -> None:
         self._library, self._handles = library, list(handles)
@@ -69,6 +71,9 @@ class Gpus:
         """Energy that all GPUs used since their driver was loaded."""
         counted_mj = [self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
         return float(sum(counted_mj) / 1000.0)
+
+    def close(self) -> None:
+        """Do nothing: counters need no end."""
 
     def candidate_limits_w(self) -> list[int]:
         """List power limits that all GPUs support, from the highest down, 25 W apart."""

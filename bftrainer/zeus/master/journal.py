@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,36 +81,20 @@ SCHEMA = 1
 POLL_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """State of a recurring job, as its journal stores it.
-
-    Parameters
-    ----------
-    plan : Plan
-    settings : RunSettings
-    progress : Recurrences
-    """
-
-    plan: Plan
-    settings: RunSettings
-    progress: Recurrences
-
-
-def journal_document(journal: Journal) -> dict[str, Any]:
-    """Return all state as plain values for JSON."""
-    plan = asdict(journal.plan)
+def journal_document(progress: Recurrences) -> dict[str, Any]:
+    """Return all state of a recurring job as plain values for JSON."""
+    plan = asdict(progress.plan)
     return {
         "schema": SCHEMA,
         # JSON has no infinity: null means that no run is stopped.
         "plan": plan | {"beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None},
-        "settings": asdict(journal.settings),
-        "policy": _kept(journal.progress.decisions),
-        "progress": journal.progress.to_dict(),
+        "settings": asdict(progress.settings),
+        "policy": _kept(progress.decisions),
+        "progress": progress.to_dict(),
     }
 
 
-def write_journal(logdir: Path, journal: Journal) -> None:
+def write_journal(logdir: Path, progress: Recurrences) -> None:
     """Write all state to disk atomically.
 
     Raises
@@ -118,11 +102,11 @@ def write_journal(logdir: Path, journal: Journal) -> None:
     OutputError
         If the journal cannot be written; the previous one stays.
     """
-    write_json(logdir / JOURNAL, journal_document(journal))
+    write_json(logdir / JOURNAL, journal_document(progress))
 
 
-def read_journal(logdir: Path, token: str | None = None) -> Journal:
-    """Read the journal of a directory.
+def read_journal(logdir: Path, token: str | None = None) -> Recurrences:
+    """Read the state of a job from the journal in its directory.
 
     Parameters
     ----------
@@ -136,7 +120,7 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
         If there is no journal, it is damaged, or its policy cannot be restored; the message names file and field.
     """
     path = logdir / JOURNAL
-    document = _validated(path, _document(path))
+    document = _document(path)
     try:
         kept = document["plan"]
         kept |= {"job": Job(**kept["job"]), "batch_sizes": tuple(kept["batch_sizes"])}
@@ -144,11 +128,11 @@ def read_journal(logdir: Path, token: str | None = None) -> Journal:
         settings = RunSettings(**document["settings"])
         if document["policy"] is None:
             raise JournalError("This policy is not one of bftrainer: its state cannot be restored from a journal.")
-        progress = Recurrences(plan, _restored(document["policy"], plan, token), settings.total_power_w)
+        progress = Recurrences(plan, settings, _restored(document["policy"], plan, token))
         progress.restore(document["progress"])
     except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
         raise JournalError(f"{path}: {fault}") from None
-    return Journal(plan, settings, progress)
+    return progress
 
 
 def runs_booked(logdir: Path) -> int:
@@ -159,8 +143,7 @@ def runs_booked(logdir: Path) -> int:
     JournalError
         See `read_journal`.
     """
-    path = logdir / JOURNAL
-    return len(_validated(path, _document(path))["progress"]["booked"])
+    return len(_document(logdir / JOURNAL)["progress"]["booked"])
 
 
 @contextmanager
@@ -236,17 +219,14 @@ def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
     return LocalDecisions(policy, plan.job)
 
 
-def _document(path: Path) -> Any:
+def _document(path: Path) -> dict[str, Any]:
+    """Read a journal as plain values, whose form is checked."""
+    from bftrainer.zeus.file_schemas import JournalDocument, validated
+
     if path.parent.is_dir() and not path.exists():
         raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
     document = json_file(path, JournalError)
     check_intact(path)
-    return document
-
-
-def _validated(path: Path, document: Any) -> dict[str, Any]:
-    from bftrainer.zeus.file_schemas import JournalDocument, validated
-
     return validated(JournalDocument, document, path, JournalError, "the journal")
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from bftrainer import supervisor
 from bftrainer.errors import OutputError, TuningInputError
@@ -115,29 +114,23 @@ def run_script(
             kept = stack.enter_context(log.open("wb", buffering=0))
         except OSError as cause:
             raise _unwritable(log, cause) from None
-        tee = _Tee(log, kept, show)
-        supervised = stack.enter_context(_Supervised(command, workdir, environ, grace_s, held, tee.keep_last))
+
+        def tee(piece: bytes) -> None:
+            """Log a piece of output, and show it."""
+            try:
+                kept.write(piece)
+            except OSError as cause:
+                raise _unwritable(log, cause) from None
+            show(piece)
+
+        def keep_last(piece: bytes) -> None:
+            """Log what a script prints while it is ended; errors of the log matter less by then."""
+            with suppress(OSError):
+                kept.write(piece)
+
+        supervised = stack.enter_context(_Supervised(command, workdir, environ, grace_s, held, keep_last))
         timed_out = not supervised.follow(tee, timeout_s)
     return supervised.ended(timed_out)
-
-
-class _Tee:
-    """Logs output and shows it."""
-
-    def __init__(self, log: Path, kept: IO[bytes], show: Callable[[bytes], None]) -> None:
-        self.log, self.kept, self.show = log, kept, show
-
-    def __call__(self, piece: bytes) -> None:
-        try:
-            self.kept.write(piece)
-        except OSError as cause:
-            raise _unwritable(self.log, cause) from None
-        self.show(piece)
-
-    def keep_last(self, piece: bytes) -> None:
-        """Log the output of a script that is being ended; ignore errors of the log, which matter less by then."""
-        with suppress(OSError):
-            self.kept.write(piece)
 
 
 def _unwritable(path: Path, cause: OSError) -> OutputError:

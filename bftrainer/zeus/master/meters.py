@@ -41,30 +41,6 @@ class Meter(Protocol):
         return
 
 
-class NvmlMeter(Meter):
-    """Reads the energy counters of GPUs.
-
-    Parameters
-    ----------
-    gpus : Gpus
-
-    Raises
-    ------
-    MeasurementError
-        If a GPU has no energy counter.
-    """
-
-    name = "nvml"
-
-    def __init__(self, gpus: Gpus) -> None:
-        self._gpus = gpus
-        self.energy_j()
-
-    def energy_j(self) -> float:
-        """Energy of all GPUs since their driver was loaded."""
-        return self._gpus.energy_j()
-
-
 class RaplMeter:
     """Reads the energy of all processor packages and their memory from the kernel's powercap files.
 
@@ -244,7 +220,8 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
         if gpus is None:
             require_extra("GPUs need", "gpu", error=MeasurementError)
             raise MeasurementError("No GPU found.")
-        return NvmlMeter(gpus)
+        gpus.energy_j()  # which GPUs without a counter refuse
+        return gpus
     if measure == "zeus":
         return ZeusMeter()
     if measure in ("rapl", "auto"):
@@ -258,16 +235,6 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
 
 # Version of the files of power profiles.
 SCHEMA = 1
-
-
-class PowerControl(Protocol):
-    """Limits power, such as `bftrainer.zeus.master.hardware.Gpus`."""
-
-    def candidate_limits_w(self) -> list[int]:
-        """List the power limits to try, from the highest down."""
-
-    def set_limit_w(self, limit_w: float) -> None:
-        """Limit the power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +280,8 @@ class PowerProfiler:
 
     Parameters
     ----------
-    control : PowerControl
-        Sets power limits.
+    gpus : Gpus
+        GPUs whose power is limited.
     meter : Meter
         Measures energy.
     clock : callable
@@ -324,15 +291,15 @@ class PowerProfiler:
     """
 
     def __init__(
-        self, control: PowerControl, meter: Meter, clock: Callable[[], float], warmup_steps: int, measured_steps: int
+        self, gpus: Gpus, meter: Meter, clock: Callable[[], float], warmup_steps: int, measured_steps: int
     ) -> None:
-        self._control, self._meter, self._clock = control, meter, clock
+        self._gpus, self._meter, self._clock = gpus, meter, clock
         self._warmup, self._measured = warmup_steps, measured_steps
-        self._ahead = control.candidate_limits_w()
+        self._ahead = gpus.candidate_limits_w()
         self._steps = 0
         self._since = (0.0, 0.0)
         self.limits: list[ProfiledLimit] = []
-        self._control.set_limit_w(self._ahead[0])
+        self._gpus.set_limit_w(self._ahead[0])
 
     @property
     def done(self) -> bool:
@@ -358,7 +325,7 @@ class PowerProfiler:
         self.limits.append(ProfiledLimit(self._ahead.pop(0), energy_j / time_s, self._measured / time_s))
         self._steps = 0
         if self._ahead:
-            self._control.set_limit_w(self._ahead[0])
+            self._gpus.set_limit_w(self._ahead[0])
 
 
 def write_profile(path: Path, limits: Sequence[ProfiledLimit]) -> None:

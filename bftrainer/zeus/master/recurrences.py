@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.script import TrainingReport
+from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs, zeus_cost
 from bftrainer.zeus.simulation.recurring import MAX_TRIES
@@ -189,13 +189,13 @@ class Recurrences:
     Parameters
     ----------
     plan : Plan
+    settings : RunSettings
+        Settings of all runs, of which the highest power converts time into cost.
     decisions : Decisions
-    max_power_w : float
-        Highest power of all GPUs together, which converts time into cost.
     """
 
-    def __init__(self, plan: Plan, decisions: Decisions, max_power_w: float) -> None:
-        self.plan, self.decisions, self.max_power_w = plan, decisions, max_power_w
+    def __init__(self, plan: Plan, settings: RunSettings, decisions: Decisions) -> None:
+        self.plan, self.settings, self.decisions = plan, settings, decisions
         self.recurrence, self.attempt = 1, 1
         self.seed = plan.seed
         self.min_cost_j = math.inf
@@ -247,7 +247,7 @@ class Recurrences:
         If the default batch size misses the target, or 20 tries do, this sets the attribute `failure`.
         """
         launch = self.next()
-        cost = zeus_cost(report.energy_j, report.time_s, self.plan.eta_knob, self.max_power_w)
+        cost = zeus_cost(report.energy_j, report.time_s, self.plan.eta_knob, self.settings.total_power_w)
         reached = self.decisions.learn(launch, report, cost, failure is not None)
         booked = Booked(launch, report.energy_j, report.time_s, reached, cost, failure)
         self.booked.append(booked)

@@ -15,6 +15,7 @@ from bftrainer.errors import OutputError, TrainingReportError, TuningInputError,
 from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
+from bftrainer.zeus.policies.job import check_knobs
 
 # Ways to measure energy; "auto" takes the first of NVML and RAPL that is available, else the model.
 MEASURES = ("auto", "nvml", "rapl", "zeus", "model")
@@ -131,8 +132,7 @@ class RunEnvironment:
             raise TuningInputError(f"Expected a finite target metric, got {self.target_metric}.")
         if not self.cost_threshold >= 0:
             raise TuningInputError(f"Expected a cost threshold of 0 or more, got {self.cost_threshold}.")
-        if not 0.0 <= self.eta_knob <= 1.0:
-            raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {self.eta_knob}.")
+        check_knobs(self.eta_knob, math.inf)
 
     def report_path(self, batch_size: int) -> Path:
         """Return the path of the script's report on a run at `batch_size`."""

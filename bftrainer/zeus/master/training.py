@@ -24,7 +24,6 @@ from bftrainer.errors import TuningInputError
 from bftrainer.zeus.master.hardware import Gpus, Hardware, find_hardware, found_gpus
 from bftrainer.zeus.master.meters import (
     Meter,
-    PowerControl,
     PowerProfiler,
     ProfiledLimit,
     best_limit,
@@ -52,8 +51,8 @@ class TrainingRun:
         GPUs or machine that the run trains on.
     meter : Meter
         Measures the run's energy.
-    control : PowerControl, optional
-        Sets power limits; without it no power limits are measured.
+    control : Gpus, optional
+        GPUs whose power may be limited; without them no power limits are measured.
     higher_is_better : bool
         Whether the metric rises to its target, rather than falls.
     clock : callable
@@ -84,7 +83,7 @@ class TrainingRun:
         max_epochs: int,
         hardware: Hardware,
         meter: Meter,
-        control: PowerControl | None = None,
+        control: Gpus | None = None,
         *,
         higher_is_better: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -196,7 +195,7 @@ class TrainingRun:
             measured_by=self.meter.name,
         )
 
-    def _find_limit(self, control: PowerControl) -> None:
+    def _find_limit(self, control: Gpus) -> None:
         """Use the limits that an earlier run measured, or prepare to measure them."""
         kept = read_profile(self.environment.power_profile_path(self.batch_size))
         if kept is not None and {each.limit_w for each in kept} <= set(control.candidate_limits_w()):

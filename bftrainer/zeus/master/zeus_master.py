@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.zeus.master.driver import Driver, make_run
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
-from bftrainer.zeus.master.journal import Journal, write_journal
+from bftrainer.zeus.master.journal import write_journal
 from bftrainer.zeus.master.launch import check_command
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, make_directory
@@ -270,10 +270,10 @@ class ZeusMaster:
             self.bso.register_job(plan.job, list(plan.batch_sizes))
             decisions = LocalDecisions(self.bso, plan.job)
         decisions.begin()
-        journal = Journal(plan, self.settings, Recurrences(plan, decisions, self.settings.total_power_w))
+        progress = Recurrences(plan, self.settings, decisions)
         logdir = self._new_logdir(job, num_recurrence, eta_knob, beta_knob)
-        write_journal(logdir, journal)
-        return Driver(logdir, journal, self.observers, self.find)
+        write_journal(logdir, progress)
+        return Driver(logdir, progress, self.observers, self.find)
 
     def _new_logdir(self, *named: Any) -> Path:
         """Create a directory that no other job uses, even one that starts in the same second."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError
 from bftrainer.zeus.policies.interfaces import (
@@ -26,6 +27,8 @@ from bftrainer.zeus.policies.interfaces import (
 from bftrainer.zeus.policies.job import Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
 from bftrainer.zeus.simulation.optimum import configurations, optimum
+
+_NONE: Mapping[Job, Any] = MappingProxyType({})
 
 
 class DefaultBatchSize(BatchSizesOfJobs[int]):
@@ -118,13 +121,11 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
 
     name = "Oracle"
 
-    def __init__(self, batch_sizes: Mapping[Job, int], limits_w: Mapping[Job, Mapping[int, int]]) -> None:
+    def __init__(
+        self, batch_sizes: Mapping[Job, int] = _NONE, limits_w: Mapping[Job, Mapping[int, int]] = _NONE
+    ) -> None:
         jobs = dict.fromkeys([*batch_sizes, *limits_w])
         self._jobs = {job: (batch_sizes.get(job), dict(limits_w.get(job, {}))) for job in jobs}
-
-    @classmethod
-    def _of_no_job(cls, **_: Any) -> Self:
-        return cls({}, {})
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
@@ -135,7 +136,7 @@ class Oracle(OfJobs[tuple[int | None, dict[int, int]]], BatchSizeOptimizer, Powe
         TuningInputError
             If a job is not in the trace or never reaches its target, or `eta_knob` is out of range.
         """
-        oracle = cls({}, {})
+        oracle = cls()
         for job in jobs:
             traced = trace.of(job)
             found = configurations(traced, job, eta_knob)
@@ -196,12 +197,8 @@ class MaxPowerLimit(OfJobs[dict[int, int]], PowerLimitOptimizer):
 
     name = "MaxPLO"
 
-    def __init__(self, limits_w: Mapping[Job, Mapping[int, int]]) -> None:
+    def __init__(self, limits_w: Mapping[Job, Mapping[int, int]] = _NONE) -> None:
         self._jobs = {job: dict(limits) for job, limits in limits_w.items()}
-
-    @classmethod
-    def _of_no_job(cls, **_: Any) -> Self:
-        return cls({})
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:

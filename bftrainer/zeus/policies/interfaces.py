@@ -122,14 +122,9 @@ class OfJobs(ABC, Generic[T]):
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], **options: Any) -> Self:
         """Make a policy from the state that `to_dict` returned; `options` are those that are not saved."""
-        policy = cls._of_no_job(**{name: value for name, value in state.items() if name != "jobs"}, **options)
+        policy = cls(**{name: value for name, value in state.items() if name != "jobs"}, **options)
         policy._jobs = {Job(**entry["job"]): policy._from_plain(entry) for entry in state["jobs"]}
         return policy
-
-    @classmethod
-    def _of_no_job(cls, **options: Any) -> Self:
-        """A new policy that knows no job yet."""
-        return cls(**options)
 
     @staticmethod
     @abstractmethod

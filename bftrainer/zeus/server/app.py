@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -22,7 +23,6 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
-    BatchSizeServerError,
     BftrainerError,
     JobMismatchError,
     LateTrialError,
@@ -105,7 +105,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
         redoc_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        lifespan=_lifespan(settings, migrate=migrate),
+        lifespan=partial(_running, settings=settings, migrate=migrate),
     )
     app.state.metrics = metrics
     app.include_router(api(published=settings.published))
@@ -134,30 +134,27 @@ def from_environment() -> FastAPI:
     """Make the application of a worker from settings in the environment; its database is ready."""
     from bftrainer.zeus.server.serve import configure
 
-    configure()
+    settings = TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT])
+    configure(settings.log_level)
     # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)
-    return create_app(ServerSettings.from_json(os.environ[ENVIRONMENT]), migrate=False)
+    return create_app(settings, migrate=False)
 
 
-def _lifespan(
-    settings: ServerSettings, *, migrate: bool
-) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
-    @contextlib.asynccontextmanager
-    async def _run(app: FastAPI) -> AsyncIterator[None]:
-        async with open_store(settings.database_url, migrate=migrate) as store:
-            timeout_s = settings.trial_timeout_s or None
-            optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
-            app.state.optimizer = optimizer
-            sweeping = asyncio.create_task(_sweep(optimizer))
-            try:
-                yield
-            finally:
-                sweeping.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await sweeping
-
-    return _run
+@contextlib.asynccontextmanager
+async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
+    """Keep the store open, and look for abandoned trials, while the application runs."""
+    async with open_store(settings.database_url, migrate=migrate) as store:
+        timeout_s = settings.trial_timeout_s or None
+        optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
+        app.state.optimizer = optimizer
+        sweeping = asyncio.create_task(_sweep(optimizer))
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sweeping
 
 
 async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
@@ -209,7 +206,6 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
         return JSONResponse({"message": "Internal server error."}, 500)
 
     handlers: dict[type[Exception], Handler] = {
-        BatchSizeServerError: _failed,
         BftrainerError: _failed,
         RequestValidationError: _invalid,
         HTTPException: _refused,

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from bftrainer.extras import require_extra, requiring
 
@@ -39,27 +39,12 @@ _PLAIN = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"} | {
 # Number of attempts for a transaction; each failure means that another transaction succeeded.
 ATTEMPTS = 10
 BUSY_TIMEOUT_S = 20.0
-READERS = 4
+# Readers of SQLite, and connections to other databases.
+READERS, CONNECTIONS = 4, 20
 # No wait for the disk at each commit: acknowledged changes survive a crash of the server, but not a power failure.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
 # PostgreSQL: serialisation failure, deadlock. MySQL: lock wait timeout, deadlock.
 _CONTENDED = frozenset({"40001", "40P01", 1205, 1213})
-
-
-class Database(Protocol):
-    """Runs transactions."""
-
-    url: URL
-    in_memory: bool
-
-    async def write(self, work: Work[T], committed: Callable[[T], None] = ...) -> T:
-        """Run `work` in its own transaction, then call `committed` with the result."""
-
-    async def read(self, work: Work[T]) -> T:
-        """Run `work`, which only reads, on a consistent view."""
-
-    async def close(self) -> None:
-        """Close all connections."""
 
 
 def _nothing(_: Any) -> None:
@@ -113,11 +98,11 @@ class SqliteDatabase:
         return engine
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
-        """Run `work` under the lock, and `committed` before the lock is released."""
+        """Run `work` in a transaction, then call `committed` with its result before another one may begin."""
         return await self._run(self._writer, self._write_thread, work, committed)
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` without waiting for the writer."""
+        """Run `work`, which only reads, on a consistent view and without waiting for the writer."""
         return await self._run(self._reader, self._read_threads, work, _nothing)
 
     async def _run(
@@ -147,18 +132,16 @@ class ServerDatabase:
     ----------
     url : URL
         URL with an asynchronous driver.
-    connections : int
-        Largest number of connections.
     """
 
     in_memory = False
 
-    def __init__(self, url: URL, connections: int = 20) -> None:
+    def __init__(self, url: URL) -> None:
         self.url = url
         # Transactions lock the rows that they need, so they may safely see changes committed since they began.
         self._engine = create_async_engine(
             url,
-            pool_size=connections,
+            pool_size=CONNECTIONS,
             max_overflow=0,
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",
@@ -167,7 +150,7 @@ class ServerDatabase:
         event.listen(self._engine.sync_engine, "do_connect", connect)
 
     async def write(self, work: Work[T], committed: Callable[[T], None] = _nothing) -> T:
-        """Run `work` in a transaction."""
+        """Run `work` in a transaction, then call `committed` with its result."""
 
         async def _once() -> T:
             async with self._engine.begin() as connection:
@@ -184,6 +167,10 @@ class ServerDatabase:
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+
+# Runs transactions: functions of a connection.
+Database: TypeAlias = SqliteDatabase | ServerDatabase
 
 
 def connect(dialect: Any, _: object, words: Any, options: Any) -> Any:

@@ -46,14 +46,7 @@ class GpuConfig(_Model):
 
     max_power: float = Field(gt=0)
     number_of_gpus: Whole = Field(gt=0)
-    gpu_model: str
-
-    @field_validator("gpu_model")
-    @classmethod
-    def _check_gpu_model(cls, model: str) -> str:
-        if not model:
-            raise ValueError("Expected the name of a GPU model, got an empty one.")
-        return model
+    gpu_model: str = Field(min_length=1)
 
 
 class TuningParams(_Model):
@@ -77,10 +70,10 @@ class TuningParams(_Model):
 
     job_id: str | None = None
     job_id_prefix: str
-    batch_sizes: list[Whole]
+    batch_sizes: list[Whole] = Field(min_length=1)
     default_batch_size: Whole = Field(gt=0)
-    eta_knob: float = 0.5
-    beta_knob: float | None = 2.0
+    eta_knob: float = Field(0.5, ge=0, le=1)
+    beta_knob: float | None = Field(2.0, gt=0)
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
     max_epochs: Whole = Field(100, gt=0)
@@ -94,23 +87,7 @@ class TuningParams(_Model):
     @field_validator("batch_sizes")
     @classmethod
     def _sort_sizes(cls, sizes: list[int]) -> list[int]:
-        if not sizes:
-            raise ValueError("Expected at least one batch size, got none.")
         return sorted(sizes)
-
-    @field_validator("eta_knob")
-    @classmethod
-    def _check_eta(cls, eta: float) -> float:
-        if not 0.0 <= eta <= 1.0:
-            raise ValueError(f"Expected eta_knob from 0 (time) to 1 (energy), got {eta}.")
-        return eta
-
-    @field_validator("beta_knob")
-    @classmethod
-    def _check_beta(cls, beta: float | None) -> float | None:
-        if beta is not None and not beta > 0:
-            raise ValueError(f"Expected beta_knob above 0, or null to never stop early, got {beta}.")
-        return beta
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -144,13 +121,12 @@ class JobSpec(LenientJobSpec):
 
     max_power: float = Field(gt=0, le=LARGEST_MEASURE)
     number_of_gpus: Counted
-    gpu_model: Annotated[str, Field(min_length=1, max_length=NAME_LENGTH)]
+    gpu_model: str = Field(min_length=1, max_length=NAME_LENGTH)
     job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
     # A generated name is nine characters longer than its prefix.
     job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
     batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
     default_batch_size: Counted
-    eta_knob: float = Field(0.5, ge=0, le=1)
     max_epochs: Counted = 100
     num_pruning_rounds: Whole = Field(2, ge=0, le=LARGEST)
     window_size: Whole = Field(0, ge=-LARGEST, le=LARGEST)

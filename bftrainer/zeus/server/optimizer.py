@@ -174,9 +174,9 @@ class ZeusBatchSizeOptimizer:
         return await self.service.change(work, job_id)
 
     def _start_trial(self, transaction: Transaction, job: StoredJob, request_id: str | None) -> TrialId:
-        if self.published and not job.spec.num_pruning_rounds:
-            raise UnusableRequestError(str(job.spec.batch_sizes[0]))
         tuned, now = job.tuned, self.clock()
+        if self.published and not tuned.spec.num_pruning_rounds:
+            raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         waiting = tuned.exploring is not None and self._runs(transaction, job.job_id, tuned.exploring, now)
         size, kind = tuned.choose(waiting=waiting)
         job.trials += 1

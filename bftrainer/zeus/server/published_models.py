@@ -347,14 +347,15 @@ class BanditStage(_View):
         bandit = await self.of(job_id)
         if bandit is None:
             return []
+        beliefs = [(arm, bandit.beliefs[arm]) for arm in bandit.arms]
         return [
             GaussianTsArmState(
                 job_id=job_id,
                 batch_size=arm,
-                param_mean=bandit.arm_param_mean[arm],
-                param_precision=bandit.arm_param_prec[arm],
-                reward_precision=bandit.arm_reward_prec[arm],
-                num_observations=bandit.arm_num_observations[arm],
+                param_mean=belief.mean,
+                param_precision=belief.precision,
+                reward_precision=belief.reward_precision,
+                num_observations=belief.observations,
             )
-            for arm in bandit.arms
+            for arm, belief in beliefs
         ]

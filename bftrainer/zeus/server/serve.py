@@ -11,13 +11,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
-
-# Environment variable that holds the workers' log level.
-LEVEL_VARIABLE = "BFTRAINER_BSO_LOG_LEVEL"
 
 
 class JsonFormatter(logging.Formatter):
@@ -33,22 +31,15 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
-def configure(level: str | None = None) -> None:
-    """Make this process's server log to standard error.
-
-    Parameters
-    ----------
-    level : str, optional
-        Lowest level that is logged; by default the level in the environment.
-    """
-    chosen = (level or os.environ.get(LEVEL_VARIABLE, "info")).upper()
+def configure(level: str) -> None:
+    """Make this process's server log to standard error, from a lowest level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name in ("bftrainer", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler] if name != "uvicorn.error" else []
         logger.propagate = name == "uvicorn.error"
-        logger.setLevel(chosen)
+        logger.setLevel(level.upper())
 
 
 # Time for open requests to end at a shutdown.
@@ -69,7 +60,7 @@ def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None
         )
 
 
-def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migrate: bool, log_level: str) -> None:
+def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migrate: bool) -> None:
     """Serve until a signal ends it.
 
     Parameters
@@ -84,8 +75,6 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         Number of processes that answer requests.
     migrate : bool
         Whether the database's tables may be created and changed.
-    log_level : str
-        Lowest level that is logged.
 
     Raises
     ------
@@ -100,8 +89,8 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
 
     from bftrainer.zeus.server.app import ENVIRONMENT
 
-    os.environ |= {ENVIRONMENT: settings.to_json(), LEVEL_VARIABLE: log_level}
-    configure()
+    os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
+    configure(settings.log_level)
     # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
     with _shared_counters() if workers > 1 else nullcontext(), suppress(KeyboardInterrupt):
         uvicorn.run(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -38,6 +37,8 @@ class ServerSettings:
         Longest body of a request.
     hosts : tuple of str
         Names of the server that requests may use; empty: any.
+    log_level : str
+        Lowest level that is logged.
 
     Raises
     ------
@@ -51,6 +52,7 @@ class ServerSettings:
     token_file: str | None = None
     max_body_bytes: int = BODY_BYTES
     hosts: tuple[str, ...] = ()
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         if self.compat not in COMPATIBILITY:
@@ -66,16 +68,6 @@ class ServerSettings:
     def published(self) -> bool:
         """Whether the server imitates the published one."""
         return self.compat == "zeus"
-
-    def to_json(self) -> str:
-        """Convert the settings to text, for another process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ServerSettings:
-        """Restore settings from the text that `to_json` returned."""
-        values = json.loads(text)
-        return cls(**values | {"hosts": tuple(values["hosts"])})
 
 
 def is_loopback(host: str) -> bool:

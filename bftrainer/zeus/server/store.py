@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,7 +46,6 @@ class StoredJob:
     """A job that was read and is locked for the rest of the transaction."""
 
     job_id: str
-    spec: LenientJobSpec
     tuned: TunedJob
     trials: int
     observations: int
@@ -103,10 +102,8 @@ class Transaction:
         row = self._job(job_id, tables.LOCK_JOB)
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
         kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
-        spec = _spec(row.spec)
-        rewards = None if kept is None else kept.rewards
-        tuned = TunedJob.from_dict(json.loads(row.state), spec, row.min_cost, row.min_cost_batch_size, rewards)
-        return StoredJob(job_id, spec, tuned, row.trials, row.observations, kept)
+        tuned = _tuned(row, None if kept is None else kept.rewards)
+        return StoredJob(job_id, tuned, row.trials, row.observations, kept)
 
     def save_job(self, job: StoredJob) -> None:
         """Write the changes of a locked job."""
@@ -156,12 +153,8 @@ class Transaction:
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
         """List jobs by name, starting after the name `after`."""
-        rows: Sequence[Row[Any]]
-        if after is None:
-            rows = self._connection.execute(tables.JOBS, {"limit": limit}).all()
-        else:
-            rows = self._connection.execute(tables.JOBS_AFTER, {"after": _name(after), "limit": limit}).all()
-        return [_summary(row) for row in rows]
+        which, values = (tables.JOBS, {}) if after is None else (tables.JOBS_AFTER, {"after": _name(after)})
+        return [_summary(row) for row in self._connection.execute(which, {"limit": limit, **values})]
 
     def job(self, job_id: str) -> JobSummary:
         """Summarise a job."""
@@ -293,25 +286,15 @@ def _name(text: str) -> str | None:
     return None if "\0" in text else text
 
 
-def _tuned(row: Row[Any]) -> TunedJob:
-    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
+def _tuned(row: Row[Any], rewards: dict[int, RewardLog] | None = None) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size, rewards)
 
 
 def _summary(row: Row[Any]) -> JobSummary:
     tuned = _tuned(row)
     manager = tuned.pruned.manager
-    return JobSummary(
-        spec=tuned.spec,
-        stage=row.stage,
-        registered=row.registered,
-        trials=row.trials,
-        observations=row.observations,
-        min_cost=row.min_cost,
-        min_cost_batch_size=row.min_cost_batch_size,
-        exploring=manager.expecting,
-        remaining=manager.batch_sizes,
-        arms=tuned.arms(),
-    )
+    progress = {"exploring": manager.expecting, "remaining": manager.batch_sizes, "arms": tuned.arms()}
+    return JobSummary.model_validate({**row._mapping, "spec": tuned.spec, **progress})
 
 
 @asynccontextmanager

@@ -168,9 +168,8 @@ class TunedJob:
         bandit = self.pruned.bandit
         if bandit is None:
             return []
-        names = ("batch_size", "mean", "precision", "reward_precision", "observations")
         rows = [(size, *bandit.beliefs[size].to_list()) for size in bandit.arms]
-        return [Arm.model_validate(dict(zip(names, row, strict=True))) for row in rows]
+        return [Arm.model_validate(dict(zip(Arm.model_fields, row, strict=True))) for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state that choices need besides the job and its cheapest run, as plain values for JSON."""

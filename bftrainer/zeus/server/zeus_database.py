@@ -35,11 +35,8 @@ def _table(name: str, *columns: str, moments: Sequence[str] = ()) -> Table:
 _STATE = ("mab_random_generator_state", "stage", "min_cost", "min_cost_batch_size")
 JOB = _table("Job", *_SPEC, *_STATE)
 BATCH_SIZE = _table("BatchSize", "job_id", "batch_size")
-TRIAL = _table(
-    "Trial",
-    *("job_id", "batch_size", "trial_number", "type", "status", "time", "energy", "converged"),
-    moments=("start_timestamp", "end_timestamp"),
-)
+_RESULT = ("job_id", "batch_size", "trial_number", "type", "status", "time", "energy")
+TRIAL = _table("Trial", *_RESULT, "converged", moments=("start_timestamp", "end_timestamp"))
 ARM = _table("GaussianTsArmState", "job_id", *_ARM)
 
 
@@ -131,19 +128,13 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
     highest = max((trial.trial_number for trial in job.trials), default=0)
     transaction.add_job(name, uuid4().hex, tuned, registered, highest, len(results))
     for trial in job.trials:
-        place = places.get(trial.trial_number)
+        place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
         transaction.copy_trial(
             {
-                "job_id": name,
-                "trial_number": trial.trial_number,
-                "batch_size": trial.batch_size,
-                "type": trial.type,
-                "status": trial.status,
-                "started": trial.start_timestamp.timestamp(),
-                "heard": trial.start_timestamp.timestamp(),
+                **{column: trial._mapping[column] for column in _RESULT},
+                "started": started,
+                "heard": started,
                 "ended": None if trial.end_timestamp is None else trial.end_timestamp.timestamp(),
-                "time": trial.time,
-                "energy": trial.energy,
                 "cost": None if place is None else _cost(spec, trial),
                 "converged": None if trial.converged is None else bool(trial.converged),
                 "observation": place,

@@ -151,7 +151,7 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
     InputError
         If it cannot start: the job, its target or its default batch size is not in the trace, or a policy is unknown.
     """
-    recorder = _Recorder()
+    recorder, failure = _Recorder(), None
     try:
         simulator = _simulator(trace, simulation, recorder)
         knobs = (simulation.beta_knob, simulation.eta_knob)
@@ -159,18 +159,15 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
             simulator.job_runs(simulation.job, simulation.length, *knobs)
         else:
             simulator.group_runs(simulation.job, simulation.group, *knobs)
-    except InputError as error:
-        if not recorder.runs:
-            raise
-        return SimulationResult(simulation, tuple(recorder.runs), str(error))
     except BftrainerError as error:
-        return SimulationResult(simulation, tuple(recorder.runs), str(error))
+        if isinstance(error, InputError) and not recorder.runs:
+            raise
+        failure = str(error)
     except MemoryError:
         raise
     except Exception as error:  # A user's policy may raise anything; the runs so far are kept.
-        message = " ".join(f"{simulation}: {type(error).__name__}: {error}".split())
-        return SimulationResult(simulation, tuple(recorder.runs), message)
-    return SimulationResult(simulation, tuple(recorder.runs))
+        failure = " ".join(f"{simulation}: {type(error).__name__}: {error}".split())
+    return SimulationResult(simulation, tuple(recorder.runs), failure)
 
 
 def _simulator(trace: TrainingTrace, simulation: Simulation, recorder: _Recorder) -> Simulator:

@@ -6,6 +6,7 @@ The data of a figure are computed apart from drawing it.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -370,7 +371,7 @@ def plan_figures(
     if directory is None:
         return None
     require_matplotlib()
-    if directory.exists() and not directory.is_dir():
+    if not next(each for each in (directory, *directory.parents) if os.path.lexists(each)).is_dir():
         raise OutputError(f"{directory}: Expected a directory or nothing, found a file.")
     paths: dict[Job, dict[str, Path]] = {}
     stems: list[str] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, telling_fault, toml_tables
@@ -16,8 +17,6 @@ from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.simulator import Group, read_groups
 
 MAX_EPOCHS = 100
-
-T = TypeVar("T")
 
 SAMPLE_JOBS = (
     Job("synth-images", "convnet", "adadelta", 0.65, max_epochs=100, default_bs=512, default_lr=0.1),
@@ -148,10 +147,11 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     if not choice.names and not known:
         shown = "; ".join(",".join(each) for each in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
+    changes = _changes(choice, len(choice.names or known))
     if choice.names:
-        jobs = [_named(inputs.trace, known, choice, number) for number in range(len(choice.names))]
+        jobs = [_named(inputs.trace, known, *each) for each in zip(choice.names, changes, strict=True)]
     else:
-        jobs = [_changed(job, choice, number, len(known)) for number, job in enumerate(known)]
+        jobs = [replace(job, **change) for job, change in zip(known, changes, strict=True)]
     for job in jobs:
         inputs.trace.of(job)
     twice = [job for number, job in enumerate(jobs) if job in jobs[:number]]
@@ -198,38 +198,33 @@ def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
     return parts
 
 
-def _named(trace: TrainingTrace, known: list[Job], choice: JobChoice, number: int) -> Job:
+def _changes(choice: JobChoice, count: int) -> list[dict[str, Any]]:
+    """Fields that the options change of each of `count` jobs: all alike, or each by its own value."""
+    changes: list[dict[str, Any]] = [{} for _ in range(count)]
+    options: Mapping[str, tuple[str, Sequence[float]]] = {
+        "target": ("target_metric", choice.targets),
+        "max-epochs": ("max_epochs", choice.max_epochs),
+        "default-bs": ("default_bs", choice.default_batch_sizes),
+    }
+    for option, (name, values) in options.items():
+        if len(values) not in (0, 1, count):
+            times = f"once, or once for each of {count} jobs, got it {len(values)} times"
+            raise SettingsError(f"Expected --{option} {times}.")
+        for change, value in zip(changes, cycle(values), strict=False):
+            change[name] = value
+    return changes
+
+
+def _named(trace: TrainingTrace, known: list[Job], name: str, change: dict[str, Any]) -> Job:
     """Return the job of a name, completed from the other options and from the known jobs."""
-    name = choice.names[number]
     parts = job_key(trace, name)
-    count = len(choice.names)
     alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
     if len(alike) == 1:
-        return _changed(alike[0], choice, number, count)
-    target = _pick(choice.targets, "target", number, count, None)
-    if target is None:
+        return replace(alike[0], **change)
+    if "target_metric" not in change:
         shown = ", ".join(map(str, trace.targets(*parts)))
         raise TuningInputError(f"Missing --target of --job {name}. Known: {shown}.")
-    return _changed(Job(*parts, target, MAX_EPOCHS), choice, number, count)
-
-
-def _changed(job: Job, choice: JobChoice, number: int, count: int) -> Job:
-    """Return a job with the options' values in place of its own."""
-    return replace(
-        job,
-        target_metric=_pick(choice.targets, "target", number, count, job.target_metric),
-        max_epochs=_pick(choice.max_epochs, "max-epochs", number, count, job.max_epochs),
-        default_bs=_pick(choice.default_batch_sizes, "default-bs", number, count, job.default_bs),
-    )
-
-
-def _pick(values: tuple[T, ...], option: str, number: int, count: int, otherwise: T) -> T:
-    """Return an option's value for a job: the only value, or the one at the job's place."""
-    if len(values) not in (0, 1, count):
-        raise SettingsError(f"Expected --{option} once, or once for each of {count} jobs, got it {len(values)} times.")
-    if not values:
-        return otherwise
-    return values[number if len(values) == count else 0]
+    return Job(*parts, **{"max_epochs": MAX_EPOCHS} | change)
 
 
 def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:

@@ -59,7 +59,7 @@ def test_a_hanging_script_is_a_failed_try(tmp_path):
     driver = master(tmp_path / "logs", timeout_s=0.3).start(shell(tmp_path, "sleep 300"), 2, [32], 2.0, 0.5)
     with pytest.raises(NotConvergedError, match=r"32 did not converge \(it ran out of time after \d+ s\)"):
         driver.drive()
-    assert re.fullmatch(r"it ran out of time after \d+ s", driver.journal.progress.booked[0].failure)
+    assert re.fullmatch(r"it ran out of time after \d+ s", driver.progress.booked[0].failure)
 
 
 def test_a_report_of_another_run_is_not_taken(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import MeasurementError
 from bftrainer.zeus.master import meters
 from bftrainer.zeus.master.hardware import LIMITS, find_hardware, found_gpus, restoring_limits
-from bftrainer.zeus.master.meters import ModelMeter, NvmlMeter, RaplMeter, ZeusMeter, open_meter
+from bftrainer.zeus.master.meters import ModelMeter, RaplMeter, ZeusMeter, open_meter
 from tests.zeus.master.fakes import Device, Nvml, gpus
 
 
@@ -84,7 +84,7 @@ def test_rapl_that_is_not_there(tmp_path, rapl):
 def test_nvml_adds_up_gpus():
     """Millijoules of all GPUs."""
     devices = Device(energy_mj=1500), Device(energy_mj=2500)
-    meter = NvmlMeter(gpus(*devices))
+    meter = open_meter("nvml", 250.0, gpus(*devices))
     assert meter.energy_j() == 4.0
     devices[1].energy_mj += 1000
     assert meter.energy_j() == 5.0
@@ -93,7 +93,7 @@ def test_nvml_adds_up_gpus():
 def test_nvml_that_does_not_count():
     """GPUs without an energy counter say so when the meter is made."""
     with pytest.raises(MeasurementError, match="nvmlDeviceGetTotalEnergyConsumption: NVML failed"):
-        NvmlMeter(gpus(Device(counts=False)))
+        open_meter("nvml", 250.0, gpus(Device(counts=False)))
 
 
 class Monitor:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
-from bftrainer.zeus.master.script import TrainingReport
+from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
 
 JOB = fake_job("somewhere")
@@ -20,7 +20,8 @@ def recurrences(policy=None, count=5, beta=2.0):
     """Recurrences of a job at eta 0.5 and 250 W."""
     policy = policy or DefaultBatchSize()
     policy.register_job(JOB, BATCH_SIZES)
-    return Recurrences(Plan(JOB, count, tuple(BATCH_SIZES), beta, 0.5, 7, "/"), LocalDecisions(policy, JOB), 250.0)
+    plan = Plan(JOB, count, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
+    return Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(policy, JOB))
 
 
 def book(progress, energy_j, reached=True, failure=None):
@@ -49,7 +50,7 @@ def test_no_bound_stays_none():
         policy = DefaultBatchSize()
         policy.register_job(JOB, BATCH_SIZES)
         plan = Plan(JOB, 5, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
-        progress = Recurrences(plan, LocalDecisions(policy, JOB), 250.0)
+        progress = Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(policy, JOB))
         progress.next()
         progress.book(TrainingReport(0.0, 0.0, True))
         assert progress.cost_bound_j == bound
@@ -115,7 +116,7 @@ def test_saved_and_restored_anywhere(runs, where, seed):
                 json.loads(json.dumps(cut.decisions.policy.to_dict())), verbose=False
             )
             state = json.loads(json.dumps(cut.to_dict(), allow_nan=False))
-            cut = Recurrences(cut.plan, LocalDecisions(policy, JOB), 250.0)
+            cut = Recurrences(cut.plan, cut.settings, LocalDecisions(policy, JOB))
             cut.restore(state)
             assert cut.next() == launch
         assert book(cut, energy_j, reached) == book(whole, energy_j, reached)

@@ -131,7 +131,7 @@ def test_a_run_that_the_server_could_not_be_told_of(tmp_path, client, monkeypatc
 def test_a_trial_that_the_server_has_ended_does_not_count(tmp_path, client):
     """A run that took too long for the server is booked as a try that missed, and another one is made."""
     driver = start(tmp_path, client, recurrences=1)
-    driver.journal.progress.next()
+    driver.progress.next()
     name = client.jobs()[0].spec.job_id
     client.end_trial(next(client.trials(name)))
     history = driver.drive()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import asdict
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
 from bftrainer.errors import ServerRequestError, SettingsError
 from bftrainer.zeus.server import BatchSizeClient
@@ -302,4 +304,4 @@ def test_settings_that_are_none(values, message):
 def test_settings_reach_workers():
     """Text and back again is the same."""
     settings = ServerSettings(compat="zeus", hosts=("localhost",), token_file="tokens")
-    assert ServerSettings.from_json(settings.to_json()) == settings
+    assert TypeAdapter(ServerSettings).validate_json(json.dumps(asdict(settings))) == settings
