@@ -35,7 +35,7 @@ Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 _DOTS_PER_INCH = 150
 
 # No date, no version, and ids from a fixed salt: equal figures give equal bytes.
-_METADATA: dict[str, dict[str, str | None]] = {
+METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -125,7 +125,7 @@ def rendered(drawn: Axes | Figure, form: str) -> bytes:
     figure = figure_of(drawn) if isinstance(drawn, Axes) else drawn
     stream = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none"}):
-        figure.savefig(stream, format=form, dpi=_DOTS_PER_INCH, metadata=_METADATA[form])
+        figure.savefig(stream, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
     return stream.getvalue()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bftrainer.errors import escaped
 from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
+from bftrainer.report.brief import Brief, Worth, brief_of, marked
 from bftrainer.report.chart import PageChart
 from bftrainer.report.charts import (
     completion_chart,
@@ -48,8 +49,13 @@ class LogFigures:
     reason: str = ""
 
 
-def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) -> str:
-    """Make the page of one run, or of several side by side.
+def brief_page(briefs: Sequence[Brief], version: str) -> str:
+    """Make a page of briefs, which needs no script."""
+    return rendered_page("brief.html", briefs=briefs, version=version)
+
+
+def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, worth: Worth | None = None) -> str:
+    """Make the page of one run, which begins with its brief, or of several side by side.
 
     Parameters
     ----------
@@ -59,6 +65,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
         One per run.
     version : str
         Of bftrainer.
+    worth : Worth, optional
     """
     from plotly.offline import get_plotlyjs
 
@@ -77,6 +84,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
         notes=_notes(runs, logs),
         assumed=_assumed(runs),
+        brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
         cards=_cards(first),
         settings=_settings(found),
@@ -95,12 +103,16 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str) 
 
 def rendered_page(name: str, **values: Any) -> str:
     """A page of one of this room's templates, with the style that all have."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     folder = resources.files("bftrainer.report")
     template = Environment(
-        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_escape
-    ).from_string(folder.joinpath(name).read_text(encoding="utf-8"))
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=_escape,
+        loader=FunctionLoader(lambda part: folder.joinpath(part).read_text(encoding="utf-8")),
+    ).get_template(name)
     return template.render(style="\n" + folder.joinpath("style.css").read_text(encoding="utf-8"), **values)
 
 
@@ -150,25 +162,15 @@ def _assumed(runs: Sequence[FinishedRun]) -> list[str]:
     return [f"{lead.format(name)} {ASSUMED}: {found.note}." for name, found in named]
 
 
-def _marked(summary: Mapping[str, Any], key: str) -> str:
-    """Mark after a figure that rests on an assumption."""
-    found = assumption(summary)
-    return f" ({ASSUMED})" if found is not None and found.bears(key) else ""
-
-
 def _answer(summary: Mapping[str, Any]) -> str:
     """Main result of a run, in a sentence or two."""
     nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
     if summary.get("occupancy") is not None:
-        used = f"{format_value(summary['occupancy'], 'share')} of that time{_marked(summary, 'occupancy')}"
+        used = f"{format_value(summary['occupancy'], 'share')} of that time{marked(summary, 'occupancy')}"
         text += f", and training used {used}"
     completed = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
-    text += f". {completed}{_marked(summary, 'tasks_completed')}."
-    limit = limit_in_words(summary)
-    if limit is not None:
-        useful = f"{format_value(figures_of(summary)['ledger.useful'], 'share')}{_marked(summary, 'ledger.useful')}"
-        text += f" Of the idle node-time {useful} became lasting work; what limited it: {limit}."
+    text += f". {completed}{marked(summary, 'tasks_completed')}."
     nodes = summary.get("efficiency_eq_nodes")
     if summary.get("efficiency") is not None and nodes is not None:
         held = format_value(summary["efficiency"], "share")
@@ -176,7 +178,7 @@ def _answer(summary: Mapping[str, Any]) -> str:
         text += (
             f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
             f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)"
-            f"{_marked(summary, 'efficiency')}."
+            f"{marked(summary, 'efficiency')}."
         )
         if summary.get("limited_by") == "demand":
             text += " Those would have been as short of tasks, so this says little."
@@ -206,7 +208,7 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         if figures.get(key) is not None:
             term = GLOSSARY[key]
             card = {"label": term.label, "value": format_value(figures[key], term.unit), "meaning": term.meaning}
-            found.append(card | {"mark": _marked(summary, key)})
+            found.append(card | {"mark": marked(summary, key)})
     return found
 
 
@@ -242,7 +244,7 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
     return (
         f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
         f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{occupancy}{_marked(run.summary, 'occupancy')}."
+        f"{occupancy}{marked(run.summary, 'occupancy')}."
     )
 
 

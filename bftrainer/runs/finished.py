@@ -24,8 +24,9 @@ from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.report.brief import Worth, brief_of, brief_pdf
 from bftrainer.report.comparison import shortest_tails
-from bftrainer.report.page import LogFigures, page
+from bftrainer.report.page import LogFigures, brief_page, page
 from bftrainer.runs.consistency import check_one_run, check_summary
 from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 from bftrainer.spot.statistics import trace_statistics
@@ -291,13 +292,27 @@ def check_pages() -> None:
     Raises
     ------
     SettingsError
-        If plotly or Jinja is not installed.
+        If plotly, matplotlib or Jinja is not installed.
     """
-    require_extra("Pages need", "report", "jinja2", "plotly")
+    require_extra("Pages need", "report", "jinja2", "matplotlib", "plotly")
 
 
-def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> None:
+def write_page(
+    paths: Sequence[Path], output: Path, *, force: bool = False, brief: bool = False, worth: Worth | None = None
+) -> None:
     """Write a page about the runs in these directories.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+    output : Path
+        A name that ends in ``.pdf`` gets the briefs, an A4 side for each run.
+    force : bool
+        Whether to replace a page.
+    brief : bool
+        Whether the page has the brief of each run alone.
+    worth : Worth, optional
+        What a useful node-hour stands for.
 
     Raises
     ------
@@ -306,18 +321,31 @@ def write_page(paths: Sequence[Path], output: Path, *, force: bool = False) -> N
     OutputError
         If the page exists and not `force`, or cannot be written.
     SettingsError
-        If plotly or Jinja is not installed.
+        If plotly, matplotlib or Jinja is not installed.
     """
     check_pages()
     refuse_existing(output, force=force)
-    write_page_of(read_runs(paths), paths, output)
-
-
-def write_page_of(runs: Sequence[FinishedRun], places: Sequence[Path], output: Path) -> None:
-    """Write a page about runs; their node logs are looked for near these paths."""
-    text = page(runs, _logs(places, runs), __version__)
+    runs = read_runs(paths)
+    is_pdf = output.suffix.lower() == ".pdf"
+    if not (brief or is_pdf):
+        write_page_of(runs, paths, output, worth)
+        return
+    briefs = [brief_of(run, worth) for run in runs]
     with replacing(output) as stream:
-        stream.write(text.encode(errors="backslashreplace"))  # it names files, whose names need not be valid text
+        stream.write(brief_pdf(briefs) if is_pdf else _encoded(brief_page(briefs, __version__)))
+
+
+def write_page_of(
+    runs: Sequence[FinishedRun], places: Sequence[Path], output: Path, worth: Worth | None = None
+) -> None:
+    """Write a page about runs; their node logs are looked for near these paths."""
+    text = page(runs, _logs(places, runs), __version__, worth)
+    with replacing(output) as stream:
+        stream.write(_encoded(text))
+
+
+def _encoded(page_text: str) -> bytes:
+    return page_text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
 
 
 def fragment_curves(

@@ -243,3 +243,15 @@ def test_a_changed_log_is_told(call, tmp_path, monkeypatch):
     assert "has changed since the run" in (tmp_path / "page.html").read_text()
     monkeypatch.setattr(sys, "argv", ["bftrainer", "plot", "fragments", str(run), "-o", str(tmp_path / "f.png")])
     assert guarded(cli, "bftrainer") == 2
+
+
+def test_a_brief_is_a_page_or_for_print(call, runs):
+    """`--brief` and a name that ends in .pdf give the briefs; prices and GPUs count in them."""
+    assert call("report", "short", "--brief", "--gpus-per-node", "6", "-o", "brief.html").out == "Page: brief.html\n"
+    text = (runs / "brief.html").read_text()
+    assert "GPU-hours" in text
+    assert "<script" not in text
+    assert call("report", "short", "tuned", "-o", "both.pdf").status == 0
+    assert (runs / "both.pdf").read_bytes().startswith(b"%PDF")
+    check_refusal(call("report", "short", "-o", "both.pdf"))
+    check_refusal(call("report", "short", "--gpus-per-node", "0", "-o", "x.html"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import shutil
 
 import pytest
@@ -30,6 +32,7 @@ def pages(tmp_path_factory):
     named = {"plain": [plain], "tuned": [tuned], "both": [plain, tuned]}
     for name, runs in named.items():
         write_page(runs, folder / f"{name}.html")
+        write_page(runs, folder / f"{name}-brief.html", brief=True)
     return {name: (folder / f"{name}.html").as_uri() for name in named}
 
 
@@ -134,6 +137,26 @@ def test_the_keyboard_zooms(browser, pages):
     chart.send_keys("0")
     assert browser.execute_script(span) == whole
     assert browser.execute_script(rows) == before
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("name", ["plain", "tuned"])
+def test_a_brief_is_printed_on_one_side(browser, pages, name):
+    """Without scripts it is complete, nothing sticks out on a phone, and it takes one side of paper."""
+    address = pages[name].replace(".html", "-brief.html")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        )
+        browser.get(address)
+        printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) == 1
+    drawn_bars = "return document.querySelectorAll('svg [id$=-patch_2], svg [id$=-patch_3]').length"
+    assert browser.execute_script(drawn_bars) >= 2
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     assert browser.get_log("browser") == []
 
 

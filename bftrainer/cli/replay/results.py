@@ -184,16 +184,34 @@ def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes
 
 @click.command(context_settings=WIDE)
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
-@click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="Where the page goes.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    default=Path("report.html"),
+    show_default=True,
+    help="Where the page goes; NAME.pdf: briefs for print, an A4 side a run.",
+)
+@click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
+@click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="Also tell GPU-hours.")
+@click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
-def report(runs: tuple[Path, ...], output: Path, force: bool) -> None:
+def report(
+    runs: tuple[Path, ...],
+    output: Path,
+    brief: bool,
+    gpus_per_node: int | None,
+    price_node_hour: float | None,
+    force: bool,
+) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
+    from bftrainer.report.brief import Worth
     from bftrainer.runs.finished import read_summary, write_page
 
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path
     refuse_inputs(output)
-    write_page(runs, output, force=force)
+    write_page(runs, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     click.echo(f"Page: {output}")
     _tell_unsealed(runs)
 

@@ -1,0 +1,359 @@
+"""The brief of a run: a headline, a few figures, two pictures and what to beware of, on one side of paper."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bftrainer.model.records import FinishedRun
+from bftrainer.report.chart import thinned_steps
+from bftrainer.report.comparison import figures_of
+from bftrainer.report.drawing import METADATA, plain, rendered
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
+from bftrainer.report.intervals import estimate
+from bftrainer.report.ledger import FREE, HELD, PARTS, limit_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+_LEAST_SHARE = 5e-5
+_MOST_CARDS = 6
+_POINTS = 300
+_A4_IN = (8.27, 11.69)
+_MOST_CAVEAT_LINES = 8
+_NO_CAVEAT = (
+    "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a useful node-hour stands for; None where unknown.
+
+    Parameters
+    ----------
+    gpus_per_node : int, optional
+    node_hour : float, optional
+        Price of a node-hour, in the site's currency.
+    """
+
+    gpus_per_node: int | None = None
+    node_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A figure with what it means.
+
+    Parameters
+    ----------
+    label, value, meaning : str
+    mark : str
+        Stands beside the value where that rests on an assumption.
+    """
+
+    label: str
+    value: str
+    meaning: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Brief:
+    """What a run came to.
+
+    Parameters
+    ----------
+    run : FinishedRun
+    title, subtitle, headline : str
+    cards : tuple of Card
+    caveats : tuple of str
+        What was assumed, trimmed or not checked.
+    """
+
+    run: FinishedRun
+    title: str
+    subtitle: str
+    headline: str
+    cards: tuple[Card, ...]
+    caveats: tuple[str, ...]
+
+    @property
+    def ledger(self) -> list[tuple[str, str]]:
+        """Parts of the idle node-time in words, for those who cannot see the picture."""
+        known = self.run.summary.get("ledger") or {}
+        return [
+            (GLOSSARY[f"ledger.{part}"].label, format_value(known[part], "share"))
+            for part in PARTS
+            if known.get(part) is not None
+        ]
+
+    def drawings(self, prefix: int = 1) -> list[tuple[str, str, str]]:
+        """Title, what it shows, and picture as SVG with the page's colours; ids in it differ by the prefix."""
+        return [
+            (title, reading, _svg(draw, self.run, f"{key}{prefix}", height))
+            for key, title, reading, draw, height in _PICTURES
+        ]
+
+
+def brief_of(run: FinishedRun, worth: Worth | None = None) -> Brief:
+    """Make the brief of a run."""
+    summary = run.summary
+    return Brief(
+        run,
+        f"{run.name}: training on idle nodes",
+        f"{summary['nodes_total']:,} nodes, {summary['window_start'][:16]} to {summary['window_end'][:16]} UTC",
+        headline(summary),
+        tuple(_cards(run, worth or Worth())),
+        tuple(_caveats(run)),
+    )
+
+
+def headline(summary: Mapping[str, Any]) -> str:
+    """What became of the idle node-time, and what limited it, in a sentence."""
+    useful, limit = figures_of(summary).get("ledger.useful"), limit_in_words(summary)
+    tasks = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
+    if useful is None or limit is None:
+        return f"{tasks}{marked(summary, 'tasks_completed')}."
+    idle_h = summary["ledger"]["idle_node_s"] / HOUR_S
+    return (
+        f"{useful * idle_h:,.0f} of {idle_h:,.0f} idle node-hours ({format_value(useful, 'share')}) became lasting work"
+        f"{marked(summary, 'ledger.useful')}, and {tasks}. What limited it: {limit}."
+    )
+
+
+def marked(summary: Mapping[str, Any], key: str) -> str:
+    """Mark after a figure that rests on an assumption."""
+    found = assumption(summary)
+    return f" ({ASSUMED})" if found is not None and found.bears(key) else ""
+
+
+def _cards(run: FinishedRun, worth: Worth) -> list[Card]:
+    summary = run.summary
+    figures = figures_of(summary)
+    useful, mark = figures.get("ledger.useful"), marked(summary, "ledger.useful")
+    cards = []
+    if useful is not None:
+        hours = useful * summary["ledger"]["idle_node_s"] / HOUR_S
+        cards.append(Card("useful node-hours", f"{hours:,.0f}", _spread(run, hours), mark))
+        if worth.gpus_per_node is not None:
+            text = f"Useful node-hours times {worth.gpus_per_node} GPUs of a node."
+            cards.append(Card("GPU-hours", f"{hours * worth.gpus_per_node:,.0f}", text, mark))
+        if worth.node_hour is not None:
+            text = f"Useful node-hours at {worth.node_hour:g} each, energy not deducted."
+            cards.append(Card("worth", f"{hours * worth.node_hour:,.0f}", text, mark))
+    keys = ("eq_nodes", "occupancy", "tasks_completed", "energy_j", "turnaround_mean_s", "makespan_s", "preemptions")
+    for key in keys:
+        if figures.get(key) is not None and len(cards) < _MOST_CARDS:
+            term, value = GLOSSARY[key], format_value(figures[key], GLOSSARY[key].unit)
+            value += f" of {summary['tasks_total']:,}" if key == "tasks_completed" else ""
+            cards.append(Card(term.label, value, term.meaning, marked(summary, key)))
+    return cards
+
+
+def _spread(run: FinishedRun, useful_h: float) -> str:
+    """How sure the useful node-hours are, by how much days or weeks differ in the node-time that tasks held."""
+    text = "Idle node-hours that became lasting work, at the tasks' best rate."
+    length_s = DAY_S if run.window_s < 28 * DAY_S else 7 * DAY_S
+    number = int(run.window_s // length_s)
+    held_s = _held_s(run, number) if number >= 3 else np.zeros(0)
+    if not held_s.sum() > 0:
+        return f"{text} Too short a window to say how much that varies."
+    found = estimate((held_s / held_s.sum() * useful_h).tolist())
+    half = (found.half_width or 0.0) * number
+    unit = "days" if length_s == DAY_S else "weeks"
+    return f"{text} {useful_h - half:,.0f} to {useful_h + half:,.0f} (95 %) as {number} {unit} differ."
+
+
+def _held_s(run: FinishedRun, number: int) -> Any:
+    """Node-seconds that tasks held in each of so many equal parts of the window."""
+    time_s, used = run.steps["time_s"], run.steps["used"].astype(np.float64)
+    edges = np.linspace(0.0, run.window_s, number + 1)
+    sums = np.append(0.0, np.cumsum(used * np.diff(np.append(time_s, run.window_s))))
+    at = np.interp(edges, np.append(time_s, run.window_s), sums)
+    return np.diff(at)
+
+
+def _caveats(run: FinishedRun) -> list[str]:
+    summary, found = run.summary, assumption(run.summary)
+    texts = [] if found is None else [f"Rests on {ASSUMED}: {found.note}."]
+    if summary["partial"]:
+        texts.append("Partial: the run was interrupted; its figures are those until then.")
+    texts += [f"Node log: {note[0].upper()}{note[1:]}" for note in summary.get("node_log_notes") or () if note]
+    unproven = summary["decisions"] - summary["decisions_optimal"]
+    if unproven:
+        texts.append(f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal.")
+    return texts
+
+
+@cache
+def palette() -> dict[str, str]:
+    """Colours of the light theme, by name, as the pages' style declares them."""
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    light = style[: style.index("}")]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+
+
+def draw_window(run: FinishedRun, ax: Axes) -> None:
+    """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
+    from matplotlib.colors import to_rgba
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    ink = palette()
+    start = np.datetime64(run.summary["window_start"][:19], "ms")
+    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+    if not time_s.size:
+        ax.text(0.5, 0.5, "No event.", transform=ax.transAxes, ha="center", color=ink["ink"])
+        return
+    rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
+    dates = date2num(start) + np.append(time_s[rows], run.window_s) / DAY_S
+    light = to_rgba(ink["sky"], 0.3)
+    ax.stairs(idle[rows], dates, fill=True, fc=light, ec=ink["sky"], linewidth=0.5, label="idle nodes")
+    ax.stairs(used[rows], dates, fill=True, color=ink["blue"], linewidth=0, label="held by tasks")
+    mean, top = run.summary.get("eq_nodes") or 0.0, int(np.argmax(idle))
+    ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
+    at = start + np.timedelta64(int(time_s[top] * 1e3), "ms")
+    late = time_s[top] > run.window_s / 2
+    ax.annotate(
+        f"most idle: {int(idle[top]):,} nodes, {str(at)[:16].replace('T', ' ')}",
+        (date2num(at), idle[top]),
+        xytext=(-8 if late else 8, -4),
+        textcoords="offset points",
+        ha="right" if late else "left",
+        va="top",
+        fontsize=8,
+        color=ink["ink"],
+    )
+    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
+    ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=3, frameon=False, fontsize=8)
+    _clean(ax)
+
+
+def draw_ledger(run: FinishedRun, ax: Axes) -> None:
+    """Waterfall of the idle node-time: what was left free, then what tasks held and lost; the rest is useful."""
+    ink, ledger = palette(), run.summary.get("ledger") or {}
+    known = [
+        (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
+    ]
+    if ledger.get("useful") is None:
+        ax.text(0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center")
+        return
+    rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
+    left = 100.0
+    for part, share in known:
+        left -= share
+        rows.append((GLOSSARY[f"ledger.{part}"].label, left, share, ink["orange"], "////"))
+    rows.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
+    for place, (_, begin, width, color, hatch) in enumerate(rows):
+        ax.barh(place, width, left=begin, color="none" if hatch else color, edgecolor=color, hatch=hatch, linewidth=0.8)
+        ends = begin + width
+        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center", fontsize=8, color=ink["ink"])
+    ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
+    _clean(ax)
+
+
+def _clean(ax: Axes) -> None:
+    ax.tick_params(colors=palette()["ink"], labelsize=8)
+    for name, spine in ax.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(palette()["ink"])
+    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text()):
+        label.set(color=palette()["ink"], size=8)
+
+
+_PICTURES: tuple[tuple[str, str, str, Callable[[FinishedRun, Axes], None], float], ...] = (
+    (
+        "window",
+        "What was idle, and what tasks held",
+        "The light area is what the machine left idle, the dark one how many of those nodes tasks held.",
+        draw_window,
+        2.6,
+    ),
+    (
+        "ledger",
+        "Where the idle node-time went",
+        "From all idle node-time, each bar takes away a part that did not become lasting work; what is left is useful.",
+        draw_ledger,
+        2.9,
+    ),
+)
+"""Key, title, reading, how it is drawn, and height in inches of each picture."""
+
+
+def _svg(draw: Callable[[FinishedRun, Axes], None], run: FinishedRun, key: str, height_in: float) -> str:
+    """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.6, height_in), layout="constrained")
+    figure.patch.set_alpha(0.0)
+    ax = figure.add_subplot()
+    ax.patch.set_alpha(0.0)
+    draw(run, ax)
+    text = rendered(figure, "svg").decode()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
+    for name, color in palette().items():
+        text = text.replace(color, f"var(--{name}, {color})")
+    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)
+
+
+def brief_pdf(briefs: Sequence[Brief]) -> bytes:
+    """Draw briefs as PDF, an A4 side for each; equal briefs give equal bytes."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    stream = io.BytesIO()
+    # TrueType: many printers and publishers refuse fonts of type 3.
+    with mpl.rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=METADATA["pdf"]) as pages:
+        for brief in briefs:
+            pages.savefig(_side(brief))
+    return stream.getvalue()
+
+
+def _side(brief: Brief) -> Figure:
+    """A brief on one side of A4."""
+    from matplotlib.figure import Figure
+
+    figure, ink = Figure(figsize=_A4_IN), palette()
+
+    def write(y: float, text: str, size: float, x: float = 0.07, **style: Any) -> None:
+        """Write text, its top at `y`."""
+        figure.text(x, y, plain(text), size=size, va="top", **{"color": ink["ink"]} | style)
+
+    write(0.965, _lines(brief.title, 58, 2), 15, weight="bold")
+    write(0.92, brief.subtitle, 9, color=ink["soft"])
+    write(0.9, _lines(brief.headline, 92, 4), 10.5, linespacing=1.4)
+    for place, card in enumerate(brief.cards):
+        x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
+        write(y, card.label, 8.5, x, weight="bold")
+        write(y - 0.014, f"{card.value}{card.mark}", 14, x)
+        write(y - 0.036, _lines(card.meaning, 46, 3), 7, x, color=ink["soft"])
+    for (_, title, _, draw, _), bottom in zip(_PICTURES, (0.475, 0.215), strict=True):
+        write(bottom + 0.185, title, 10, weight="bold")
+        draw(brief.run, figure.add_axes((0.2 if draw is draw_ledger else 0.12, bottom, 0.72, 0.16)))
+    write(0.16, "What these figures rest on", 10, weight="bold")
+    said = "\n".join(_lines(f"- {text}", 118, 4) for text in brief.caveats).splitlines() or [_NO_CAVEAT]
+    if len(said) > _MOST_CAVEAT_LINES:
+        said[_MOST_CAVEAT_LINES - 1 :] = ["... the page has all of it."]
+    write(0.143, "\n".join(said), 7.5, linespacing=1.35)
+    write(0.025, brief.run.summary.get("command", "")[:150], 6, color=ink["soft"], family="monospace")
+    return figure
+
+
+def _lines(text: str, width: int, most: int) -> str:
+    """Break a text into at most so many lines."""
+    return "\n".join(wrap(text, width, max_lines=most, placeholder=" ..."))
