@@ -33,6 +33,7 @@ HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
 LEAST_BLOCKS = 4
+_POOL_PERCENT = (5, 50, 95, 100)
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
 Step = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]
@@ -154,8 +155,9 @@ def _holes(log: NodeLog) -> dict[str, Any]:
     total = float(level @ length_s)
     left = (changed - joined)[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
-    passed = np.cumsum(length_s[order]) / log.window_s
-    pool = {f"p{share}": int(level[order][np.searchsorted(passed, share / 100 - 1e-12)]) for share in (5, 50, 95, 100)}
+    passed = np.cumsum(length_s[order])
+    places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
+    pool = {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)}
     return {
         "node_hours": total / HOUR_S,
         "share": total / (len(log.nodes) * log.window_s),

@@ -110,7 +110,8 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
     if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
-    changes = reading.last_changes
+    is_late = reading.settings.offer_after_s > 0  # what joins then is not offered any more
+    changes = {name: joins for name, joins in reading.last_changes.items() if not (joins and is_late)}
     return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
 
 

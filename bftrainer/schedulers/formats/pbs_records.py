@@ -249,7 +249,10 @@ class Runs:
         before = self.open.get(name)
         if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
             self.close(name, run.start_ns, kind)
-            run = replace(run, is_continued=run.is_continued or before.is_continued)
+            due_ns = before.due_ns if run.due_ns == OPEN_END_NS else run.due_ns
+            submit_ns = before.submit_ns if run.submit_ns is None else run.submit_ns
+            is_continued = run.is_continued or before.is_continued
+            run = replace(run, is_continued=is_continued, due_ns=due_ns, submit_ns=submit_ns)
         self.open[name] = run
 
     def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
