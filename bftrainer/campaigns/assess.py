@@ -162,11 +162,11 @@ def _holes(log: NodeLog) -> dict[str, Any]:
         "node_hours": total / HOUR_S,
         "share": total / (len(log.nodes) * log.window_s),
         "mean_nodes": total / log.window_s,
-        "pool": pool,
+        "pool_nodes": pool,
         "while_most_idle_share": float((level * length_s)[2 * level > len(log.nodes)].sum()) / total if total else 0.0,
         "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
         "departure_events_per_s": float((left > 0).sum()) / log.window_s,
-        "by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
+        "nodes_by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
         "by_partition": _by_partition(log),
     }
 
@@ -206,7 +206,7 @@ def _kind(
     step: Step,
 ) -> dict[str, Any]:
     """Assess tasks of one kind: settings that prove themselves, then the whole window with them."""
-    roster, active = saturating(tasks, holes["pool"]["p100"], holes["node_hours"] * HOUR_S)
+    roster, active = saturating(tasks, holes["pool_nodes"]["p100"], holes["node_hours"] * HOUR_S)
     config = ReplayConfig(
         node_log=plan.log,
         tasks=roster,

@@ -46,28 +46,28 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class MachinePrices:
-    """MachinePrices and power, in one currency of the site; None where unknown.
+    """Prices and power, in one currency of the site; None where unknown.
 
     Parameters
     ----------
-    node_hour : float, optional
+    price_node_hour : float, optional
         Worth of a useful node-hour.
-    kwh : float, optional
+    price_kwh : float, optional
         Price of a kilowatt-hour.
     node_w, idle_w : float, optional
         What a node draws that trains, and one that does nothing, in watts.
     pue : float
         Watts at the meter for each watt of the nodes.
-    carbon : float, optional
+    carbon_gco2_per_kwh : float, optional
         Grams of CO2 for a kilowatt-hour.
     """
 
-    node_hour: float | None = None
-    kwh: float | None = None
+    price_node_hour: float | None = None
+    price_kwh: float | None = None
     node_w: float | None = None
     idle_w: float | None = None
     pue: float = 1.0
-    carbon: float | None = None
+    carbon_gco2_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -109,9 +109,12 @@ def judged_kind(
         extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
         per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / useful_h
     net = None
-    if prices.node_hour is not None:
-        net = prices.node_hour - (per_hour_kwh or 0.0) * (prices.kwh or 0.0)
+    if prices.price_node_hour is not None:
+        net = prices.price_node_hour - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
     energy_kwh = None if per_hour_kwh is None else per_hour_kwh * useful_h
+    emissions_kg = None
+    if energy_kwh is not None and prices.carbon_gco2_per_kwh is not None:
+        emissions_kg = energy_kwh * prices.carbon_gco2_per_kwh / 1000.0
     bounds = [None if half_h is None else useful_h + sign * half_h for sign in (-1, 1)]
     machine_h = machine_node_s / HOUR_S
     return dict(entry) | {
@@ -122,7 +125,7 @@ def judged_kind(
         "useful_share_ci95": [None if bound is None else bound / machine_h for bound in bounds],
         "gpu_hours": None if gpus is None else useful_h * gpus,
         "energy_kwh": energy_kwh,
-        "emissions_kg": None if energy_kwh is None or prices.carbon is None else energy_kwh * prices.carbon / 1000.0,
+        "emissions_kg": emissions_kg,
         "net_value": None if net is None else useful_h * net,
         "net_value_ci95": [None if net is None or bound is None else bound * net for bound in bounds],
     }
@@ -136,10 +139,10 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
     dict
         `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``.
     """
-    doubts = _doubts(found, thresholds)
     kinds = found["kinds"]
-    passed = [kind for kind in kinds if _passes(kind, thresholds, prices)]
+    passed = [kind for kind in kinds if _passes(_margin(kind, prices), thresholds, prices)]
     best = max(kinds, key=lambda kind: _margin(kind, prices))
+    doubts = _doubts(found, thresholds) + _empty_days(found, best, thresholds, prices)
     said: dict[str, Any]
     if doubts:
         said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
@@ -166,15 +169,28 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
 
 def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
     """What kinds are ranked by: the lower bound if there is one, else the mean."""
-    key = "useful_share" if prices.node_hour is None else "net_value"
+    key = "useful_share" if prices.price_node_hour is None else "net_value"
     low = kind[f"{key}_ci95"][0]
     return float(kind[key] if low is None else min(kind[f"{key}_ci95"]))
 
 
-def _passes(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
-    if prices.node_hour is None:
-        return _margin(kind, prices) >= thresholds.worth_share
-    return _margin(kind, prices) > thresholds.worth_value
+def _passes(value: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
+    return value >= thresholds.worth_share if prices.price_node_hour is None else value > thresholds.worth_value
+
+
+def _empty_days(
+    found: Mapping[str, Any], best: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices
+) -> list[str]:
+    """A reason for no verdict, if what is idle on days without records decides."""
+    coverage, margin = found["log"]["provenance"].get("coverage") or {}, _margin(best, prices)
+    is_worth_it, share = _passes(margin, thresholds, prices), coverage.get("empty_idle_share") or 0.0
+    without = (margin if is_worth_it else best["useful_share" if prices.price_node_hour is None else "net_value"]) * (
+        1 - share
+    )
+    if not share or _passes(without, thresholds, prices) == is_worth_it:
+        return []
+    shown = f"{coverage['empty_days']:,.1f} days without a start or an end of a job, as if a file were missing,"
+    return [f"{shown} hold {format_value(share, 'share')} of the idle time"]
 
 
 def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
@@ -211,7 +227,7 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
     if kind["net_value"] is not None:
         low, high = sorted(kind["net_value_ci95"])
         text += f", worth {kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f})"
-    elif prices.node_hour is None:
+    elif prices.price_node_hour is None:
         text += f" ({format_value(kind['useful_share_ci95'][0], 'share')} at least)"
     return text
 
@@ -219,7 +235,7 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
 def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> str:
     """Why even the best kind is not worth it."""
     idle, useful = found["idle"]["share"], best["useful_share"]
-    if prices.node_hour is not None:
+    if prices.price_node_hour is not None:
         low, high = sorted(best["net_value_ci95"])
         return (
             f"even {best['name']} models are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}), and the "
@@ -291,7 +307,7 @@ def _caveats(
             f"{format_value(drained, 'share')} of the idle node-time is while more than half of the nodes are idle, as "
             "for maintenance or outages: what of that can be lent is for you to say."
         )
-    if is_worth_it and prices.node_hour is None:
+    if is_worth_it and prices.price_node_hour is None:
         robust = format_value(1 - thresholds.worth_share / _margin(best, prices), "share")
         notes.append(
             f"The verdict holds if up to {robust} of what is recovered were in truth down nodes or otherwise lost."
@@ -308,7 +324,7 @@ def _caveats(
             notes.append(f"{kind['name']}: {limit}.")
         if kind["settings"]["verdict"] == "overfit":
             notes.append(f"{kind['name']}: {kind['settings']['why']}")
-    if prices.node_hour is not None and (prices.node_w is None or prices.kwh is None):
+    if prices.price_node_hour is not None and (prices.node_w is None or prices.price_kwh is None):
         notes.append("The net value is without energy: --node-power and --price-kwh are not given.")
     if prices.node_w is not None and prices.idle_w is None:
         notes.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
@@ -332,7 +348,7 @@ def _next(found: Mapping[str, Any], prices: MachinePrices) -> list[str]:
         texts.append("Names of the nodes of each job: lengths of idle stretches are a guess without them.")
     if found["kinds"][0]["name"] != "own":
         texts.append("How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.")
-    if prices.node_hour is None:
+    if prices.price_node_hour is None:
         texts.append("What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).")
     if found["gpus_per_node"] is None:
         texts.append("How many GPUs a node has (--gpus-per-node).")

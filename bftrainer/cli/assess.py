@@ -68,12 +68,12 @@ _OWN = (
         show_default=True,
         help="Less gets no verdict.",
     ),
-    click.Option(["--price-node-hour", "node_hour"], **_NUMBER, help="Worth of a useful node-hour."),
-    click.Option(["--price-kwh", "kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
+    click.Option(["--price-node-hour"], **_NUMBER, help="Worth of a useful node-hour."),
+    click.Option(["--price-kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
     click.Option(["--node-power", "node_w"], **_NUMBER, metavar="WATTS", help="What a node draws that trains."),
     click.Option(["--idle-power", "idle_w"], **_NUMBER, metavar="WATTS", help="What an idle node draws."),
     click.Option(["--pue"], default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes."),
-    click.Option(["--carbon"], **_NUMBER, help="Grams of CO2 for a kWh."),
+    click.Option(["--carbon", "carbon_gco2_per_kwh"], **_NUMBER, help="Grams of CO2 for a kWh."),
     click.Option(["--gpus-per-node"], type=int, help="GPUs of a node."),
     click.Option(["-o", "--output-dir"], type=FILE, default=DIRECTORY, show_default=True, help="Where results go."),
     click.Option(["--force"], is_flag=True, help="Replace an assessment that is there."),
@@ -102,7 +102,7 @@ def _assess(
     refuse_unused(
         {
             "scalability": tasks is None and "of --tasks alone",
-            "worth_value": options["node_hour"] is None and "of a net value, which takes --price-node-hour",
+            "worth_value": options["price_node_hour"] is None and "of a net value, which takes --price-node-hour",
         }
     )
     require_extra("Its page needs", "report", "jinja2")

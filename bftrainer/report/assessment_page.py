@@ -29,7 +29,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         bars=[_bar(kind) for kind in found["kinds"]],
         parts=[(GLOSSARY[f"ledger.{part}"], color) for part, color in zip(PARTS, _COLORS, strict=True)],
         blocks=_blocks(found),
-        week=_week(idle["by_hour_of_week"], log["nodes"]),
+        week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
         causes=_causes(log),
         partitions=[
             (name, f"{each['nodes']:,}", format_value(each["share"], "share"))

@@ -124,7 +124,7 @@ class SweptLog:
     swept: Swept
     outside: int
     coverage: Coverage | None
-    empty_days: tuple[int, int]
+    empty: NodeSpans
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None

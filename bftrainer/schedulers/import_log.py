@@ -28,7 +28,7 @@ from bftrainer.schedulers.busy_records import (
     BusyKind,
     BusyRecords,
 )
-from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_days, judged
+from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_spans, judged
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
@@ -141,11 +141,11 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if settings.unit != "node":
         whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
         chosen, swept = _by_unit(records, place, chosen, window, reading)
-    days = empty_days(np.append(jobs.start_ns, jobs.end_ns), window)
+    empty = empty_spans((jobs.start_ns, jobs.end_ns), window)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return SweptLog(window, chosen, swept, outside, coverage, days, unknown, whole_share)
+    return SweptLog(window, chosen, swept, outside, coverage, empty, unknown, whole_share)
 
 
 def _by_unit(
@@ -231,8 +231,8 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     jobs = placed(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
-    days = empty_days(np.append(demand.start_ns, demand.end_ns), window)
-    return SweptLog(window, chosen, swept, outside, coverage, days, over_capacity_share=share, block=block)
+    empty = empty_spans((demand.start_ns, demand.end_ns), window)
+    return SweptLog(window, chosen, swept, outside, coverage, empty, over_capacity_share=share, block=block)
 
 
 def _sweep(
@@ -301,12 +301,15 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None
-    if found.empty_days[0]:
-        empty, days = found.empty_days
-        reading.note(f"{empty:,} of the window's {days:,} days have no record at all: is a file missing?")
-    account = coverage.account(window, found.swept.idle)
+    idle, empty = found.swept.idle, found.empty
+    days = empty.node_s / 86_400
+    if days:
+        reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
+    spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
+    share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
+    account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share}
     account["untrusted_idle_node_s"] *= found.block
-    text = coverage.told(window, account["untrusted_idle_node_s"])
+    text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {coverage.advice}; --window asked takes the window as it is.")
