@@ -15,8 +15,8 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
-from bftrainer.cli.logs.imports import FORMATS, all_options
-from bftrainer.cli.replay.options import Duration
+from bftrainer.cli.logs.imports import FORMATS, SHARE, all_options
+from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 
@@ -26,16 +26,7 @@ if TYPE_CHECKING:
     from bftrainer.model import NodeLog
 
 NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
-_TAKEN = ("output", "force", "as_json", "offer_after_s", "gpus_per_node")
-
-
-def _share(_: click.Context, param: click.Parameter, value: str) -> float:
-    """A share, or a percentage."""
-    try:
-        return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        raise click.BadParameter(f"Expected a share such as 0.01 or 1%, got {value!r}.", param=param) from None
-
+_TAKEN = ("output", "force", "as_json", "gpus_per_node")
 
 _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (
@@ -50,20 +41,14 @@ _OWN = (
         ["-bdfn", "--tasks"], type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]"
     ),
     click.Option(["-scfn", "--scalability"], type=FILE, help="Their legacy scalability."),
-    click.Option(
-        ["--offer-after", "offer_after_s"],
-        default=0.0,
-        show_default=True,
-        help="Offer a node after so many idle seconds.",
-    ),
     click.Option(["--planned-departures"], type=FILE, help="CSV of node,time: departures known in advance."),
     click.Option(
-        ["--worth-share"], default="1%", show_default=True, callback=_share, help="Least useful share of the machine."
+        ["--worth-share"], type=SHARE, default="1%", show_default=True, help="Least useful share of the machine."
     ),
     click.Option(["--worth-value"], default=0.0, show_default=True, help="Net value to exceed, if there is a price."),
     click.Option(
         ["--least-window", "least_window_s"],
-        type=Duration(),
+        type=DURATION,
         default="7d",
         show_default=True,
         help="Less gets no verdict.",

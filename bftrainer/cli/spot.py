@@ -16,6 +16,7 @@ from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import (
     LARGE_DAYS,
     LARGE_PROCESSES,
+    Parsed,
     check_size,
     large_option,
     refuse_figure,
@@ -258,31 +259,13 @@ def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[tuple[float, ...]]
-else:
-    _ParamType = click.ParamType  # generic since click 8.2 only
-
-
-class _Levels(_ParamType):
-    """Numbers separated by commas."""
-
-    name = "LEVELS"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        """Levels of a text with commas between them."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(float(part) for part in value.split(","))
-        except ValueError:
-            self.fail(f"Expected numbers separated by commas, got {value!r}.", param, ctx)
+_LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
-@click.option("--preemption-scale", type=_Levels(), default="0.5,1,2", help="Levels of preemption.")
-@click.option("--addition-scale", type=_Levels(), default="1", help="Levels of addition.")
+@click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
+@click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
 @size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
 @size_option("--repeats", default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")

@@ -139,9 +139,32 @@ _FOUND = f"{__name__}.found"
 F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[float]
+    _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # generic since click 8.2 only
+
+
+class Parsed(_ParamType):
+    """Type of options whose text a function parses; what is no text is taken as it is.
+
+    Parameters
+    ----------
+    name : str
+        Stands for the value in help.
+    parse : callable
+        Raises a `ValueError` for a text that is not what was `expected`.
+    expected : str
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], Any], expected: str) -> None:
+        self.name, self._parse, self._expected = name, parse, expected
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the text says."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
 class _Size(_ParamType):

@@ -3,104 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from click.core import ParameterSource
 
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, Parsed, large_option, refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.option import SECTIONS, Option
-
-if TYPE_CHECKING:
-    _MomentType = click.ParamType[datetime | float]
-    _QuantityType = click.ParamType[float | Path]
-    _NumberType = click.ParamType[float]
-else:
-    _MomentType = _QuantityType = _NumberType = click.ParamType  # generic since click 8.2 only
-
-
-class _Moment(_MomentType):
-    """An ISO time (naive: UTC), or seconds since the window's start."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | float:
-        """Seconds if it is a number, else the time that the text names."""
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            return datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"Expected an ISO time or seconds, got {value!r}.", param, ctx)
-
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-class _Length(_Moment):
-    """An ISO time, or a length of time: seconds, or with a unit."""
-
-    def __init__(self, *, dates_only: bool) -> None:
-        self._dates_only = dates_only
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | float:
-        """Seconds if it is a length, else the time that the text names."""
-        if self._dates_only:
-            try:
-                return datetime.fromisoformat(value)
-            except ValueError:
-                self.fail(f"Expected an ISO time, got {value!r}.", param, ctx)
-        length = _LENGTH.fullmatch(value) if isinstance(value, str) else None
-        if length is not None:
-            return float(length[1]) * _SECONDS[length[2]]
-        return super().convert(value, param, ctx)
+def _duration(text: str) -> float:
+    length = _LENGTH.fullmatch(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+    if length is None:
+        raise ValueError(text)
+    return float(length[1]) * _SECONDS[length[2]]
 
 
-class Duration(_NumberType):
-    """A length of time: seconds, or with a unit."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The length in seconds."""
-        length = _LENGTH.fullmatch(f"{value}s" if str(value).replace(".", "", 1).isdecimal() else str(value))
-        if length is None:
-            self.fail(f"Expected a length of time such as 90s, 10min or 2h, got {value!r}.", param, ctx)
-        return float(length[1]) * _SECONDS[length[2]]
+def _moment(text: str) -> datetime | float:
+    """Seconds if it is a number, else an ISO time (naive: UTC)."""
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text)
 
 
-def moment(*, dates_only: bool = False) -> _MomentType:
+def _quantity(units: Mapping[str, float], text: str) -> float | Path:
+    """The number in the base unit, or the file that the text names."""
+    parts = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", text)
+    if parts and parts[2] in units:
+        try:
+            return float(parts[1]) * units[parts[2]]
+        except ValueError:
+            pass  # such as 1.2.3, which may still be a file's name
+    if not Path(text).is_file():
+        raise ValueError(text)
+    return Path(text)
+
+
+DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
+_MOMENT = Parsed("TIME", _moment, "an ISO time or seconds")
+_MOMENT_OR_LENGTH = Parsed(
+    "TIME", lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text), "an ISO time or seconds"
+)
+
+
+def moment(*, dates_only: bool = False) -> Parsed:
     """The type of options that are a time, or how long after another one that is."""
-    return _Length(dates_only=dates_only)
-
-
-class _Quantity(_QuantityType):
-    """A number with or without one of its units, or a file of it over time."""
-
-    name = "VALUE|FILE"
-
-    def __init__(self, option: Option) -> None:
-        self._units, self._expected = option.units, option.expected
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | Path:
-        """The number in the base unit, or the file that the text names."""
-        parts = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", str(value))
-        if parts and parts[2] in self._units:
-            try:
-                return float(parts[1]) * self._units[parts[2]]
-            except ValueError:
-                pass  # such as 1.2.3, which may still be a file's name
-        if Path(value).is_file():
-            return Path(value)
-        self.fail(f"Expected {self._expected}, or a CSV file, got {value!r}.", param, ctx)
+    return Parsed("TIME", datetime.fromisoformat, "an ISO time") if dates_only else _MOMENT_OR_LENGTH
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -129,8 +87,12 @@ def _declared(name: str, option: Option) -> _Decorator:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if option.metavar == "NAME":
         known["shell_complete"] = _names
-    kinds: dict[Any, Any] = {Path: FILE, datetime: _Moment()}
-    kind = _Quantity(option) if option.units else kinds.get(option.kind, option.kind)
+    kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
+    kind = (
+        Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+        if option.units
+        else kinds.get(option.kind, option.kind)
+    )
     return click.option(
         *option.flags, name, type=click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind, **known
     )
@@ -183,7 +145,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
     *_of_sections("figures"),
     click.option(
         "--checkpoint-every",
-        type=Duration(),
+        type=DURATION,
         default="60s",
         show_default=True,
         metavar="TIME",
