@@ -109,7 +109,7 @@ def assessment_of(
     SettingsError
         If a setting contradicts the log, or the tasks cannot be repeated.
     """
-    holes = _holes(plan.log)
+    holes = _idle_time(plan.log)
     kinds = [_kind(plan, name, tasks, about, holes, step) for name, tasks, about in _sets(plan, holes)]
     source = {
         "nodes": len(plan.log.nodes),
@@ -146,7 +146,7 @@ def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[T
     return found
 
 
-def _holes(log: NodeLog) -> dict[str, Any]:
+def _idle_time(log: NodeLog) -> dict[str, Any]:
     """Idle time of a log: how much, on how many nodes, where and when."""
     time_ns, joined, changed = log.changes()
     level = np.append(0, np.cumsum(2 * joined - changed))

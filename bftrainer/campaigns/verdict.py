@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,11 @@ from bftrainer.report.ledger import limit_in_words
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
+_RECOMMENDED = ("forward_time_s", "max_tasks")
+_EXPORT = (
+    "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
+    "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
     kinds = found["kinds"]
     passed = [kind for kind in kinds if _passes(_margin(kind, prices), thresholds, prices)]
     best = max(kinds, key=lambda kind: _margin(kind, prices))
-    doubts = _doubts(found, thresholds) + _empty_days(found, best, thresholds, prices)
+    doubts = _why_none(found, thresholds) + _empty_days(found, best, thresholds, prices)
     said: dict[str, Any]
     if doubts:
         said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
@@ -153,7 +158,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
         said = {
             "verdict": verdict,
             "sentence": f"{lead}: {_amounts(best, found, prices)}.",
-            "recommended": _advice(best),
+            "recommended": {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}},
         }
     else:
         said = {
@@ -161,7 +166,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
             "sentence": f"Not worth it, because {_reason(best, found, thresholds, prices)}.",
             "recommended": None,
         }
-    next_ = [*(text for text in (_export(doubts),) if text), *_next(found, prices)]
+    next_ = [*([_EXPORT] if doubts else []), *_next(found, prices)]
     passed_names = [] if doubts else [kind["name"] for kind in passed]
     caveats = _caveats(found, best, thresholds, prices, bool(passed_names))
     return said | {"worth_for": passed_names, "caveats": caveats, "next": next_}
@@ -193,7 +198,7 @@ def _empty_days(
     return [f"{shown} hold {format_value(share, 'share')} of the idle time"]
 
 
-def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
     """Reasons for which there can be no verdict."""
     log, doubts = found["log"], []
     coverage = log["provenance"].get("coverage")
@@ -269,21 +274,6 @@ _LOST = {
     "declined": "holes too short or too small for a start",
     "demand": "times with more idle nodes than tasks can use",
 }
-
-
-def _advice(kind: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings to begin with."""
-    settings = kind["settings"]
-    return {"kind": kind["name"], "forward_time_s": settings["forward_time_s"], "max_tasks": settings["max_tasks"]}
-
-
-def _export(doubts: Sequence[str]) -> str | None:
-    if not doubts:
-        return None
-    return (
-        "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
-        "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
-    )
 
 
 def _caveats(

@@ -20,7 +20,7 @@ from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
-from bftrainer.nodelogs.offers import offered
+from bftrainer.nodelogs.offers import offered_log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +137,7 @@ def filtered_log(
     last = {} if min_hole_ns else last_changes(log)
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
     whole = log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
-    return offered(whole, offer_after_ns)
+    return offered_log(whole, offer_after_ns)
 
 
 def merged_logs(logs: Sequence[NodeLog]) -> Merged:

@@ -16,6 +16,8 @@ Edge = Literal["started", "ended"]
 
 MOST_UNTRUSTED = 0.01
 """Largest share of an asked window that may lie outside what can be trusted."""
+ADVICE = "Export all jobs that ran in a longer time, also those that began before it or still run"
+"""What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0
 """Effective number of jobs below which their lengths are no sample."""
 _MANY, _PLACE, _FEW = 150, 3, 0.02
@@ -93,11 +95,6 @@ class Coverage:
         if self.trusted is not None:
             held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(held, 0)) / NS_PER_S
-
-    @property
-    def advice(self) -> str:
-        """What to export instead."""
-        return "Export all jobs that ran in a longer time, also those that began before it or still run"
 
     def sentence(self, window: Window, idle_node_s: float) -> str:
         """What part of a window is trusted, and what the rest holds: `idle_node_s` and more."""

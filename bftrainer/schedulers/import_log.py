@@ -28,7 +28,7 @@ from bftrainer.schedulers.busy_records import (
     BusyKind,
     BusyRecords,
 )
-from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_spans, judged
+from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
@@ -269,7 +269,7 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
-            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {coverage.advice}.{shown}")
+            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}.{shown}")
         trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
@@ -312,7 +312,7 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
-        raise LogError(f"{text}. {coverage.advice}; --window asked takes the window as it is.")
+        raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
     reading.note(f"{text}.")
     return account
 
