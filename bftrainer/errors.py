@@ -347,7 +347,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
+    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."
 
 
 @contextmanager

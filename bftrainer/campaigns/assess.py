@@ -33,6 +33,7 @@ HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
 LEAST_BLOCKS = 4
+_POOL_PERCENT = (5, 50, 95, 100)
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
 Step = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]
@@ -108,7 +109,7 @@ def assessment_of(
     SettingsError
         If a setting contradicts the log, or the tasks cannot be repeated.
     """
-    holes = _holes(plan.log)
+    holes = _idle_time(plan.log)
     kinds = [_kind(plan, name, tasks, about, holes, step) for name, tasks, about in _sets(plan, holes)]
     source = {
         "nodes": len(plan.log.nodes),
@@ -145,7 +146,7 @@ def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[T
     return found
 
 
-def _holes(log: NodeLog) -> dict[str, Any]:
+def _idle_time(log: NodeLog) -> dict[str, Any]:
     """Idle time of a log: how much, on how many nodes, where and when."""
     time_ns, joined, changed = log.changes()
     level = np.append(0, np.cumsum(2 * joined - changed))
@@ -154,17 +155,18 @@ def _holes(log: NodeLog) -> dict[str, Any]:
     total = float(level @ length_s)
     left = (changed - joined)[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
-    passed = np.cumsum(length_s[order]) / log.window_s
-    pool = {f"p{share}": int(level[order][np.searchsorted(passed, share / 100 - 1e-12)]) for share in (5, 50, 95, 100)}
+    passed = np.cumsum(length_s[order])
+    places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
+    pool = {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)}
     return {
         "node_hours": total / HOUR_S,
         "share": total / (len(log.nodes) * log.window_s),
         "mean_nodes": total / log.window_s,
-        "pool": pool,
+        "pool_nodes": pool,
         "while_most_idle_share": float((level * length_s)[2 * level > len(log.nodes)].sum()) / total if total else 0.0,
         "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
         "departure_events_per_s": float((left > 0).sum()) / log.window_s,
-        "by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
+        "nodes_by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
         "by_partition": _by_partition(log),
     }
 
@@ -204,7 +206,7 @@ def _kind(
     step: Step,
 ) -> dict[str, Any]:
     """Assess tasks of one kind: settings that prove themselves, then the whole window with them."""
-    roster, active = saturating(tasks, holes["pool"]["p100"], holes["node_hours"] * HOUR_S)
+    roster, active = saturating(tasks, holes["pool_nodes"]["p100"], holes["node_hours"] * HOUR_S)
     config = ReplayConfig(
         node_log=plan.log,
         tasks=roster,

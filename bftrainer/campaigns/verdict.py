@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,11 @@ from bftrainer.report.ledger import limit_in_words
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
+_RECOMMENDED = ("forward_time_s", "max_tasks")
+_EXPORT = (
+    "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
+    "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +51,28 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class MachinePrices:
-    """MachinePrices and power, in one currency of the site; None where unknown.
+    """Prices and power, in one currency of the site; None where unknown.
 
     Parameters
     ----------
-    node_hour : float, optional
+    price_node_hour : float, optional
         Worth of a useful node-hour.
-    kwh : float, optional
+    price_kwh : float, optional
         Price of a kilowatt-hour.
     node_w, idle_w : float, optional
         What a node draws that trains, and one that does nothing, in watts.
     pue : float
         Watts at the meter for each watt of the nodes.
-    carbon : float, optional
+    carbon_gco2_per_kwh : float, optional
         Grams of CO2 for a kilowatt-hour.
     """
 
-    node_hour: float | None = None
-    kwh: float | None = None
+    price_node_hour: float | None = None
+    price_kwh: float | None = None
     node_w: float | None = None
     idle_w: float | None = None
     pue: float = 1.0
-    carbon: float | None = None
+    carbon_gco2_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -109,9 +114,12 @@ def judged_kind(
         extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
         per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / useful_h
     net = None
-    if prices.node_hour is not None:
-        net = prices.node_hour - (per_hour_kwh or 0.0) * (prices.kwh or 0.0)
+    if prices.price_node_hour is not None:
+        net = prices.price_node_hour - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
     energy_kwh = None if per_hour_kwh is None else per_hour_kwh * useful_h
+    emissions_kg = None
+    if energy_kwh is not None and prices.carbon_gco2_per_kwh is not None:
+        emissions_kg = energy_kwh * prices.carbon_gco2_per_kwh / 1000.0
     bounds = [None if half_h is None else useful_h + sign * half_h for sign in (-1, 1)]
     machine_h = machine_node_s / HOUR_S
     return dict(entry) | {
@@ -122,7 +130,7 @@ def judged_kind(
         "useful_share_ci95": [None if bound is None else bound / machine_h for bound in bounds],
         "gpu_hours": None if gpus is None else useful_h * gpus,
         "energy_kwh": energy_kwh,
-        "emissions_kg": None if energy_kwh is None or prices.carbon is None else energy_kwh * prices.carbon / 1000.0,
+        "emissions_kg": emissions_kg,
         "net_value": None if net is None else useful_h * net,
         "net_value_ci95": [None if net is None or bound is None else bound * net for bound in bounds],
     }
@@ -136,10 +144,10 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
     dict
         `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``.
     """
-    doubts = _doubts(found, thresholds)
     kinds = found["kinds"]
-    passed = [kind for kind in kinds if _passes(kind, thresholds, prices)]
+    passed = [kind for kind in kinds if _passes(_margin(kind, prices), thresholds, prices)]
     best = max(kinds, key=lambda kind: _margin(kind, prices))
+    doubts = _why_none(found, thresholds) + _empty_days(found, best, thresholds, prices)
     said: dict[str, Any]
     if doubts:
         said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
@@ -148,7 +156,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
         names = " and ".join(called(kind["name"]) for kind in passed)
         lead = "Worth it" if verdict == "worth it" or kinds[0]["name"] == "own" else f"Worth it only for {names}"
         drained = found["idle"]["while_most_idle_share"]
-        if not _is_enough(_margin(best, prices) * (1 - drained), thresholds, prices):
+        if not _passes(_margin(best, prices) * (1 - drained), thresholds, prices):
             lead += (
                 f", if nodes can be lent while more than half of the machine is idle, which "
                 f"{format_value(drained, 'share')} of the idle time is (maintenance? outages?)"
@@ -156,7 +164,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
         said = {
             "verdict": verdict,
             "sentence": f"{lead}: {_amounts(best, found, prices)}.",
-            "recommended": _advice(best),
+            "recommended": {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}},
         }
     else:
         lead = "Not shown to be worth it" if _is_open(best, thresholds, prices) else "Not worth it"
@@ -180,25 +188,38 @@ def called(kind: str) -> str:
 
 def _margin(kind: Mapping[str, Any], prices: MachinePrices) -> float:
     """What kinds are ranked by: the lower bound if there is one, else the mean."""
-    key = "useful_share" if prices.node_hour is None else "net_value"
+    key = "useful_share" if prices.price_node_hour is None else "net_value"
     low = kind[f"{key}_ci95"][0]
     return float(kind[key] if low is None else min(kind[f"{key}_ci95"]))
 
 
-def _passes(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
-    return _is_enough(_margin(kind, prices), thresholds, prices)
-
-
 def _is_open(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
     """Whether the mean would be enough, and only the interval is too wide."""
-    return _is_enough(kind["useful_share" if prices.node_hour is None else "net_value"], thresholds, prices)
+    return _passes(_mean(kind, prices), thresholds, prices)
 
 
-def _is_enough(margin: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
-    return margin >= thresholds.worth_share if prices.node_hour is None else margin > thresholds.worth_value
+def _mean(kind: Mapping[str, Any], prices: MachinePrices) -> float:
+    return float(kind["useful_share" if prices.price_node_hour is None else "net_value"])
 
 
-def _doubts(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+def _passes(value: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
+    return value >= thresholds.worth_share if prices.price_node_hour is None else value > thresholds.worth_value
+
+
+def _empty_days(
+    found: Mapping[str, Any], best: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices
+) -> list[str]:
+    """A reason for no verdict, if what is idle on days without records decides."""
+    coverage, margin = found["log"]["provenance"].get("coverage") or {}, _margin(best, prices)
+    is_worth_it, share = _passes(margin, thresholds, prices), coverage.get("empty_idle_share") or 0.0
+    without = (margin if is_worth_it else _mean(best, prices)) * (1 - share)
+    if not share or _passes(without, thresholds, prices) == is_worth_it:
+        return []
+    shown = f"{coverage['empty_days']:,.1f} days without a start or an end of a job, as if a file were missing,"
+    return [f"{shown} hold {format_value(share, 'share')} of the idle time"]
+
+
+def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
     """Reasons for which there can be no verdict."""
     log, doubts = found["log"], []
     coverage = log["provenance"].get("coverage")
@@ -237,7 +258,7 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
     if kind["net_value"] is not None:
         low, high = sorted(kind["net_value_ci95"])
         text += f", worth {kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f})"
-    elif prices.node_hour is None:
+    elif prices.price_node_hour is None:
         text += f" ({format_value(kind['useful_share_ci95'][0], 'share')} at least)"
     return text
 
@@ -245,7 +266,7 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
 def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> str:
     """Why even the best kind is not worth it."""
     idle, useful = found["idle"]["share"], best["useful_share"]
-    if prices.node_hour is not None:
+    if prices.price_node_hour is not None:
         low, high = sorted(best["net_value_ci95"])
         return (
             f"even {called(best['name'])} are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}), and the "
@@ -281,21 +302,12 @@ _LOST = {
 }
 
 
-def _advice(kind: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings to begin with."""
-    settings = kind["settings"]
-    return {"kind": kind["name"], "forward_time_s": settings["forward_time_s"], "max_tasks": settings["max_tasks"]}
-
-
-def _export(doubts: Sequence[str]) -> str | None:
+def _export(doubts: list[str]) -> str | None:
     if not doubts:
         return None
     if all(_CLUSTERS in doubt for doubt in doubts):
         return "Each cluster by itself: bftrainer assess with --cluster NAME."
-    return (
-        "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
-        "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
-    )
+    return _EXPORT
 
 
 def _caveats(
@@ -331,7 +343,7 @@ def _caveats(
             f"{format_value(drained, 'share')} of the idle node-time is while more than half of the nodes are idle, as "
             "for maintenance or outages: what of that can be lent is for you to say."
         )
-    if is_worth_it and prices.node_hour is None:
+    if is_worth_it and prices.price_node_hour is None:
         robust = format_value(1 - thresholds.worth_share / _margin(best, prices), "share")
         notes.append(
             f"The verdict holds if up to {robust} of what is recovered were in truth down nodes or otherwise lost."
@@ -349,7 +361,7 @@ def _caveats(
             notes.append(f"{kind['name']}: {limit}.")
         if kind["settings"]["verdict"] == "overfit":
             notes.append(f"{kind['name']}: {kind['settings']['why']}")
-    if prices.node_hour is not None and (prices.node_w is None or prices.kwh is None):
+    if prices.price_node_hour is not None and (prices.node_w is None or prices.price_kwh is None):
         notes.append("The net value is without energy: --node-power and --price-kwh are not given.")
     if prices.node_w is not None and prices.idle_w is None:
         notes.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
@@ -375,7 +387,7 @@ def _next(found: Mapping[str, Any], prices: MachinePrices) -> list[str]:
         texts.append("Names of the nodes of each job: lengths of idle stretches are a guess without them.")
     if found["kinds"][0]["name"] != "own":
         texts.append("How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.")
-    if prices.node_hour is None:
+    if prices.price_node_hour is None:
         texts.append("What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).")
     if found["gpus_per_node"] is None:
         texts.append("How many GPUs a node has (--gpus-per-node).")

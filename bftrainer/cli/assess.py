@@ -15,7 +15,7 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
-from bftrainer.cli.logs.imports import FORMATS, all_options
+from bftrainer.cli.logs.imports import FORMATS, SHARE, all_options
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
@@ -26,16 +26,7 @@ if TYPE_CHECKING:
     from bftrainer.model import NodeLog
 
 NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
-_TAKEN = ("output", "force", "as_json", "offer_after_s", "gpus_per_node")
-
-
-def _share(_: click.Context, param: click.Parameter, value: str) -> float:
-    """A share, or a percentage."""
-    try:
-        return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        raise click.BadParameter(f"Expected a share such as 0.01 or 1%, got {value!r}.", param=param) from None
-
+_TAKEN = ("output", "force", "as_json", "gpus_per_node")
 
 _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (
@@ -50,15 +41,9 @@ _OWN = (
         ["-bdfn", "--tasks"], type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]"
     ),
     click.Option(["-scfn", "--scalability"], type=FILE, help="Their legacy scalability."),
-    click.Option(
-        ["--offer-after", "offer_after_s"],
-        default=0.0,
-        show_default=True,
-        help="Offer a node after so many idle seconds.",
-    ),
     click.Option(["--planned-departures"], type=FILE, help="CSV of node,time: departures known in advance."),
     click.Option(
-        ["--worth-share"], default="1%", show_default=True, callback=_share, help="Least useful share of the machine."
+        ["--worth-share"], type=SHARE, default="1%", show_default=True, help="Least useful share of the machine."
     ),
     click.Option(["--worth-value"], default=0.0, show_default=True, help="Net value to exceed, if there is a price."),
     click.Option(
@@ -68,12 +53,12 @@ _OWN = (
         show_default=True,
         help="Less gets no verdict.",
     ),
-    click.Option(["--price-node-hour", "node_hour"], **_NUMBER, help="Worth of a useful node-hour."),
-    click.Option(["--price-kwh", "kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
+    click.Option(["--price-node-hour"], **_NUMBER, help="Worth of a useful node-hour."),
+    click.Option(["--price-kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
     click.Option(["--node-power", "node_w"], **_NUMBER, metavar="WATTS", help="What a node draws that trains."),
     click.Option(["--idle-power", "idle_w"], **_NUMBER, metavar="WATTS", help="What an idle node draws."),
     click.Option(["--pue"], default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes."),
-    click.Option(["--carbon"], **_NUMBER, help="Grams of CO2 for a kWh."),
+    click.Option(["--carbon", "carbon_gco2_per_kwh"], **_NUMBER, help="Grams of CO2 for a kWh."),
     click.Option(["--gpus-per-node"], type=int, help="GPUs of a node."),
     click.Option(["-o", "--output-dir"], type=FILE, default=DIRECTORY, show_default=True, help="Where results go."),
     click.Option(["--force"], is_flag=True, help="Replace an assessment that is there."),
@@ -102,7 +87,7 @@ def _assess(
     refuse_unused(
         {
             "scalability": tasks is None and "of --tasks alone",
-            "worth_value": options["node_hour"] is None and "of a net value, which takes --price-node-hour",
+            "worth_value": options["price_node_hour"] is None and "of a net value, which takes --price-node-hour",
         }
     )
     require_extra("Its page needs", "report", "jinja2")

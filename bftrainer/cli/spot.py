@@ -259,14 +259,7 @@ def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _levels(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise ValueError(f"Expected numbers separated by commas, got {text!r}.") from None
-
-
-_LEVELS = Parsed("LEVELS", _levels)
+_LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
 @click.command(context_settings={"show_default": True})

@@ -20,6 +20,7 @@ from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
+from bftrainer.nodelogs.offers import offered_log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,14 +130,14 @@ def filtered_log(
     place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
     idle = idle_spans(log)
     idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
-    idle = idle.delayed(offer_after_ns)
     story = dict(log.provenance)
     if groups:
         within = {name: [node for node in some if node in wanted] for name, some in groups.items()}
         story["partitions"] = {name: folded(some) for name, some in within.items() if some}
-    last = {} if min_hole_ns or offer_after_ns else last_changes(log)
+    last = {} if min_hole_ns else last_changes(log)
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
-    return log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+    whole = log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+    return offered_log(whole, offer_after_ns)
 
 
 def merged_logs(logs: Sequence[NodeLog]) -> Merged:

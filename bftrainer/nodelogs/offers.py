@@ -38,7 +38,7 @@ def read_departures(path: Path) -> dict[str, list[int]]:
     return found
 
 
-def offered(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
+def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
     """The log of what is offered of its idle time; what a scheduler knows by then decides, nothing that comes later.
 
     Parameters

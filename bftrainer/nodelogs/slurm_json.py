@@ -137,11 +137,8 @@ class SlurmDocument:
 
         A row's number is that of its object; the header's is 0.
         """
-        rows: list[str] = []
-        first = number = 0
+        rows, first, number = ["|".join(JOB_COLUMNS if "jobs" in self.kinds else DOWN_COLUMNS)], 0, 0
         for number, (kind, value) in enumerate(self.objects(), start=1):
-            if number == 1:
-                rows.append("|".join(JOB_COLUMNS if kind == "jobs" else DOWN_COLUMNS))
             rows.append("|".join(_BAR.sub(" ", str(cell)) for cell in _CELLS[kind](value, is_down)))
             if len(rows) >= _ROWS_AT_A_TIME:
                 yield self._block(first, rows)

@@ -30,8 +30,8 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         bars=[_bar(kind) for kind in found["kinds"]],
         parts=[(GLOSSARY[f"ledger.{part}"], color) for part, color in zip(PARTS, _COLORS, strict=True)],
         blocks=_blocks(found),
-        week=_week(idle["by_hour_of_week"], log["nodes"]),
-        most_idle=max((each for each in idle["by_hour_of_week"] if each is not None), default=0.0),
+        week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
+        most_idle=max((each for each in idle["nodes_by_hour_of_week"] if each is not None), default=0.0),
         causes=_causes(log),
         partitions=[
             (name, f"{each['nodes']:,}", format_value(each["share"], "share"))

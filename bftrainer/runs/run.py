@@ -19,7 +19,7 @@ from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.nodelogs.offers import idle_node_s, offered, read_departures
+from bftrainer.nodelogs.offers import idle_node_s, offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
 from bftrainer.replay.checkpoints import Checkpoints
@@ -150,7 +150,7 @@ def _read_log(
         whole = node_log.skipped(config.skip_events)
     departures = None if config.planned_departures is None else read_departures(config.planned_departures)
     after_ns, lead_ns = (nanoseconds(min(each, _LONGEST_S)) for each in (config.offer_after_s, config.forward_time_s))
-    log = offered(whole, after_ns, departures, lead_ns)
+    log = offered_log(whole, after_ns, departures, lead_ns)
     chosen = [each.since(config.start_ns(each)).selected(config.first_node, config.node_count) for each in (log, whole)]
     return chosen[0], None if log is whole else chosen[1]
 

@@ -18,27 +18,11 @@ from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.schedulers.formats.sacct_rows import Layout, layout_of, sections
 
 _PLAIN = frozenset(
-    {
-        "elapsed",
-        "elapsedraw",
-        "suspended",
-        "timelimit",
-        "timelimitraw",
-        "nnodes",
-        "ncpus",
-        "reqcpus",
-        "alloccpus",
-        "ntasks",
-    }
-    | {
-        "exitcode",
-        "derivedexitcode",
-        "reqmem",
-        "allocnodes",
-        "reqnodes",
-        "priority",
+    (
+        *("elapsed", "elapsedraw", "suspended", "timelimit", "timelimitraw", "nnodes", "ncpus", "reqcpus"),
+        *("alloccpus", "ntasks", "exitcode", "derivedexitcode", "reqmem", "allocnodes", "reqnodes", "priority"),
         "restarts",
-    }
+    )
 )
 _TIMES = frozenset({"start", "end", "submit", "eligible"})
 _NAMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ Edge = Literal["started", "ended"]
 
 MOST_UNTRUSTED = 0.01
 """Largest share of an asked window that may lie outside what can be trusted."""
+ADVICE = "Export all jobs that ran in a longer time, also those that began before it or still run"
+"""What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0
 """Effective number of jobs below which their lengths are no sample."""
 _MANY, _PLACE, _FEW = 150, 3, 0.02
@@ -94,23 +97,18 @@ class Coverage:
             held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(held, 0)) / NS_PER_S
 
-    @property
-    def advice(self) -> str:
-        """What to export instead."""
-        return "Export all jobs that ran in a longer time, also those that began before it or still run"
-
-    def told(self, window: Window, idle_node_s: float) -> str:
+    def sentence(self, window: Window, idle_node_s: float) -> str:
         """What part of a window is trusted, and what the rest holds: `idle_node_s` and more."""
         good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
         shown = f"nothing, as {self.reason}," if good is None else f"{iso(good.start_ns)} to {iso(good.end_ns)}"
-        if not doubtful_s:
-            return f"Of the log, {shown} can be trusted"
         missing = self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
+        share, trusted = f"{share} of the window's busy node-time is missing", f"Of the log, {shown} can be trusted"
+        if not doubtful_s:
+            return f"{trusted}; {share}"
         return (
             f"{doubtful_s / _HOUR_S:,.1f} h of the window of {whole_s / _HOUR_S:,.1f} h cannot be trusted: "
-            f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share} of the window's busy node-time is "
-            f"missing. Of the log, {shown} can be trusted"
+            f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
         )
 
     def missing_share(self, window: Window) -> float | None:
@@ -173,23 +171,23 @@ def judged(
     if not is_over.any():
         edges_s, nothing = (float(start.min()), float(start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))
         return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, start.size, 0.0, nothing)
-    has_submit = submit_ns > OPEN_START_NS
-    has_submits = bool(has_submit.mean() > _NEARLY_ALL)
-    submit = np.where(has_submit & has_submits, np.minimum(submit_ns / NS_PER_S, start), start)
+    has_submits = bool((submit_ns > OPEN_START_NS).mean() > _NEARLY_ALL)
+    submit = np.where(has_submits & (submit_ns > OPEN_START_NS), np.minimum(submit_ns / NS_PER_S, start), start)
+    known = _Ages.of(length[is_over], weight[is_over])
+    half_s = known.exceeded_by(_MEDIAN)
+    left, right = _edges(start, end, weight, half_s, known.exceeded_by(_TAIL))
     first_start, last_start = _ends_of(start)
-    first_end, last_end = _ends_of(end)
-    half_s = _Ages.of(length[is_over], weight[is_over]).exceeded_by(_MEDIAN)
-    left, right = _edges(start, end, weight, half_s)
+    first_end, last_end = _ends_of(end if right == "started" else end[is_over])
     by_submission = has_submits and left == "started" and _selects_by_submission(start, submit, weight, half_s)
-    known_s = length + (start - submit) if by_submission else length
     is_sample, bias = is_over, np.ones(start.size)
     if (left, right) == ("started", "ended"):
         # The longer a job, the less likely it is to lie within.
-        bias = 1 / np.maximum(0.1, 1 - np.where(is_over, known_s, 0.0) / (last_end - first_start))
+        within_s = np.where(is_over, length + (start - submit) * by_submission, 0.0)
+        bias = 1 / np.maximum(0.1, 1 - within_s / (last_end - first_start))
     elif (left, right) == ("ended", "started"):
         is_sample = is_over & (end >= first_end) & (end <= last_start)
     taken = np.where(is_sample, weight * bias, 0.0)[is_over]
-    ages = _Ages.of(length[is_over], taken) if taken.any() else _Ages.of(length[is_over], weight[is_over])
+    ages = _Ages.of(length[is_over], taken) if taken.any() else known
     tail_s = ages.exceeded_by(_TAIL)
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
     if has_submits:
@@ -204,12 +202,20 @@ def judged(
     return Coverage(trusted, reason, left, right, edges_s, tail_s, start.size, effective, ages)
 
 
-def empty_days(times_ns: NDArray[np.int64], window: Window) -> tuple[int, int]:
-    """Days of a window in which none of these times lies, and days in all; none are empty where few times are usual."""
-    days = window.length_ns // _DAY_NS
-    inside = times_ns[(times_ns >= window.start_ns) & (times_ns < window.start_ns + days * _DAY_NS)]
-    counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=days)
-    return (int((counts == 0).sum()) if days and np.median(counts) >= _USUAL else 0), int(days)
+def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
+    """Stretches of a day or more without a start or without an end, which these times are, where many a day are usual.
+
+    As those of one node, merged.
+    """
+    found = [NodeSpans.none()]
+    for times_ns in jobs_ns:
+        inside = np.sort(times_ns[(times_ns >= window.start_ns) & (times_ns < window.end_ns)])
+        counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
+        edges = np.concatenate(([window.start_ns], inside, [window.end_ns]))
+        is_long = (np.diff(edges) >= _DAY_NS) & bool(counts.size and np.median(counts) >= _USUAL)
+        node = np.zeros(int(is_long.sum()), dtype=np.int32)
+        found.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
+    return NodeSpans.joined(found).merged()
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:
@@ -235,14 +241,19 @@ def _ends_of(times: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _edges(
-    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
+    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], half_s: float, tail_s: float
 ) -> tuple[Edge, Edge]:
-    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start."""
+    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
+
+    So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
+    """
     (first_start, last_start), (first_end, last_end) = _ends_of(start), _ends_of(end)
     least = 0.1 * _mean_level(start, end, weight, first_start, min(last_end, last_start + half_s))
     older = weight[(start <= first_end - half_s) & (end > first_end)].sum()
     longer = weight[(start <= last_start) & (end > last_start + half_s)].sum()
-    return "ended" if older >= least else "started", "started" if longer >= least else "ended"
+    is_young = start[np.isinf(end)] >= last_start - tail_s
+    still_run = np.isinf(last_end) and is_young.mean() > _MEDIAN
+    return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
 
 
 def _mean_level(

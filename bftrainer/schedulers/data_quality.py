@@ -124,7 +124,8 @@ class SweptLog:
     swept: Swept
     outside: int
     coverage: Coverage | None
-    quiet_days: tuple[int, int, float]
+    empty: NodeSpans
+    lost_days: float
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None

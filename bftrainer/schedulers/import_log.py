@@ -28,7 +28,7 @@ from bftrainer.schedulers.busy_records import (
     BusyKind,
     BusyRecords,
 )
-from bftrainer.schedulers.coverage import MOST_UNTRUSTED, Coverage, empty_days, judged, lost_days
+from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
@@ -110,7 +110,8 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
     if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
-    changes = reading.last_changes
+    is_late = reading.settings.offer_after_s > 0  # what joins then is not offered any more
+    changes = {name: joins for name, joins in reading.last_changes.items() if not (joins and is_late)}
     return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
 
 
@@ -140,11 +141,12 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if settings.unit != "node":
         whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
         chosen, swept = _by_unit(records, place, chosen, window, reading)
-    days = *empty_days(np.append(jobs.start_ns, jobs.end_ns), window), lost_days(jobs.start_ns, jobs.end_ns, window)
+    times_ns = jobs.start_ns, jobs.end_ns
+    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return SweptLog(window, chosen, swept, outside, coverage, days, unknown, whole_share)
+    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
 
 
 def _by_unit(
@@ -231,8 +233,8 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     times_ns = demand.start_ns, demand.end_ns
-    days = *empty_days(np.append(*times_ns), window), lost_days(*times_ns, window)
-    return SweptLog(window, chosen, swept, outside, coverage, days, over_capacity_share=share, block=block)
+    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
+    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, over_capacity_share=share, block=block)
 
 
 def _sweep(
@@ -269,7 +271,7 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
-            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {coverage.advice}.{shown}")
+            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}.{shown}")
         trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
@@ -301,17 +303,20 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None
-    empty, days, lost = found.quiet_days
-    if empty:
-        reading.note(f"{empty:,} of the window's {days:,} days have no record at all: is a file missing?")
+    idle, empty, lost = found.swept.idle, found.empty, found.lost_days
+    days = empty.node_s / 86_400
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
-    account = coverage.account(window, found.swept.idle) | {"lost_days": lost}
+    elif days:
+        reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
+    spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
+    share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
+    account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
     account["untrusted_idle_node_s"] *= found.block
-    text = coverage.told(window, account["untrusted_idle_node_s"])
+    text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
-        raise LogError(f"{text}. {coverage.advice}; --window asked takes the window as it is.")
+        raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
     reading.note(f"{text}.")
     return account
 

@@ -205,7 +205,7 @@ class Reading:
         SettingsError
             If the zone is unknown.
         """
-        return cls(settings, Clock(settings.zone), Tally.begun(settings.max_bad))
+        return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
 
     def book_of(self, cluster: str) -> BusyBook | None:
         """Where to write down records of a cluster, which may have no name; None if another one was picked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bftrainer.errors import LogError
@@ -35,16 +35,11 @@ class Tally:
     """
 
     max_bad: float
-    records: int
-    dropped: Counter[str]
-    bad: int
-    examples: list[str]
+    records: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    bad: int = 0
+    examples: list[str] = field(default_factory=list)
     open_ended: int = 0
-
-    @classmethod
-    def begun(cls, max_bad: float) -> Tally:
-        """A tally that has counted nothing yet."""
-        return cls(max_bad, 0, Counter(), 0, [])
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count records that rightly give no interval."""

@@ -97,6 +97,10 @@ def test_many_small_tasks_are_tried():
         ({"trusted": ["a", "b"], "untrusted_s": DAY_S, "missing_busy_share": 0.001}, "is not covered by the log"),
         ({"trusted": ["a", "b"], "untrusted_s": 0.0, "missing_busy_share": 0.04}, "busy node-time is missing"),
         ({"trusted": ["a", "b"], "untrusted_s": 0.0, "lost_days": 1.5}, "records of about 1.5 days"),
+        (
+            {"trusted": ["a", "b"], "untrusted_s": 0.0, "empty_days": 3, "empty_idle_share": 0.98},
+            "3.0 days without a start",
+        ),
     ],
 )
 def test_doubtful_coverage_gets_no_verdict(coverage, said):
@@ -153,6 +157,13 @@ def test_caveats_name_what_a_node_is(provenance, said):
     assert any(said in text for text in assessment_of(AssessPlan(log))["caveats"])
 
 
+def test_empty_days_that_do_not_decide():
+    """Half of what is idle may be missing records, and the other half is still worth it."""
+    coverage = {"trusted": ["a", "b"], "untrusted_s": 0.0, "empty_days": 3, "empty_idle_share": 0.5}
+    log = replace(machine(0, 1e9, always=16), provenance={"coverage": coverage})
+    assert assessment_of(AssessPlan(log))["verdict"] == "worth it"
+
+
 def test_a_short_log_gets_no_verdict():
     """Six days do not show a week; who thinks otherwise lowers the bound, and gets one from days."""
     log = machine(3600, 3600, days=6)
@@ -166,7 +177,9 @@ def test_a_short_log_gets_no_verdict():
 def test_a_price_decides():
     """Where energy costs more than a node-hour is worth nothing is worth it, and all else in the same log is."""
     log = machine(0, 1e9, always=16)
-    dear = MachinePrices(node_hour=0.1, kwh=1.0, node_w=1000.0, idle_w=500.0, pue=1.2, carbon=300.0)
+    dear = MachinePrices(
+        price_node_hour=0.1, price_kwh=1.0, node_w=1000.0, idle_w=500.0, pue=1.2, carbon_gco2_per_kwh=300.0
+    )
     found = assessment_of(AssessPlan(log, prices=dear, gpus_per_node=4))
     assert found["verdict"] == "not worth it"
     small = kind_of(found, "small")
@@ -174,7 +187,7 @@ def test_a_price_decides():
     assert small["emissions_kg"] == pytest.approx(0.3 * small["energy_kwh"])
     assert small["net_value"] == pytest.approx(0.1 * small["useful_node_hours"] - small["energy_kwh"])
     assert small["gpu_hours"] == 4 * small["useful_node_hours"]
-    assert assessment_of(AssessPlan(log, prices=replace(dear, kwh=0.01)))["verdict"] == "worth it"
+    assert assessment_of(AssessPlan(log, prices=replace(dear, price_kwh=0.01)))["verdict"] == "worth it"
 
 
 def test_the_interval_holds_the_truth():
@@ -202,7 +215,7 @@ def test_hours_of_the_week():
     log = log_of([*spans[:2], *((n, a, b + 1800) for n, a, b in spans[2:])], 7 * DAY_S)
     shift = MONDAY * NS
     log = replace(log, start_ns=shift, end_ns=log.end_ns + shift, time_ns=log.time_ns + shift)
-    hours = assessment_of(AssessPlan(log))["idle"]["by_hour_of_week"]
+    hours = assessment_of(AssessPlan(log))["idle"]["nodes_by_hour_of_week"]
     assert {hour: value for hour, value in enumerate(hours) if value} == {30: 4.0, 31: 1.0}
 
 
@@ -234,7 +247,7 @@ def test_what_cannot_be_assessed_is_refused():
         lambda: Thresholds(worth_share=0.0),
         lambda: Thresholds(least_window_s=-1.0),
         lambda: MachinePrices(pue=0.5),
-        lambda: MachinePrices(kwh=-1.0),
+        lambda: MachinePrices(price_kwh=-1.0),
         lambda: MachinePrices(node_w=100.0, idle_w=200.0),
         lambda: AssessPlan(machine(0, 1e9, days=1), gpus_per_node=0),
         lambda: AssessPlan(NodeLog(("a",), 0, 0, *(np.empty(0, kind) for kind in (np.int64, np.int32, np.bool_)))),

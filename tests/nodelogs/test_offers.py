@@ -12,7 +12,7 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.node_spans import idle_spans
-from bftrainer.nodelogs.offers import idle_node_s, offered, read_departures
+from bftrainer.nodelogs.offers import idle_node_s, offered_log, read_departures
 from bftrainer.runs import write_run
 from tests.report.test_ledger import log_of
 
@@ -31,7 +31,7 @@ def spans(log):
 def test_a_node_is_offered_once_it_has_been_idle_so_long():
     """Every hole loses its first part; what is no longer than that is never offered."""
     log = log_of([(0, 0, 100), (1, 10, 30), (2, 50, 200)], 200)
-    assert spans(offered(log, 20 * S)) == [(0, 20, 100), (2, 70, 200)]
+    assert spans(offered_log(log, 20 * S)) == [(0, 20, 100), (2, 70, 200)]
     assert idle_node_s(log, 200.0) == 270.0
     assert idle_node_s(log, 60.0) == 60 + 20 + 10
 
@@ -40,14 +40,14 @@ def test_a_known_departure_ends_the_offer_before_it():
     """Not offered in the lead before; offered again afterwards if the node did not leave; a departure at the end."""
     log = log_of([(0, 0, 100), (1, 0, 200)], 200)
     departures = {"n0": [100 * S], "n1": [60 * S, 200 * S]}
-    assert spans(offered(log, 0, departures, 30 * S)) == [(0, 0, 70), (1, 0, 30), (1, 60, 170)]
+    assert spans(offered_log(log, 0, departures, 30 * S)) == [(0, 0, 70), (1, 0, 30), (1, 60, 170)]
 
 
 def test_nothing_is_foreseen():
     """Cutting the log later changes nothing of what was offered before."""
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0)
     cut_ns = log.start_ns + 80_000 * S
-    whole, part = (offered(each, 600 * S) for each in (log, log.ending(cut_ns)))
+    whole, part = (offered_log(each, 600 * S) for each in (log, log.ending(cut_ns)))
     assert spans(whole.ending(cut_ns)) == spans(part)
 
 

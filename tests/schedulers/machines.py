@@ -97,7 +97,10 @@ SELECTED = {
     "submitted": lambda job, low, high: low <= job.submit < high,
     "recorded": lambda job, low, high: low <= job.start < high or low <= job.end < high,
 }
-"""What an export of a time holds: rows of sacct, a workload log (submitted), accounting files (recorded)."""
+"""What an export of a time holds: rows of sacct, a table (contained), a workload log (submitted), files (recorded)."""
+
+
+TABLE = ("start=begin", "end=finish", "nodes=hosts", "submit=queued", "job=job")
 
 
 def export(made: Machine, kind: str, low: int, high: int) -> list[Ran]:
@@ -132,6 +135,13 @@ def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tupl
         path.write_text("".join(f"{line}\n" for _, line in sorted(records)))
         return "pbs", path, whole
     lines = ["JobIDRaw|Submit|Start|End|NNodes|NodeList"]
+    if kind == "contained":
+        path.write_text("job,queued,begin,finish,hosts\n")
+        with path.open("a") as stream:
+            for job in jobs:
+                hosts = " ".join(made.names(job.nodes))
+                stream.write(f"{job.number},{job.submit},{job.start},{job.end},{hosts}\n")
+        return "table", path, whole | {"map": TABLE}
     for job in jobs:
         end = "Unknown" if kind == "overlap" and job.end >= high else job.end
         hosts = folded(made.names(job.nodes))

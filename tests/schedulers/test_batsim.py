@@ -45,6 +45,13 @@ def test_a_last_line_that_may_be_cut_off(tmp_path):
     assert not any("no line end" in note for note in read(tmp_path, f"{HEADER}1,0,9,0 1\n")[0].notes)
 
 
+def test_simulations_know_all_their_jobs(tmp_path):
+    """A few jobs of a simulation are all that there were: nothing is judged to be missing."""
+    (tmp_path / "jobs.csv").write_text(HEADER + "1,0,10,0-1\n2,10,20,0\n")
+    quality = import_log("batsim", [tmp_path / "jobs.csv"]).quality
+    assert (quality.window_s, quality.coverage, quality.idle_share) == (20, None, 0.25)
+
+
 def test_epoch_times(tmp_path):
     """Times that count from 1970 do so whatever --start says, and the window begins with them."""
     rows = "1,1600000000,1600000010.5,0-1\n2,1600000020,1600000030,3\n"

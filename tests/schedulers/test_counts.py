@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,8 @@ from hypothesis import strategies as st
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.edit import filtered_log
+from bftrainer.nodelogs.offers import offered_log
 from bftrainer.schedulers.formats.presence import CountsImporter, SpotImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings
@@ -31,6 +36,25 @@ def imported(tmp_path):
 
 
 SPOT = "0,add,a\n5000,add,b\n5000,add,c\n8050,remove,b\n9000,add,b\n20000,remove,a\n"
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=12), st.integers(1, 20))
+def test_offers_of_a_trace(steps, after_s):
+    """Waiting while importing, filtering or replaying leaves the same, to the changes in the last instant."""
+    rows, there, now = [], {}, 0
+    for later, node in steps:
+        now, there[node] = now + later, not there.get(node)
+        rows.append(f"{1000 * now},{'add' if there[node] else 'remove'},n{node}\n")
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "trace.csv")
+        path.write_text("".join(rows))
+        try:
+            whole = import_log("spot", [path], ImportSettings(start=NOON)).log
+        except InputError:  # no node was there for any time
+            return
+        late = import_log("spot", [path], ImportSettings(start=NOON, offer_after_s=after_s)).log
+    filtered, replayed = filtered_log(whole, offer_after_ns=after_s * 10**9), offered_log(whole, after_s * 10**9)
+    assert str(list(late.rows())) == str(list(filtered.rows())) == str(list(replayed.rows()))
 
 
 def test_spot(imported):

@@ -142,3 +142,33 @@ def test_days_whose_ends_are_missing():
     assert lost_days(start[up] * NS, end[up] * NS, window) == 0.0
     filled = np.append(start[up], np.full(64, 10 * DAY)), np.append(end[up], np.full(64, 12 * DAY))
     assert lost_days(filled[0] * NS, filled[1] * NS, window) == 0.0
+
+
+def test_few_long_jobs_at_the_end(tmp_path):
+    """Jobs that still run are the end of a log, also where few are long; forgotten ones, old by then, are not."""
+    made, low, high = cut(310)
+    found = imported(tmp_path, made, "overlap", low, high).quality
+    assert found.coverage["selected_by"][1] == "started"
+    assert abs(iso_s(found.window_end) - high) < DAY
+    jobs = export(made, "ended", low, high)
+    columns = (
+        np.array([(job.start, job.end, len(job.nodes), job.submit) for job in jobs]).T * np.array([[NS, NS, 1, NS]]).T
+    )
+    plain = judged(*columns)
+    lost = [(low * NS + at * 5 * DAY * NS, OPEN_END_NS, 1, low * NS + at * 5 * DAY * NS) for at in range(1, 6)]
+    assert judged(*np.concatenate((columns, np.array(lost).T), axis=1)).right == plain.right == "ended"
+
+
+def test_a_day_without_ends(tmp_path):
+    """A day's ended jobs are missing, the others began on it: it is said, with the share of idle time that it holds."""
+    made, low, high = cut(7)
+    name, path, own = written(tmp_path, made, "overlap", low, high)
+    rows = path.read_text().splitlines()
+    day = low + 10 * DAY
+    kept = [row for row in rows if not (row.split("|")[3].isdecimal() and day <= int(row.split("|")[3]) < day + DAY)]
+    path.write_text("\n".join(kept) + "\n")
+    quality = import_log(name, [path], ImportSettings(**own)).quality
+    assert 1 <= quality.coverage["empty_days"] < 1.5
+    assert quality.coverage["empty_idle_share"] > 1 / 80
+    assert any("days of the window no job starts, or none ends" in note for note in quality.notes)
+    assert len(kept) < len(rows)

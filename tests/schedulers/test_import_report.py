@@ -18,7 +18,7 @@ LOG = Path("log")
 
 def tally(bad, records, max_bad=0.01):
     """A tally of so many records."""
-    made = Tally.begun(max_bad)
+    made = Tally(max_bad)
     made.records = records
     for line in range(1, bad + 1):
         made.refuse("malformed", LOG, line, "Expected x, got y")
@@ -57,7 +57,7 @@ def test_when_it_is_too_much(bad, records, at_end, stops):
 
 def test_messages_are_one_line():
     """What stands in a log cannot break the line in which it is shown."""
-    made = Tally.begun(0.0)
+    made = Tally(0.0)
     made.records = 1
     made.refuse("malformed", LOG, 1, "Expected x, got 'a\nb\x1b[31m'")
     with pytest.raises(LogError) as caught:

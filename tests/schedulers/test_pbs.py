@@ -324,8 +324,10 @@ def test_lines_in_any_order(tmp_path, order):
 
 
 def test_a_run_without_an_end(tmp_path):
-    """A run without an end is busy for the time that it may take: ten hours."""
+    """A run without an end is busy for the time that it may take: ten hours, also if its nodes change."""
     start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
     reading, runs = read(tmp_path, start)
     assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
     assert reading.tally.open_ended == 1
+    _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
+    assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]

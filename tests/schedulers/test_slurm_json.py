@@ -158,7 +158,7 @@ def test_nodes(tmp_path):
 
 
 def test_downtimes(tmp_path):
-    """Nodes out of service are down since their reason was given, reserved ones as long as it says."""
+    """Nodes out of service are down since their reason was given, reserved ones, if any, as long as it says."""
     (tmp_path / "nodes.json").write_text(json.dumps(NODES))
     reserved = {"node_list": "n[1-2]", "start_time": given(DAY), "end_time": DAY + 9}
     (tmp_path / "reserved.json").write_text(json.dumps({"reservations": [reserved]}))
@@ -170,6 +170,9 @@ def test_downtimes(tmp_path):
         ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
         ("n1,n2", 0, 9, BusyKind.DOWN),
     ]
+    version = {"plugin": {"data_parser": "data_parser/v0.0.41"}}
+    (tmp_path / "none.json").write_text(json.dumps({"reservations": [], "meta": version}))
+    assert read_downtimes(tmp_path / "none.json", reading.book, reading.clock) == 0
     (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [accounted()]}))
     with pytest.raises(LogError, match=r"jobs.json: Expected nodes or reservations of Slurm, got jobs"):
         read_downtimes(tmp_path / "jobs.json", reading.book, reading.clock)

@@ -148,13 +148,25 @@ def test_counts(tmp_path):
     assert quality.dropped == {"duplicate": 1, "impossible number of nodes": 1, "no nodes": 1}
 
 
+def test_counts_of_two_clusters(tmp_path):
+    """Counts of two machines are no count of one: one of them has to be picked."""
+    (tmp_path / "jobs.csv").write_text(f"c,from,to,n\na,{NOON},{NOON + 9},2\nb,{NOON},{NOON + 9},3\n")
+    given = {"map": ("start=from", "end=to", "count=n", "cluster=c"), "nodes": "5", "window": "asked"}
+    with pytest.raises(SettingsError, match=r"Missing --cluster: the log counts nodes of 2: a, b\."):
+        import_log("table", [tmp_path / "jobs.csv"], ImportSettings(**given))
+    quality = import_log("table", [tmp_path / "jobs.csv"], ImportSettings(**given, cluster="b")).quality
+    assert (quality.busy_node_s, quality.dropped) == ({"job": 27}, {"of another cluster": 1})
+    with pytest.raises(SettingsError, match=r"Unknown cluster 'b'\. Known: none\."):
+        import_log("table", [tmp_path / "jobs.csv"], ImportSettings(**{**given, "map": given["map"][:3]}, cluster="b"))
+
+
 @pytest.mark.parametrize(
     ("header", "settings", "message"),
     [
         ("Began,to,on", {}, r"jobs.csv:1: Expected a column from for start, got none\."),
         ("frm,to,on", {}, r"jobs.csv:1: Expected a column from for start, got none\. Did you mean 'frm'\?"),
-        ("from,from,to,on", {}, r"jobs.csv:1: Expected one column from for start, got 2\."),
-        ("From,FROM,to,on", {}, r"jobs.csv:1: Expected one column from for start, got 2\."),
+        ("from,from,to,on", {}, r"jobs.csv:1: Expected one column from for start, got from and from\."),
+        ("From,FROM,to,on", {}, r"jobs.csv:1: Expected one column from for start, got From and FROM\."),
         ("from,to,on", {"map": ()}, r"jobs.csv:1: Missing --map or --preset: the columns are from, to, on\."),
         ("from,to,on", {"map": ("start=from",)}, r"--map: Expected columns for start, end, and nodes or count"),
         ("from,to,on", {"map": ("start",)}, r"--map: Expected pairs such as start=COLUMN, got 'start'\."),

@@ -146,17 +146,26 @@ else:
 
 
 class Parsed(_ParamType):
-    """Type of an option whose text `parse` reads, which raises ValueError; help calls the value `name`."""
+    """Type of options whose text a function parses; what is no text is taken as it is.
 
-    def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
-        self.name, self._parse = name, parse
+    Parameters
+    ----------
+    name : str
+        Stands for the value in help.
+    parse : callable
+        Raises a `ValueError` for a text that is not what was `expected`.
+    expected : str
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], Any], expected: str) -> None:
+        self.name, self._parse, self._expected = name, parse, expected
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value that the text stands for."""
+        """What the text says."""
         try:
-            return self._parse(value)
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
 class _Size(_ParamType):

@@ -6,74 +6,54 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bftrainer.cli._shared.group import HelpfulGroup, with_limits
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import Parsed, refuse_inputs, refuse_unused
 from bftrainer.cli.logs.quality_table import write_quality
 
 FILE = click.Path(path_type=Path)
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[float]
-    _ListType = click.ParamType[tuple[str, ...]]
-    _Kinds = int | tuple[tuple[int, int], ...]
-    _KindsType = click.ParamType[_Kinds]
-else:
-    _ParamType = _ListType = _KindsType = click.ParamType  # generic since click 8.2 only
+
+def _share(text: str) -> float:
+    number, sign, _ = text.strip().partition("%")
+    return float(number) / (100 if sign else 1)
 
 
-class _Share(_ParamType):
-    """A share: `1%` or 0.01."""
-
-    name = "SHARE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a number: 0.01 for 1%."""
-        if isinstance(value, float):
-            return value
-        number, sign, _ = str(value).strip().partition("%")
-        try:
-            return float(number) / (100 if sign else 1)
-        except ValueError:
-            self.fail(f"Expected a share such as 1% or 0.01, got {value!r}.", param, ctx)
+def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
+    if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):
+        return int(text)
+    if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
+        raise ValueError(text)
+    pairs = (kind.split("x") for kind in text.split(","))
+    return tuple((int(each), int(nodes)) for each, nodes in pairs)
 
 
-class _Processors(_KindsType):
-    """Processors of all nodes, or of each kind with their number."""
-
-    name = "N|NxNODES,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Kinds:
-        """A number, or pairs of processors and nodes."""
-        text = str(value)
-        if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):
-            return int(text)
-        if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
-            self.fail(f"Expected processors of a node, or 12x26,80x18 for kinds of nodes, got {text!r}.", param, ctx)
-        pairs = (kind.split("x") for kind in text.split(","))
-        return tuple((int(each), int(nodes)) for each, nodes in pairs)
+SHARE = Parsed("SHARE", _share, "a share such as 1% or 0.01")
+NAMES = Parsed("NAMES", lambda text: tuple(name.strip() for name in text.split(",")), "names between commas")
+_PROCESSORS = Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
 
 
-class Names(_ListType):
-    """Names between commas."""
+def seconds_option(flag: str, help_text: str, **more: Any) -> Callable[[Any], Any]:
+    """An option for a time in seconds, 0 by default."""
+    known: dict[str, Any] = {"type": float, "default": 0.0, "show_default": True, "metavar": "SECONDS"}
+    return click.option(flag, f"{flag[2:].replace('-', '_')}_s", **known | more, help=help_text)
 
-    name = "NAMES"
 
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> tuple[str, ...]:
-        """The names, in order."""
-        return value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
-
+PARTITION = click.option(
+    "--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."
+)
+EXCLUDE = click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes.")
+HOLES = (
+    seconds_option("--min-hole", "Leave out shorter idle intervals, in hindsight."),
+    seconds_option("--offer-after", "Offer a node only once it has been idle so long."),
+)
 
 _WINDOW = (
     click.option("--start", metavar="TIME", help="Start of the window: ISO time in the log's zone, or epoch seconds."),
@@ -105,8 +85,8 @@ _NODES = (
     ),
     click.option("--by", type=click.Choice(["partition", "node-type"]), help="Report idle time for each of these."),
     click.option("--offer", multiple=True, metavar="CAUSE", help="Offer nodes in spite of this: powered-down, say."),
-    click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
-    click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes."),
+    PARTITION,
+    EXCLUDE,
     click.option(
         "--downtimes",
         type=FILE,
@@ -116,33 +96,15 @@ _NODES = (
     ),
 )
 _SWEEP = (
-    click.option(
+    seconds_option(
         "--min-gap",
-        "min_gap_s",
-        type=float,
-        metavar="SECONDS",
-        help="Shorter gaps between two jobs of a node are clean-up.  [default: 1 between jobs]",
+        "Shorter gaps between two jobs of a node are clean-up.  [default: 1 between jobs]",
+        default=None,
+        show_default=False,
     ),
+    *HOLES,
     click.option(
-        "--min-hole",
-        "min_hole_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Leave out shorter idle intervals, in hindsight.",
-    ),
-    click.option(
-        "--offer-after",
-        "offer_after_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Offer a node only once it has been idle so long.",
-    ),
-    click.option(
-        "--max-bad", type=_Share(), default="1%", show_default=True, help="Stop above this share of unusable records."
+        "--max-bad", type=SHARE, default="1%", show_default=True, help="Stop above this share of unusable records."
     ),
 )
 _OUTPUT = (
@@ -155,11 +117,11 @@ _OUTPUT = (
 _OWN = {
     "cluster": click.option("--cluster", metavar="NAME", help="Only records of this cluster."),
     "columns": click.option(
-        "--columns", type=Names(), metavar="NAMES", help="Names of the columns, if there is no header."
+        "--columns", type=NAMES, metavar="NAMES", help="Names of the columns, if there is no header."
     ),
     "map": click.option(
         "--map",
-        type=Names(),
+        type=NAMES,
         default=(),
         metavar="ROLE=COLUMN,...",
         help="Columns for start, end, nodes or count, and perhaps submit, partition, cluster, cause, job.",
@@ -195,12 +157,12 @@ _OWN = {
     "cores_per_node": click.option("--cores-per-node", type=int, help="Cores of a node, if --nodes does not tell."),
     "procs_per_node": click.option(
         "--procs-per-node",
-        type=_Processors(),
+        type=_PROCESSORS,
         help="Processors of a node, if the log does not tell; 12x26,80x18 for 26 nodes of 12 and 18 of 80.",
     ),
     "max_overcommit": click.option(
         "--max-overcommit",
-        type=_Share(),
+        type=SHARE,
         default="5%",
         show_default=True,
         help="Stop if more nodes are in use than there are for a larger share of the window.",

@@ -14,7 +14,7 @@ import click
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
-from bftrainer.cli.logs.imports import Names
+from bftrainer.cli.logs.imports import EXCLUDE, HOLES, NAMES, PARTITION
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
@@ -45,26 +45,7 @@ _writes = with_options(
     click.option("--force", is_flag=True, help="Replace an existing file."),
 )
 # What is left out.
-_narrows = with_options(
-    click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes."),
-    click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."),
-    click.option(
-        "--min-hole",
-        "min_hole_s",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="Leave out shorter idle intervals, in hindsight.",
-    ),
-    click.option(
-        "--offer-after",
-        "offer_after_s",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="Leave out so much of the beginning of each idle interval.",
-    ),
-)
+_narrows = with_options(EXCLUDE, PARTITION, *HOLES)
 
 
 @click.command()
@@ -92,19 +73,10 @@ def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, ou
 @click.option("--nodes", metavar="FILE|HOSTLIST", help="Only these nodes.")
 @_narrows
 @_writes
-def filter_(
-    node_log: Path,
-    nodes: str | None,
-    exclude_nodes: str | None,
-    partitions: tuple[str, ...],
-    min_hole_s: float,
-    offer_after_s: float,
-    output: Path,
-    force: bool,
-) -> None:
+def filter_(node_log: Path, output: Path, force: bool, **narrowing: Any) -> None:
     """Keep some nodes of NODE_LOG, and their idle intervals of some length."""
     log = _read(node_log, output, force)
-    _write(output, narrowed(log, partitions, exclude_nodes, min_hole_s, offer_after_s, nodes))
+    _write(output, narrowed(log, **narrowing))
 
 
 def narrowed(
@@ -112,7 +84,7 @@ def narrowed(
     partitions: tuple[str, ...],
     exclude_nodes: str | None,
     min_hole_s: float,
-    offer_after_s: float = 0.0,
+    offer_after_s: float,
     nodes: str | None = None,
 ) -> NodeLog:
     """What the options of `cut`, `filter` and `anonymise` leave of a log, and `--nodes`."""
@@ -183,7 +155,7 @@ def _write(output: Path, log: NodeLog) -> None:
 )
 @click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all times.")
 @_narrows
-@click.option("--columns", type=Names(), metavar="NAMES", help="Names of sacct's columns, if there is no header.")
+@click.option("--columns", type=NAMES, metavar="NAMES", help="Names of sacct's columns, if there is no header.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def anonymise(
     log: Path,

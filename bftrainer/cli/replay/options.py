@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,60 +17,45 @@ from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.option import SECTIONS, Option
 
-
-def _date(text: str, expected: str = "an ISO time") -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"Expected {expected}, got {text!r}.") from None
-
-
-def _moment(text: str) -> datetime | float:
-    """An ISO time (naive: UTC), or seconds since the window's start."""
-    with suppress(ValueError):
-        return float(text)
-    return _date(text, "an ISO time or seconds")
-
-
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-def _length(text: str) -> float | None:
-    """Seconds of a length of time with a unit; None if it is none."""
-    length = _LENGTH.fullmatch(text)
-    return None if length is None else float(length[1]) * _SECONDS[length[2]]
-
-
-def _moment_after(text: str) -> datetime | float:
-    length_s = _length(text)
-    return _moment(text) if length_s is None else length_s
-
-
 def _duration(text: str) -> float:
-    length_s = _length(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
-    if length_s is None:
-        raise ValueError(f"Expected a length of time such as 90s, 10min or 2h, got {text!r}.")
-    return length_s
+    length = _LENGTH.fullmatch(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+    if length is None:
+        raise ValueError(text)
+    return float(length[1]) * _SECONDS[length[2]]
 
 
-DATE = Parsed("TIME", _date)
-"""An ISO time."""
-MOMENT = Parsed("TIME", _moment_after)
-"""An ISO time, or how long after another one that is: seconds, or with a unit."""
-DURATION = Parsed("TIME", _duration)
-"""A length of time: seconds, or with a unit."""
+def _moment(text: str) -> datetime | float:
+    """Seconds if it is a number, else an ISO time (naive: UTC)."""
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text)
 
 
-def _quantity(option: Option, text: str) -> float | Path:
-    """A number with or without one of its units, in the base unit, or the file of it over time that the text names."""
+def _quantity(units: Mapping[str, float], text: str) -> float | Path:
+    """The number in the base unit, or the file that the text names."""
     parts = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", text)
-    if parts and parts[2] in option.units:
-        with suppress(ValueError):  # such as 1.2.3, which may still be a file's name
-            return float(parts[1]) * option.units[parts[2]]
-    if Path(text).is_file():
-        return Path(text)
-    raise ValueError(f"Expected {option.expected}, or a CSV file, got {text!r}.")
+    if parts and parts[2] in units:
+        try:
+            return float(parts[1]) * units[parts[2]]
+        except ValueError:
+            pass  # such as 1.2.3, which may still be a file's name
+    if not Path(text).is_file():
+        raise ValueError(text)
+    return Path(text)
+
+
+DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
+_MOMENT = Parsed("TIME", _moment, "an ISO time or seconds")
+DATE = Parsed("TIME", datetime.fromisoformat, "an ISO time")
+MOMENT = Parsed(
+    "TIME", lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text), "an ISO time or seconds"
+)
+"""An ISO time, or how long after another one that is: seconds, or with a unit."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -100,8 +84,12 @@ def _declared(name: str, option: Option) -> _Decorator:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if option.metavar == "NAME":
         known["shell_complete"] = _names
-    kinds: dict[Any, Any] = {Path: FILE, datetime: Parsed("TIME", _moment)}
-    kind = Parsed("VALUE|FILE", partial(_quantity, option)) if option.units else kinds.get(option.kind, option.kind)
+    kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
+    kind = (
+        Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+        if option.units
+        else kinds.get(option.kind, option.kind)
+    )
     return click.option(
         *option.flags, name, type=click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind, **known
     )

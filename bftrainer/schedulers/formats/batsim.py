@@ -50,6 +50,7 @@ class BatsimImporter(Importer):
     """
 
     name: ClassVar[str] = "batsim"
+    is_whole: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns that are needed."""

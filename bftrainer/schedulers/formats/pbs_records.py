@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -249,7 +249,10 @@ class Runs:
         before = self.open.get(name)
         if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
             self.close(name, run.start_ns, kind)
-            run = replace(run, is_continued=run.is_continued or before.is_continued)
+            due_ns = before.due_ns if run.due_ns == OPEN_END_NS else run.due_ns
+            submit_ns = before.submit_ns if run.submit_ns is None else run.submit_ns
+            is_continued = run.is_continued or before.is_continued
+            run = replace(run, is_continued=is_continued, due_ns=due_ns, submit_ns=submit_ns)
         self.open[name] = run
 
     def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
@@ -313,14 +316,10 @@ def start_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
-    partition, limit_s = runs.reading.book.partition(fields.get("queue", "")), duration_s(_limit(fields))
+    partition = runs.reading.book.partition(fields.get("queue", ""))
+    limit_s = duration_s(fields.get("Resource_List.walltime", ""))
     due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
     runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=runs.epoch_ns(entry, fields, "qtime")))
-
-
-def _limit(fields: Mapping[str, str]) -> str:
-    """Time that a job may run, as hours, minutes and seconds; empty if the line does not tell."""
-    return fields.get("Resource_List.walltime", "")
 
 
 def end_run(entry: Entry, runs: Runs) -> None:

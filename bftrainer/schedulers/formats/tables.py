@@ -92,7 +92,8 @@ def columns_of(
         lower = [name.lower() for name in names]
         found = [place for place, name in enumerate(given) if (name == spelt if spelt else name.lower() in lower)]
         if len(found) > 1:
-            raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {len(found)}.")
+            shown = one_line(" and ".join(given[place] for place in found))
+            raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
         if found:
             at[role] = found[0]
         elif role in needed:
@@ -137,6 +138,8 @@ class _Jobs:
             if book.knows(name):
                 book.add(start_ns, end_ns, book.node_set([name]), key, BusyKind.UNKNOWN)
         if self.counted[0]:
+            if len(names := self.reading.clusters) > 1 and self.reading.settings.cluster is None:
+                raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
             self.reading.demand = Demand(*map(column, self.counted))
 
 
