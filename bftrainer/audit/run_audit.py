@@ -118,8 +118,9 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
+    files = check_files(run)
     parts = [
-        check_files(run),
+        *([files] if files.looked else []),
         inputs,
         *books.parts,
         *judge.parts,
@@ -132,7 +133,10 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
         parts.append(check_power(record, books))
     if settings.cap is not None:
         parts.append(check_cap(books))
-    return [*parts, *check_figures(record, books, carbon)]
+    figures, rest = check_figures(record, books, carbon)
+    if not files.looked:
+        rest.leave_out("files: no manifest (.bftrainer) with checksums tells whether they are as they were written")
+    return [*parts, figures, rest]
 
 
 def _read(record: RecordedRun, paths: dict[str, Any]) -> tuple[Log, list[Task]]:

@@ -186,7 +186,7 @@ def _listed_nodes(path: Path, text: str) -> Inventory:
 def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
     """Nodes, partition and state of a line; empty texts for missing parts."""
     fields = [part for part in _FIELDS.split(line) if part]
-    if len(columns) > 1:
+    if len(columns) > 1 and fields:
         cells = dict(zip(columns, fields, strict=False))
         return fields[0], cells.get("partition", ""), cells.get("state", "")
     if len(fields) == 1:

@@ -15,7 +15,7 @@ MENDS = ("-scfn", "--scaling")
 # Figures of the log and of the computation, which no scaling of tasks touches.
 UNTOUCHED = {
     *("eq_nodes", "idle_node_s", "nodes_total", "window_s", "tasks_total", "events", "wall_s", "gap_max"),
-    *("decisions", "backend_asked", "decisions_optimal", "decisions_incumbent", "decisions_kept"),
+    *("decisions", "backend_asked", "decisions_optimal", "decisions_incumbent", "decisions_kept", "decisions_fallback"),
     *("solve_s_median", "solve_s_p95", "solve_s_max", "ledger.not_offered"),
 }
 TOUCHED_ROWS = (

@@ -31,10 +31,10 @@ def test_some_cases(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # a case that hangs is ended by its watchdog, which counts no time that others take
-@pytest.mark.parametrize("seed", range(2, 7))
+@pytest.mark.parametrize("seed", [2, 3])
 def test_many_cases(tmp_path, seed):
     """So do ten thousand."""
-    assert "2,000 cases" in fuzz("--cases", 2000, "--seed", seed, "--keep", tmp_path)
+    assert "5,000 cases" in fuzz("--cases", 5000, "--seed", seed, "--keep", tmp_path)
 
 
 @pytest.mark.no_cover
