@@ -13,7 +13,7 @@ import numpy as np
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
-from solvers.registry import declared, get_solver, is_ours, solve, solver_class
+from solvers.registry import declaration, get_solver, is_ours, solve, solver_class
 from solvers.supervised import Bounds, run_apart
 
 Isolate = Literal["auto", "always", "never"]
@@ -67,7 +67,7 @@ class Isolated:
 
     def _declare_as_other_package(self, name: str) -> None:
         """Take over what the solver says of itself; one that cannot be made refuses every problem, for a fallback."""
-        says = declared(name)
+        says = declaration(name)
         self.name, self.fault = says.name, says.fault
         self.exact, self.extra_rows, self.requires = says.exact, says.extra_rows, says.requires
         self.capacities, self.floor, self.heeds = says.capacities, says.floor, says.heeds

@@ -256,11 +256,6 @@ class Limits:
     effort : float
         Nodes of each branch-and-bound tree, and thousands of labels of `dp` under capacities: what is counted, unlike
         what is timed, is the same on any machine, whatever else that does.
-
-    Raises
-    ------
-    ValueError
-        If one is of another type, not a number, or below 0 (threads: below 1).
     """
 
     time_s: float = 10.0
@@ -268,14 +263,6 @@ class Limits:
     threads: int = 1
     prune: bool = True
     effort: float = math.inf
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.prune, bool):
-            raise ValueError(f"Expected prune to be true or false, got {self.prune!r}.")
-        for name, least in (("time_s", 0), ("gap", 0), ("threads", 1), ("effort", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-                raise ValueError(f"Expected {name} to be a number of {least} or more, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,22 @@ def problem_of(document: Any) -> tuple[AllocationProblem, Limits, str]:
         if not isinstance(solver, str):
             raise ValueError(f"Expected the name of a solver, got {str(solver)[:40]}.")
         problem = AllocationProblem(tasks, nodes, tuple(rows), capacities, floor)
-        return problem, Limits(**document["limits"]), solver
+        return problem, _limits(**document["limits"]), solver
     except KeyError as error:
         raise ValueError(f"Expected {error} in the problem.") from None
     except (TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"Expected a problem: {error}.") from None
+
+
+def _limits(**given: Any) -> Limits:
+    limits = Limits(**given)
+    if not isinstance(limits.prune, bool):
+        raise ValueError(f"Expected prune to be true or false, got {limits.prune!r}.")
+    for name, least in (("time_s", 0), ("gap", 0), ("threads", 1), ("effort", 0)):
+        value = getattr(limits, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+            raise ValueError(f"Expected {name} to be a number of {least} or more, got {value!r}.")
+    return limits
 
 
 def _task(given: Mapping[str, Any]) -> TaskOptions:

@@ -129,7 +129,7 @@ def _made(name: str, registered: type[Solver]) -> Solver:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declaration:
     """What a solver says of itself.
 
     Parameters
@@ -158,7 +158,7 @@ class Declared:
     fault: str = ""
 
 
-def declared(name: str) -> Declared:
+def declaration(name: str) -> Declaration:
     """What a solver says of itself; one of another package is asked in a process of its own.
 
     Raises
@@ -171,23 +171,23 @@ def declared(name: str) -> Declared:
 
 
 @cache
-def _asked(name: str, place: str, here: bool) -> Declared:
+def _asked(name: str, place: str, here: bool) -> Declaration:
     try:
-        found: Declared = _declared(name, place) if here else _apart(name, _declared, name, place)
+        found: Declaration = _declared(name, place) if here else _apart(name, _declared, name, place)
         return found
     except BftrainerError as error:
         # Whoever asks it for an answer hears why there is none.
-        return Declared(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))
+        return Declaration(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))
 
 
-def _declared(name: str, place: str) -> Declared:
+def _declared(name: str, place: str) -> Declaration:
     registered, fault = _loaded(EntryPoint(name, place, GROUP)), ""
     try:
         _made(name, registered)
     except BftrainerError as error:
         fault = str(error)
     with _loading(name):
-        return Declared(
+        return Declaration(
             str(registered.name),
             exact=bool(registered.exact),
             extra_rows=bool(registered.extra_rows),
@@ -228,9 +228,9 @@ def heeded(name: str) -> frozenset[str]:
     Raises
     ------
     UnknownSolverError
-        As `declared`.
+        As `declaration`.
     """
-    return declared(name).heeds
+    return declaration(name).heeds
 
 
 def licence(name: str) -> str:
@@ -258,7 +258,7 @@ def catalogue() -> Iterator[SolverInfo]:
 
 
 def _described(name: str) -> SolverInfo:
-    says = declared(name)
+    says = declaration(name)
     if not says.is_loaded:
         return SolverInfo(name, False, says.fault, False, False, False, False, "")
     installed, licensed = not absent(*says.requires), ""

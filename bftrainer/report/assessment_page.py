@@ -25,7 +25,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         cards=_cards(found),
         best=best and best | {"called": "your tasks" if best["kind"] == "own" else f"{best['kind']} models"},
-        is_priced=found["prices"]["node_hour"] is not None,
+        is_priced=found["prices"]["price_node_hour"] is not None,
         kinds=[_kind_row(kind) for kind in found["kinds"]],
         bars=[_bar(kind) for kind in found["kinds"]],
         parts=[(GLOSSARY[f"ledger.{part}"], color) for part, color in zip(PARTS, _COLORS, strict=True)],

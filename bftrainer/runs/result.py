@@ -26,7 +26,7 @@ from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
 from solvers import Solver
-from solvers.registry import declared
+from solvers.registry import declaration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,8 @@ class RunResult:
             If the extra `report` is not installed.
         """
         from bftrainer.runs.consistency import check_summary
-        from bftrainer.runs.finished import check_pages, finished_run, write_page_of
+        from bftrainer.runs.finished import finished_run
+        from bftrainer.runs.run_pages import check_pages, write_page_of
 
         output = Path(path)
         check_pages()
@@ -281,7 +282,7 @@ class RunResult:
 
 def _fallback_name(given: str | Solver | None) -> str | None:
     """The name that stands in the table of decisions."""
-    found = declared(given) if isinstance(given, str) else given
+    found = declaration(given) if isinstance(given, str) else given
     return None if found is None else found.name
 
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from bftrainer.runs.finished import write_page
+from bftrainer.runs.run_pages import write_page
 from tests.finished import write_sample_run, write_tuned_run
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

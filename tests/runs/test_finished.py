@@ -15,7 +15,8 @@ from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.runs import write_run
-from bftrainer.runs.finished import read_run, read_summary, run_names, write_page
+from bftrainer.runs.finished import read_run, read_summary, run_names
+from bftrainer.runs.run_pages import write_page
 from tests.finished import write_sample_run, write_tuned_run
 
 

@@ -92,7 +92,7 @@ def _lacks_key() -> bool:
 def _check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before the run."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.runs.finished import check_pages
+    from bftrainer.runs.run_pages import check_pages
 
     check_pages()
     refuse_inputs(path)
@@ -212,7 +212,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     if options["print_"]:
         _print_result(result, place, options["as_json"], sys.stdout)
     if options["report"] is not None:
-        from bftrainer.runs.finished import write_page
+        from bftrainer.runs.run_pages import write_page
 
         write_page([place], options["report"], force=options["force"])
         if not options["as_json"]:

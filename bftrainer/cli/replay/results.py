@@ -169,7 +169,8 @@ def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: 
 
 def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
     from bftrainer.report import drawing
-    from bftrainer.runs.finished import fragment_curves, read_runs
+    from bftrainer.runs.finished import read_runs
+    from bftrainer.runs.run_pages import fragment_curves
 
     runs = read_runs(paths)
     of_runs = {"pool": drawing.plot_pool, "losses": drawing.plot_losses, "energy": drawing.plot_energy}
@@ -206,7 +207,8 @@ def report(
 ) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.brief import Worth
-    from bftrainer.runs.finished import read_summary, write_page
+    from bftrainer.runs.finished import read_summary
+    from bftrainer.runs.run_pages import write_page
 
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path

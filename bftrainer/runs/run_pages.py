@@ -1,0 +1,156 @@
+"""Write pages about finished runs: what their directories and their node logs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer._version import __version__
+from bftrainer.errors import BftrainerError, RunDirectoryError
+from bftrainer.extras import require_extra
+from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.writing import file_source, refuse_existing, replacing
+from bftrainer.model.availability_trace import AvailabilityTrace
+from bftrainer.model.records import FinishedRun
+from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.edit import filtered_log
+from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.report.brief import Worth, brief_of, brief_pdf
+from bftrainer.report.page import LogFigures, brief_page, page
+from bftrainer.runs.finished import read_runs
+from bftrainer.spot.statistics import trace_statistics
+
+
+def check_pages() -> None:
+    """Refuse to make pages without the libraries for them.
+
+    Raises
+    ------
+    SettingsError
+        If plotly, matplotlib or Jinja is not installed.
+    """
+    require_extra("Pages need", "report", "jinja2", "matplotlib", "plotly")
+
+
+def write_page(
+    paths: Sequence[Path], output: Path, *, force: bool = False, brief: bool = False, worth: Worth | None = None
+) -> None:
+    """Write a page about the runs in these directories.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+    output : Path
+        A name that ends in ``.pdf`` gets the briefs, an A4 side for each run.
+    force : bool
+        Whether to replace a page.
+    brief : bool
+        Whether the page has the brief of each run alone.
+    worth : Worth, optional
+        What a useful node-hour stands for.
+
+    Raises
+    ------
+    RunDirectoryError
+        If one of them is not a readable result directory.
+    OutputError
+        If the page exists and not `force`, or cannot be written.
+    SettingsError
+        If plotly, matplotlib or Jinja is not installed.
+    """
+    check_pages()
+    refuse_existing(output, force=force)
+    runs = read_runs(paths)
+    is_pdf = output.suffix.lower() == ".pdf"
+    if not (brief or is_pdf):
+        write_page_of(runs, paths, output, worth)
+        return
+    briefs = [brief_of(run, worth) for run in runs]
+    with replacing(output) as stream:
+        stream.write(brief_pdf(briefs) if is_pdf else _encoded(brief_page(briefs, __version__)))
+
+
+def write_page_of(
+    runs: Sequence[FinishedRun], places: Sequence[Path], output: Path, worth: Worth | None = None
+) -> None:
+    """Write a page about runs; their node logs are looked for near these paths."""
+    text = page(runs, _logs(places, runs), __version__, worth)
+    with replacing(output) as stream:
+        stream.write(_encoded(text))
+
+
+def _encoded(page_text: str) -> bytes:
+    return page_text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
+
+
+def fragment_curves(
+    paths: Sequence[Path], runs: Sequence[FinishedRun]
+) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
+    """Survival curve of idle spans of each distinct log: name, time in seconds, share that stays idle longer.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the log of a run is not available.
+    """
+    found: dict[int, tuple[str, NDArray[np.float64], NDArray[np.float64]]] = {}
+    for path, run, log in zip(paths, runs, _logs(paths, runs), strict=True):
+        if log.statistics is None:
+            raise RunDirectoryError(f"{path}: Cannot show how long nodes stay idle: {log.reason}")
+        curve = log.statistics.survival
+        found.setdefault(id(log), (run.name, curve.time_s, curve.share))
+    return list(found.values())
+
+
+def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures]:
+    """Figures of the runs' logs; one object for runs that share a log."""
+    known: dict[tuple[Any, ...], LogFigures] = {}
+    logs = []
+    for path, run in zip(paths, runs, strict=True):
+        source = (run.summary.get("inputs") or {}).get("node_log")
+        settings = run.summary["settings"]
+        part = ("skip_events", "offer_after_s", "first_node", "node_count")
+        key = (str(source), *map(settings.get, part))
+        # The log may be missing near the first run, but present near another one.
+        if key not in known or known[key].statistics is None:
+            known[key] = _log_figures(path, source, settings)
+        logs.append(known[key])
+    return logs
+
+
+def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFigures:
+    """Idle-span figures of the log that a run replayed, if it is unchanged."""
+    if not isinstance(source, Mapping):
+        return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
+    given = Path(source["path"])
+    there = []
+    try:
+        there = [place for place in _places(given, path.resolve()) if place.is_file()]
+        file = next((place for place in there if file_source(place)["sha256"] == source["sha256"]), None)
+    except OSError as error:
+        return LogFigures(None, f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown.")
+    if file is None:
+        what = "has changed since the run" if there else "no longer exists"
+        return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
+    try:
+        log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None, lambda: str(source["sha256"]))
+        if settings.get("offer_after_s"):
+            log = filtered_log(log, offer_after_ns=nanoseconds(settings["offer_after_s"]))
+        log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
+    except (BftrainerError, OSError) as error:
+        return LogFigures(None, f"the node log can no longer be read: {error}")
+    return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))
+
+
+def _places(given: Path, run: Path) -> list[Path]:
+    """Places to look for the log of a run: its path and, in case all was moved together, beside the run or above it."""
+    places = [given, *(above / given for above in run.parents if not given.is_absolute())]
+    places += [run / given.name, run.parent / given.name]
+    if given.name == SAMPLE_NODE_LOG:
+        # The run may be from another installation.
+        places.append(sample_path(SAMPLE_NODE_LOG))
+    return list(dict.fromkeys(places))
