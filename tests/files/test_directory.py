@@ -193,7 +193,7 @@ def test_what_killed_runs_left_is_settled(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / ("file" if name != ".a.new-12345678" else LOCK)).touch()
     (tmp_path / ".a.new-87654321").touch()
-    settle(tmp_path, lambda name: name == "a")
+    settle(tmp_path, lambda path: path.name == "a")
     assert names(tmp_path) == [".a.new-87654321", ".a.new-mine", ".b.new", ".git"]
 
 

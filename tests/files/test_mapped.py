@@ -59,3 +59,21 @@ def test_no_room_for_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(OutputError, match=r"^No temporary file for records: No space left on device\.$"):
         GrowingColumns(0).add(PARTS[0])
+
+
+def test_growing_columns_give_what_is_new_once():
+    """In memory and in files, whatever was added since the last call, and nothing twice."""
+    for most in (10**9, 100):
+        columns, found = GrowingColumns(most), {"a": [], "b": []}
+        rng = np.random.default_rng(1)
+        for _ in range(20):
+            columns.add({"a": rng.integers(9, size=7), "b": rng.random(3)})
+            if rng.random() < 0.4:
+                for part in columns.taken():
+                    for name, values in part.items():
+                        found[name].append(values)
+        for part in columns.taken():
+            for name, values in part.items():
+                found[name].append(values)
+        for name, values in columns.joined().items():
+            assert np.concatenate(found[name]).tolist() == values.tolist()

@@ -103,5 +103,5 @@ def test_states_of_others_are_refused(tmp_path: Path) -> None:
         new().load(tmp_path / "absent")
     content = (tmp_path / "state").read_bytes()
     (tmp_path / "state").write_bytes(content[:-1] + b"x")
-    with pytest.raises(ResumeError, match="Not written by this user on this machine, or damaged"):
+    with pytest.raises(ResumeError, match="Not written by this user on this machine, damaged, or of another run"):
         new().load(tmp_path / "state")

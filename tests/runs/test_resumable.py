@@ -17,7 +17,6 @@ import pytest
 from bftrainer._core import core
 from bftrainer.errors import OutputError, ResumeError
 from bftrainer.files.directories import CHECKPOINT, ResultDirectory
-from bftrainer.files.mapped import GrowingColumns
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.replay import Allocator, compiled
@@ -314,24 +313,6 @@ def test_checkpoints_that_take_long_are_rarer(tmp_path: Path, monkeypatch: pytes
                 saving_s += 0.1
                 checkpoints.save({}, b"")
     assert 1 / 15 < saving_s / clock_s[0] < 1 / 12
-
-
-def test_growing_columns_give_what_is_new_once() -> None:
-    """In memory and in files, whatever was added since the last call, and nothing twice."""
-    for most in (10**9, 100):
-        columns, found = GrowingColumns(most), {"a": [], "b": []}
-        rng = np.random.default_rng(1)
-        for _ in range(20):
-            columns.add({"a": rng.integers(9, size=7), "b": rng.random(3)})
-            if rng.random() < 0.4:
-                for part in columns.taken():
-                    for name, values in part.items():
-                        found[name].append(values)
-        for part in columns.taken():
-            for name, values in part.items():
-                found[name].append(values)
-        for name, values in columns.joined().items():
-            assert np.concatenate(found[name]).tolist() == values.tolist()
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -170,5 +170,5 @@ def test_a_day_without_ends(tmp_path):
     quality = import_log(name, [path], ImportSettings(**own)).quality
     assert 1 <= quality.coverage["empty_days"] < 1.5
     assert quality.coverage["empty_idle_share"] > 1 / 80
-    assert any("days of the window no job starts, or none ends" in note for note in quality.notes)
+    assert any("days of the window jobs began and none ended" in note for note in quality.notes)
     assert len(kept) < len(rows)

@@ -92,7 +92,8 @@ def columns_of(
         lower = [name.lower() for name in names]
         found = [place for place, name in enumerate(given) if (name == spelt if spelt else name.lower() in lower)]
         if len(found) > 1:
-            shown = one_line(" and ".join(given[place] for place in found))
+            names_of = dict.fromkeys(given[place] for place in found)
+            shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)}"
             raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
         if found:
             at[role] = found[0]
