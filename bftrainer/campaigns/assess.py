@@ -32,6 +32,8 @@ from bftrainer.runs.run import run_replay
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
+_SEARCHED_S = 14 * DAY_S
+"""How much of the log settings are searched on, but a tenth of it at least and six tenths at most."""
 LEAST_BLOCKS = 4
 _POOL_PERCENT = (5, 50, 95, 100)
 _USEFUL = "ledger.useful"
@@ -218,7 +220,7 @@ def _kind(
         offer_after_s=plan.offer_after_s,
         planned_departures=plan.planned_departures,
     )
-    advice = step(f"settings {name}", lambda: _advised(config))
+    advice = step(f"settings {name}", lambda: _advised(config, plan.log.window_s))
     chosen = replace(config, forward_time_s=advice["forward_time_s"], max_tasks=advice["max_tasks"])
     found = step(f"replay {name}", lambda: _replayed(chosen, holes["node_hours"] * HOUR_S))
     saving = 0.0
@@ -228,7 +230,7 @@ def _kind(
     return judged_kind(entry, saving, plan.prices, plan.gpus_per_node, len(plan.log.nodes) * plan.log.window_s)
 
 
-def _advised(config: ReplayConfig) -> dict[str, Any]:
+def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
     """Settings that are better on the first part of the log and on the rest, else the given ones.
 
     The given tasks fill the pool at their most nodes; four and sixteen times as many, at fewer, lose less to a node.
@@ -237,7 +239,8 @@ def _advised(config: ReplayConfig) -> dict[str, Any]:
     candidates = [SearchedSettings(forward_s, most, "as-given") for most in active for forward_s in FORWARD_S]
     distinct = tuple(dict.fromkeys(candidates))
     try:
-        found = advise(AdvicePlan(config, metric=_USEFUL, candidates=distinct))
+        share = min(0.6, max(0.1, _SEARCHED_S / window_s))
+        found = advise(AdvicePlan(config, metric=_USEFUL, train_share=share, candidates=distinct))
     except SettingsError as error:  # a part without idle nodes
         return {
             "forward_time_s": config.forward_time_s,

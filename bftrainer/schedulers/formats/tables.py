@@ -93,7 +93,7 @@ def columns_of(
         found = [place for place, name in enumerate(given) if (name == spelt if spelt else name.lower() in lower)]
         if len(found) > 1:
             names_of = dict.fromkeys(given[place] for place in found)
-            shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)}"
+            shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)} of that name"
             raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
         if found:
             at[role] = found[0]
