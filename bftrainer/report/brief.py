@@ -238,7 +238,7 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
     ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=3, frameon=False, fontsize=8)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=3, frameon=False, fontsize=8, labelcolor=ink["ink"])
     _clean(ax)
 
 
@@ -249,7 +249,9 @@ def draw_ledger(run: FinishedRun, ax: Axes) -> None:
         (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
     ]
     if ledger.get("useful") is None:
-        ax.text(0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center")
+        ax.text(
+            0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center", color=ink["ink"]
+        )
         return
     rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     left = 100.0

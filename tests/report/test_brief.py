@@ -96,6 +96,8 @@ def test_pictures_take_the_colours_of_the_page(runs):
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
         assert "var(--ink, " in picture
         assert not any(f" {color}" in picture.replace(f", {color})", "") for color in palette().values())
+        assert "#000000" not in picture
+        assert picture.count("<text") == len(re.findall(r"<text style=\"[^\"]*fill: var", picture))
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:xlink:href="|url\()#([^")]+)', text)) <= set(ids)
