@@ -25,7 +25,10 @@ def python_value(name: str, kind: type, value: Any) -> Any:
     from bftrainer.model.type_checks import real_number, whole_number
 
     if kind is int:
-        return whole_number(name, value, SettingsError)
+        found = whole_number(name, value, SettingsError)
+        if not abs(found) < 2**63:
+            raise SettingsError(f"Expected {name} to be a number of 64 bits, got {found}.")  # as summaries hold
+        return found
     if kind is float:
         return value if type(value) is int else real_number(name, value, SettingsError)
     if type(value).__name__ not in ("bool", "bool_"):

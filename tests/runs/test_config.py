@@ -67,3 +67,11 @@ def test_other_types_are_refused(name, value):
     """What is neither a file, nor what may be handed over in its place, is refused by its name."""
     with pytest.raises(SettingsError, match=f"^Expected {name} to be "):
         ReplayConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["max_events", "seed", "skip_events", "effort"])
+def test_numbers_are_those_that_summaries_hold(name):
+    """One beyond 64 bits is refused where it is given: the results of the run could not be read."""
+    with pytest.raises(SettingsError, match=f"Expected {name} to be a number of 64 bits, got 9223372036854775808"):
+        ReplayConfig(**{name: 2**63})
+    assert getattr(ReplayConfig(**{name: 2**63 - 1}), name) == 2**63 - 1
