@@ -121,15 +121,23 @@ def brief_of(run: FinishedRun, worth: Worth | None = None) -> Brief:
 
 def headline(summary: Mapping[str, Any]) -> str:
     """What became of the idle node-time, and what limited it, in a sentence."""
-    useful, limit = figures_of(summary).get("ledger.useful"), limit_in_words(summary)
+    hours, limit = _node_hours(summary), limit_in_words(summary)
     tasks = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
-    if useful is None or limit is None:
+    if hours is None or limit is None:
         return f"{tasks}{marked(summary, 'tasks_completed')}."
-    idle_h = summary["ledger"]["idle_node_s"] / HOUR_S
+    useful_h, idle_h = hours
+    share = format_value(summary["ledger"]["useful"], "share")
     return (
-        f"{useful * idle_h:,.0f} of {idle_h:,.0f} idle node-hours ({format_value(useful, 'share')}) became lasting work"
+        f"{useful_h:,.0f} of {idle_h:,.0f} idle node-hours ({share}) became lasting work"
         f"{marked(summary, 'ledger.useful')}, and {tasks}. What limited it: {limit}."
     )
+
+
+def _node_hours(summary: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Useful and idle node-hours; None without idle nodes, or a ledger of them."""
+    ledger = summary.get("ledger") or {}
+    useful, idle_s = ledger.get("useful"), ledger.get("idle_node_s")
+    return None if useful is None or idle_s is None else (useful * idle_s / HOUR_S, idle_s / HOUR_S)
 
 
 def marked(summary: Mapping[str, Any], key: str) -> str:
@@ -141,10 +149,10 @@ def marked(summary: Mapping[str, Any], key: str) -> str:
 def _cards(run: FinishedRun, worth: Worth) -> list[Card]:
     summary = run.summary
     figures = figures_of(summary)
-    useful, mark = figures.get("ledger.useful"), marked(summary, "ledger.useful")
+    known, mark = _node_hours(summary), marked(summary, "ledger.useful")
     cards = []
-    if useful is not None:
-        hours = useful * summary["ledger"]["idle_node_s"] / HOUR_S
+    if known is not None:
+        hours = known[0]
         cards.append(Card("useful node-hours", f"{hours:,.0f}", _spread(run, hours), mark))
         if worth.gpus_per_node is not None:
             text = f"Useful node-hours times {worth.gpus_per_node} GPUs of a node."

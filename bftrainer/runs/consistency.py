@@ -14,6 +14,7 @@ from bftrainer.errors import RunDirectoryError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.glossary import GLOSSARY, Unit
+from bftrainer.report.ledger import PARTS
 from bftrainer.runs.config import OPTIONS
 from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS
 
@@ -122,6 +123,7 @@ def _schema() -> type[BaseModel]:
     fields = figures({key: term.unit for key, term in GLOSSARY.items() if "." not in key} | _FIGURES)
     options = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
     options |= {"since": str, "until_s": float}
+    parts: dict[str, Any] = dict.fromkeys(("idle_node_s", *PARTS), (float | None, ...))
     settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()}
     settings["decide_on"] = (str, ...)
     fields |= {
@@ -133,7 +135,8 @@ def _schema() -> type[BaseModel]:
         "versions": (dict[str, str] | None, None),
         "solvers": (dict[str, Any], ...),
         "decided_by": (dict[str, int] | None, None),
-        "ledger": (dict[str, float | None] | None, None),
+        "ledger": (create_model("Ledger", __base__=Part, **parts) | None, None),
+        "limited_by": (str | None, None),
         "below_large_idle": (below | None, None),
         "node_log_notes": (list[str] | None, None),
         "assumed_scaling": (Assumed | None, None),

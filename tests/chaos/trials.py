@@ -201,7 +201,8 @@ def gone_on(
             os.utime(path, (2**32, 2**32))
     done, told = None, []
     others = {each.name for each in (here / "out").glob("sweep.parquet")}  # of another sweep, whose runs would stay
-    if command.resume and not others and rng.random() < 0.6:
+    # What has no place of its own, and was begun, would get another one.
+    if command.resume and not others and (rng.random() < 0.6 or not command.results):
         logs = next((here / "logs").iterdir(), None) if (here / "logs").exists() else None
         done = run(["bftrainer", *command.resume.format(v=variant, logs=logs).split()], place, trouble, env)
         told.append("resumed")

@@ -97,6 +97,8 @@ class Scene:
         self._outside = self._others()
 
     def _others(self) -> list[Any]:
+        for left in (self.unseen[1]).glob("pymp-*"):  # which multiprocessing deletes as its process ends
+            shutil.rmtree(left)
         contents = [(self.beside / name).read_bytes() for name in CANARIES]
         return [*map(state, (self.beside, *self.unseen)), contents, sorted(os.listdir(self.here.parent))]
 

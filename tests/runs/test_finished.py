@@ -188,6 +188,8 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
         (with_summary(solve_wall_share="1"), "solve_wall_share: Input should be a valid number, got '1'"),
         (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
+        (with_summary(limited_by=["pool"]), "limited_by: Input should be a valid string"),
+        (with_summary(ledger={"useful": 1.0}), "Expected the summary of a replay, found no 'ledger.idle_node_s' in it"),
         (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),
         (with_summary(occupancy=50), "occupancy: Input should be less than or equal to 1"),
         (with_summary(rescale_loss_share=-0.1), "rescale_loss_share: Input should be greater than or equal to 0"),

@@ -88,11 +88,22 @@ class BatchSizeTrace:
 
     @cached_property
     def profiling_epoch(self) -> tuple[float, float]:
-        """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means."""
+        """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means.
+
+        Raises
+        ------
+        TuningInputError
+            If the power that follows is beyond all numbers.
+        """
         # Repeated once per run, as in the joined table: the mean is the same but for its last bit.
         energies = [point.energy_per_epoch_j for point in self.profiling_order] * len(self.target_epochs)
         times = [point.time_per_epoch_s for point in self.profiling_order] * len(self.target_epochs)
-        return float(np.mean(energies)), float(np.mean(times))
+        energy_j, time_s = float(np.mean(energies)), float(np.mean(times))
+        if not (time_s > 0 and math.isfinite(energy_j / time_s)):
+            raise TuningInputError(
+                f"Batch size {self.batch_size}: Expected finite power, got {energy_j:g} J in epochs of {time_s:g} s."
+            )
+        return energy_j, time_s
 
 
 @dataclass(frozen=True)
