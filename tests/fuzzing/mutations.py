@@ -222,7 +222,9 @@ def _changed(rng: Random, table: pa.Table) -> pa.Table:
     if kind == 0:
         notes = {key: documents(rng, text) for key, text in (table.schema.metadata or {}).items()}
         return table.replace_schema_metadata(notes)
-    if kind == 1 and table.num_columns:
+    if not table.num_columns:
+        return table
+    if kind == 1:
         return table.remove_column(at)
     if kind == 2:
         names = list(table.column_names)
