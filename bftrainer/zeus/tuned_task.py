@@ -244,7 +244,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> J
         trace = measured.of(job)
         trace.at(section.default_batch_size)
         for each in trace.batch_sizes.values():
-            _ = each.profiling_epoch  # whose power must be a number
+            _ = each.target_epochs and each.profiling_epoch  # whose power must be a number
     except ValueError as error:
         raise InvalidTaskError(f"{section.train_trace}, task {task.name}: {error}") from None
     sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from bftrainer.replay import Settings
 from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.power import with_tuning
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
+from bftrainer.zeus.tuned_task import GroupTuner
 from tests import tuned
 from tests.examples import examples
 
@@ -207,6 +209,20 @@ def test_traces_must_have_been_read():
     strange = replace(tuned.section(), power_trace="other.csv")
     with pytest.raises(InvalidTaskError, match=r"train\.csv, other\.csv of task J0 were not read"):
         tuned.tuner(tuned.recurrences(1, tuning=strange))
+
+
+def test_a_batch_size_without_runs_is_no_fault():
+    """Power may be measured at a batch size at which nothing was trained: nothing is said of it."""
+    measured = tuned.trace()
+    job = measured.of(tuned.job())
+    bare = replace(job.batch_sizes[16], target_epochs=())
+    started = GroupTuner(
+        tuned.recurrences(1),
+        {tuned.FILES: SimpleNamespace(of=lambda _: replace(job, batch_sizes=job.batch_sizes | {16: bare}))},
+        1,
+        "chosen",
+    )
+    assert started.warnings() == []
 
 
 def test_warnings_come_first():

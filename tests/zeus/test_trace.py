@@ -10,6 +10,7 @@ import pytest
 
 from bftrainer.errors import TrainingTraceError, TuningInputError
 from bftrainer.zeus import Job, PowerPoint, TrainingTrace
+from bftrainer.zeus.policies.trace import BatchSizeTrace
 from tests.zeus.golden import DATA, frame
 
 JOB = Job("tiny", "net", "sgd", 0.9, 12, 8)
@@ -202,3 +203,11 @@ def test_a_power_limit_twice(frames):
     train, power = frames
     with pytest.raises(TrainingTraceError, match=r"row 16: .* found 150 W of batch size 8 again"):
         TrainingTrace(train[train.batch_size != 8], pd.concat([power, power.iloc[[1]]]))
+
+
+def test_power_of_profiling_is_a_number():
+    """Epochs of next to no time are refused, where they would put infinite power before decisions."""
+    usual, odd = PowerPoint(250, 2.0, 100.0), PowerPoint(200, 1e-300, 1e200)
+    assert BatchSizeTrace(32, (usual,), (3.0,), (usual,)).profiling_epoch == (200.0, 2.0)
+    with pytest.raises(TuningInputError, match="Batch size 32: Expected finite power"):
+        _ = BatchSizeTrace(32, (odd,), (3.0,), (replace(odd, average_power_w=math.inf),)).profiling_epoch
