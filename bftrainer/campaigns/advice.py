@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
@@ -56,8 +56,8 @@ class AdvicePlan:
         Objectives to choose from; only the given one if empty.
     seed : int
         Seed of the search.
-    candidates : tuple of SearchedSettings
-        Try these and the given ones instead of searching, as often as that makes trials.
+    in_turn : dict of str to tuple
+        Values of settings to try instead of searching: of each setting in turn, with the best of those before it.
     """
 
     config: ReplayConfig
@@ -66,7 +66,7 @@ class AdvicePlan:
     trials: int = 40
     objectives: tuple[str | Objective, ...] = ()
     seed: int = 0
-    candidates: tuple[SearchedSettings, ...] = ()
+    in_turn: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Figures that depend on the clock would give different advice on the same inputs.
@@ -77,7 +77,7 @@ class AdvicePlan:
             raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
-        if not self.candidates:
+        if not self.in_turn:
             require_extra("Advice needs", "advise")
 
     @property
@@ -99,6 +99,8 @@ class Advice:
         The metric on each part: with the given settings, and with the best ones.
     split_s : float
         Time at which the window is split, in seconds after its start.
+    tried : int
+        Number of different settings, the given ones included.
     assumed_scaling : str or None
         Assumption about how tasks scale, if the metric rests on it.
     """
@@ -108,6 +110,7 @@ class Advice:
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float
+    tried: int
     assumed_scaling: str | None = None
 
     @property
@@ -221,17 +224,21 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
-    if plan.candidates:
-        for settings in plan.candidates:
-            on_trial(measured(settings))
-    else:
+    def best_seen() -> SearchedSettings:
+        return max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
+
+    for name, values in plan.in_turn.items():
+        best = best_seen()
+        for value in values:
+            on_trial(measured(replace(best, **{name: value})))
+    if not plan.in_turn:
         _search(plan, objective)
-    best = max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
+    best = best_seen()
     held_out = tuple(_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
     if any(math.isnan(value) for value in held_out):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), assumed)
+    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), len(seen), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
@@ -245,7 +252,7 @@ def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed))
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed % 2**32))
         study.enqueue_trial(first)
         study.optimize(objective, n_trials=plan.trials)
     finally:

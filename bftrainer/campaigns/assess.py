@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.advice import AdvicePlan, SearchedSettings, advise
-from bftrainer.campaigns.model_kinds import KINDS, MOST_ACTIVE, saturating
+from bftrainer.campaigns.advice import AdvicePlan, advise
+from bftrainer.campaigns.model_kinds import KINDS, saturating
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, judged_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import csv_rows
@@ -32,8 +32,10 @@ from bftrainer.runs.run import run_replay
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
-_SEARCHED_S = 14 * DAY_S
+_SEARCHED_S = WEEK_S
 """How much of the log settings are searched on, but a tenth of it at least and six tenths at most."""
+_MOST_SEARCHED = 400
+"""More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
 LEAST_BLOCKS = 4
 _POOL_PERCENT = (5, 50, 95, 100)
 _USEFUL = "ledger.useful"
@@ -233,14 +235,16 @@ def _kind(
 def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
     """Settings that are better on the first part of the log and on the rest, else the given ones.
 
-    The given tasks fill the pool at their most nodes; four and sixteen times as many, at fewer, lose less to a node.
+    As many tasks as fill the pool at a quarter of their most nodes lose less to a node than those that fill it at their
+    most; how far to look ahead is found with them, then how many are best.
     """
-    active = (min(MOST_ACTIVE, times * config.max_tasks) for times in (1, 4, 16))
-    candidates = [SearchedSettings(forward_s, most, "as-given") for most in active for forward_s in FORWARD_S]
-    distinct = tuple(dict.fromkeys(candidates))
+    filling = config.max_tasks
+    given, most = (max(filling, min(_MOST_SEARCHED, times * filling)) for times in (4, 16))
+    in_turn = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
+    config = replace(config, max_tasks=given)
     try:
         share = min(0.6, max(0.1, _SEARCHED_S / window_s))
-        found = advise(AdvicePlan(config, metric=_USEFUL, train_share=share, candidates=distinct))
+        found = advise(AdvicePlan(config, metric=_USEFUL, train_share=share, in_turn=in_turn))
     except SettingsError as error:  # a part without idle nodes
         return {
             "forward_time_s": config.forward_time_s,
@@ -250,7 +254,7 @@ def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
         }
     gains = dict(zip(("gain_training", "gain_held_out"), (_finite(gain) for gain in found.gains), strict=True))
     best = {"forward_time_s": found.advised.forward_time_s, "max_tasks": found.advised.max_tasks}
-    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": len(distinct), **gains}
+    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": found.tried, **gains}
 
 
 def _finite(value: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.model import ScalingCurve, TaskSpec
 
-MOST_ACTIVE = 1000
+_MOST_ACTIVE = 1000
 _MOST_TASKS = 20_000
 _STATE_BYTES, _CHECKPOINT_BYTES = 16.0, 14.0
 _STORE_BYTES_PER_S = 1e9
@@ -128,7 +128,7 @@ def saturating(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) -> tu
             "Expected tasks with work and scaling to repeat, got " + ("tuned ones." if tasks else "none.")
         )
     most = sum(task.max_nodes for task in tasks) / len(tasks)
-    active = max(1, min(MOST_ACTIVE, math.ceil(pool / most)))
+    active = max(1, min(_MOST_ACTIVE, math.ceil(pool / most)))
     node_s = sum(task.work * task.min_nodes / task.rates[task.min_nodes] for task in tasks) / len(tasks)
     count = min(_MOST_TASKS, max(len(tasks), 2 * active + math.ceil(1.1 * idle_node_s / node_s)))
     longer = max(1.0, 1.1 * idle_node_s / (count * node_s))

@@ -95,7 +95,9 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
     """Refuse what would unpack to far more than the file: repeated values take next to nothing there."""
     allowed = budget()
     allowed.check(path, metadata.num_rows, "rows", "rows")
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if (rows := sum(group.num_rows for group in groups)) != metadata.num_rows:
+        raise OSError(f"its footer counts {metadata.num_rows:,} rows, its parts {rows:,}")
     unpacked = sum(group.total_byte_size for group in groups)
     allowed.check_packing(path, max(unpacked, _CELL * metadata.num_rows * metadata.num_columns), path.stat().st_size)
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,10 +109,12 @@ def writer_of(directory: Path) -> str:
     if _identity(path) in Claim._held:  # closing the file would release the lock
         return "This process"
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait
     except FileNotFoundError:
         return ""
     try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return ""
         return _lock(file, fcntl.LOCK_SH) or ""  # a lock of one's own takes permission to write
     finally:
         os.close(file)

@@ -238,6 +238,14 @@ def test_without_locks_the_process_number_counts(tmp_path, monkeypatch, is_alive
         assert names(tmp_path) == []
 
 
+def test_a_lock_that_is_a_pipe(tmp_path):
+    """Nobody writes where a pipe has the name of the lock; looking does not wait, writing is refused."""
+    os.mkfifo(tmp_path / LOCK)
+    assert claims.writer_of(tmp_path) == ""
+    with pytest.raises(OutputError, match=f"{tmp_path}: Cannot write results: "), claimed(tmp_path):
+        pytest.fail("claimed a pipe")
+
+
 def unfinished(place, **options):
     """Fail after a checkpoint."""
     with result_directory([place], **options) as directory:

@@ -233,3 +233,15 @@ def test_damaged_parquet(tmp_path):
     with pytest.raises(NodeLogError, match=r"Expected a whole Parquet file, got a damaged one") as caught:
         read_node_log(tmp_path / "idle.parquet")
     assert "\n" not in str(caught.value)
+
+
+def test_parquet_footer_that_counts_other_rows(tmp_path):
+    """A footer that counts other rows than the parts have is called damaged, with both counts."""
+    write_node_log(tmp_path / "idle.parquet", small())
+    content = (tmp_path / "idle.parquet").read_bytes()
+    rows, footer = small().node.size, content.index(b"schema")  # its root; the count of rows stands after it
+    counted = bytes((0x16, 2 * rows, 0x19))  # a 64-bit field, zigzag; then the list of parts
+    at = content.index(counted, footer) + 1
+    (tmp_path / "idle.parquet").write_bytes(content[:at] + bytes((2 * rows - 2,)) + content[at + 1 :])
+    with pytest.raises(NodeLogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
+        read_node_log(tmp_path / "idle.parquet")

@@ -52,6 +52,15 @@ def test_events_without_ranks(tmp_path):
     assert "events:3: Expected a context with the ranks that go drain, got" in reading.tally.examples[0]
 
 
+@pytest.mark.parametrize("lost", [{"exclude": 5.5}, {"ranks": "0", "nodelist": "n["}])
+def test_an_unreadable_event_changes_nothing(tmp_path, lost):
+    """What of an event can be read is not applied if the rest cannot."""
+    events = (START, event(110, "restart", online="0", **lost), event(120, "drain", idset="1"))
+    reading, records = read(tmp_path, events)
+    assert reading.tally.dropped.total() == 1
+    assert records == [("rank1", OPEN_START, OPEN_END, BusyKind.DOWN)]
+
+
 def test_a_first_line_that_is_damaged(tmp_path):
     """An eventlog is one although its first line is malformed; that is counted."""
     reading, records = read(tmp_path, ("{\n", START, event(110, "online", idset="0"), event(120, "offline", idset="0")))

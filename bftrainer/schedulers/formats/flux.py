@@ -49,14 +49,17 @@ class _Ranks:
     def apply(self, name: str, context: Mapping[str, Any], now_ns: int) -> bool:
         """Apply an event; return whether it is about availability."""
         self._first_ns, self._last_ns = min(self._first_ns, now_ns), max(self._last_ns, now_ns)
-        some = _ids(context.get("idset", ""))
+        # All is read before anything changes: an event may prove unreadable.
+        keys = ("idset", "ranks", "online", "exclude") if name in _STARTS else ("idset", "ranks")
+        some, named, *rest = (_ids(context.get(key, "")) for key in keys)
+        nodes = expanded(str(context["nodelist"])) if context.get("nodelist") else ()
         if name in _STARTS:
-            self._online = set(_ids(context.get("online", "")))
-            self._excluded = set(_ids(context.get("exclude", "")))
+            online, excluded = rest
             drain = context.get("drain")
-            drained = {rank for ranks in (drain if isinstance(drain, dict) else {}) for rank in _ids(ranks)}
-            self._drained |= drained
-            some = (*_ids(context.get("ranks", "")), *self._online, *self._excluded, *drained)
+            drained = [rank for ranks in (drain if isinstance(drain, dict) else {}) for rank in _ids(ranks)]
+            self._online, self._excluded = set(online), set(excluded)
+            self._drained.update(drained)
+            some = (*named, *online, *excluded, *drained)
         elif name == "online":
             self._online.update(some)
         elif name == "offline":
@@ -67,8 +70,8 @@ class _Ranks:
             self._drained.difference_update(some)
         else:
             return False
-        if context.get("nodelist"):
-            self.learn(_ids(context.get("ranks", "")) or some, expanded(str(context["nodelist"])))
+        if nodes:
+            self.learn(named or some, nodes)
         self._settle(some, now_ns)
         return True
 
