@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.edit import partitions_of
 from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.parallel import Work
 from bftrainer.report.ledger import PARTS, best_rate, limited_by
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
@@ -40,8 +42,8 @@ LEAST_BLOCKS = 4
 _POOL_PERCENT = (5, 50, 95, 100)
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
-Step = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]
-"""Result of a step of this name, which the function computes if it is not known."""
+Steps = Callable[[Sequence[str], Work], Sequence[dict[str, Any]]]
+"""Results of steps of these names, which the work, a picklable callable, computes if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ class AssessPlan:
 
 
 def assessment_of(
-    plan: AssessPlan, quality: Mapping[str, Any] | None = None, step: Step = lambda _, work: work()
+    plan: AssessPlan,
+    quality: Mapping[str, Any] | None = None,
+    steps: Steps = lambda names, work: list(map(work, names)),
 ) -> dict[str, Any]:
     """Assess a machine; the answer is ready for JSON.
 
@@ -105,8 +109,8 @@ def assessment_of(
     plan : AssessPlan
     quality : mapping, optional
         Account of the import, as `DataQuality.summary` gives it; None for a log that was a node log.
-    step : callable
-        Computes and keeps steps.
+    steps : callable
+        Computes steps that do not depend on each other, and keeps them.
 
     Raises
     ------
@@ -114,7 +118,20 @@ def assessment_of(
         If a setting contradicts the log, or the tasks cannot be repeated.
     """
     holes = _idle_time(plan.log)
-    kinds = [_kind(plan, name, tasks, about, holes, step) for name, tasks, about in _sets(plan, holes)]
+    sets = _sets(plan, holes)
+    window_s = plan.log.window_s
+    configs = {f"settings {name}": _config(plan, tasks, holes) for name, tasks, _ in sets}
+    advice = steps(list(configs), partial(_of, _advised, configs, window_s))
+    chosen = {
+        f"replay {name}": replace(config, forward_time_s=found["forward_time_s"], max_tasks=found["max_tasks"])
+        for (name, _, _), config, found in zip(sets, configs.values(), advice, strict=True)
+    }
+    replayed = steps(list(chosen), partial(_of, _replayed, chosen, holes["node_hours"] * HOUR_S))
+    kinds = []
+    for (name, _, about), settings, figures in zip(sets, advice, replayed, strict=True):
+        entry = {"name": name, "assumed": dict(about), "settings": settings, **figures}
+        saving = about["save_s"] / (about["save_s"] + about["checkpoint_interval_s"]) if "save_s" in about else 0.0
+        kinds.append(judged_kind(entry, saving, plan.prices, plan.gpus_per_node, len(plan.log.nodes) * window_s))
     source = {
         "nodes": len(plan.log.nodes),
         "window": [iso(plan.log.start_ns), iso(plan.log.end_ns)],
@@ -201,35 +218,25 @@ def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
     return found
 
 
-def _kind(
-    plan: AssessPlan,
-    name: str,
-    tasks: Sequence[TaskSpec],
-    about: Mapping[str, Any],
-    holes: Mapping[str, Any],
-    step: Step,
-) -> dict[str, Any]:
-    """Assess tasks of one kind: settings that prove themselves, then the whole window with them."""
-    roster, active = saturating(tasks, holes["pool_nodes"]["p100"], holes["node_hours"] * HOUR_S)
-    config = ReplayConfig(
+def _of(work: Callable[..., dict[str, Any]], configs: Mapping[str, ReplayConfig], of: float, name: str) -> Any:
+    """What a step's work makes of its configuration."""
+    return work(configs[name], of)
+
+
+def _config(plan: AssessPlan, tasks: Sequence[TaskSpec], holes: Mapping[str, Any]) -> ReplayConfig:
+    """Replay of tasks that saturate the pool, as many at once as fill it at their most nodes."""
+    roster, filling = saturating(tasks, holes["pool_nodes"]["p100"], holes["node_hours"] * HOUR_S)
+    return ReplayConfig(
         node_log=plan.log,
         tasks=roster,
         solver="dp",
         startup_cost="full",
         baseline=False,
         forward_time_s=FORWARD_S[0],
-        max_tasks=active,
+        max_tasks=filling,
         offer_after_s=plan.offer_after_s,
         planned_departures=plan.planned_departures,
     )
-    advice = step(f"settings {name}", lambda: _advised(config, plan.log.window_s))
-    chosen = replace(config, forward_time_s=advice["forward_time_s"], max_tasks=advice["max_tasks"])
-    found = step(f"replay {name}", lambda: _replayed(chosen, holes["node_hours"] * HOUR_S))
-    saving = 0.0
-    if "save_s" in about:
-        saving = about["save_s"] / (about["save_s"] + about["checkpoint_interval_s"])
-    entry = {"name": name, "assumed": dict(about), "tasks": len(roster), "settings": advice, **found}
-    return judged_kind(entry, saving, plan.prices, plan.gpus_per_node, len(plan.log.nodes) * plan.log.window_s)
 
 
 def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
@@ -276,6 +283,7 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
         ledger = {"idle_node_s": idle_node_s, **{part: share * ledger[part] for part in PARTS}}
         ledger["demand"] += 1.0 - share
     return {
+        "tasks": summary["tasks_total"],
         "ledger": ledger,
         "limited_by": limited_by(ledger),
         "end_reason": summary["end_reason"],

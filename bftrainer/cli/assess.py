@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -148,15 +148,21 @@ class _Steps:
             self._journal.append(json.dumps(plan.identity).encode())
         self._known = dict(frames[1:])
 
-    def __call__(self, name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The result of a step, as JSON gives it back."""
-        if name not in self._known:
-            frame = json.dumps([name, work()])
-            self._journal.append(frame.encode())
-            self._known[name] = json.loads(frame)[1]
-        self._count(name)
-        found: dict[str, Any] = self._known[name]
-        return found
+    def __call__(self, names: Sequence[str], work: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Results of steps, as JSON gives them back; those that are not known are computed on all processors."""
+        from bftrainer.parallel import in_order, usable_processors
+
+        unknown = [name for name in names if name not in self._known]
+        for name in names:
+            if name in self._known:
+                self._count(name)
+        with closing(in_order(work, unknown, usable_processors())) as results:
+            for name, result in zip(unknown, results, strict=True):
+                frame = json.dumps([name, result])
+                self._journal.append(frame.encode())
+                self._known[name] = json.loads(frame)[1]
+                self._count(name)
+        return [self._known[name] for name in names]
 
     def forget(self) -> None:
         """Remove what a finished assessment needs no more."""

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.offers import idle_node_s
@@ -115,6 +116,7 @@ def test_killed_and_resumed_is_straight_through(call, log, here, monkeypatch):
         return replayed(*given)
 
     monkeypatch.setattr(assessing, "_replayed", dies)
+    monkeypatch.setattr(parallel, "usable_processors", lambda: 1)  # in this process
     assert call("assess", log, "-o", "parted").status == 130
     assert not (here / "parted").exists()
     check_refusal(call("assess", log, "-o", "parted", "--offer-after", 60, "--resume"))

@@ -191,6 +191,7 @@ def test_reservations(tmp_path):
         (entry("E", at=60, start=0, exec_host="c1/0"), "impossible time", True),
         (entry("E", at=60, start=0, end="soon", exec_host="c1/0"), "impossible time", True),
         (entry("E", at=60, start=0, end="1e300", exec_host="c1/0"), "impossible time", True),
+        (entry("u", "2.pbs", start=0, exec_host="c2/0").replace("2026", "9999"), "change at an unknown time", False),
         (entry("S", exec_host="c1/0"), "start without a time", False),
         (entry("S", start=0), "start without nodes", False),
         ("09/01/2026 00:00:00\n", "malformed line", True),

@@ -238,7 +238,8 @@ class Runs:
         if self._offset_s is None:
             return None
         self.reading.note("no --tz: lines with only a local time are dated by earlier lines that have both times.")
-        return (round(local_s) - self._offset_s) * NS_PER_S
+        instant_ns = (round(local_s) - self._offset_s) * NS_PER_S
+        return instant_ns if instant_ns < OPEN_END_NS else None
 
     def drop(self, entry: Entry, reason: str) -> None:
         """Count a line that gives no run, for a reason or because it was cut off."""
