@@ -17,7 +17,7 @@ from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import BftrainerError
 from tests.fuzzing.seeds import KEY, Special
 
-SLOWEST_S, MOST_BYTES = 60.0, 2 << 30  # a sweep whose points lost their files replays the sample in each, in 25 s
+SLOWEST_S, MOST_BYTES = 20.0, 2 << 30
 CANARIES = {"kept": b"a canary\n", "kept.csv": b"time,node,idle\n", "folder/kept.pkl": b"\x80\x04N."}
 LOCK = ".writing"  # says who wrote last, and is taken to see whether anybody does
 VERDICTS = ("audit ", "runs verify", "sweep ")  # tell what is wrong with some of their subjects, by a status of 1
