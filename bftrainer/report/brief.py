@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HOUR_S, DAY_S = 3600.0, 86_400.0
 _MOST_CARDS = 6
 _A4_IN = (8.27, 11.69)
+_HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
 _MOST_CAVEAT_LINES = 8
 _NO_CAVEAT = (
     "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
@@ -245,11 +246,11 @@ def _side(brief: Brief) -> Figure:
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
         write(y - 0.036, _lines(card.meaning, 46, 3), 7, x, color=ink["soft"])
-    step, height = (0.26, 0.16) if len(brief.pictures) < 3 else (0.172, 0.095)
-    for place, picture in enumerate(reversed(brief.pictures)):
-        bottom = 0.215 + place * step
-        write(bottom + height + 0.025, picture.title, 10, weight="bold")
-        picture.draw(figure.add_axes((picture.left, bottom, 0.72, height)))
+    heights, top = _HEIGHTS[len(brief.pictures)], 0.635
+    for picture, height in zip(brief.pictures, heights, strict=True):
+        write(top + 0.025, picture.title, 10, weight="bold")
+        picture.draw(figure.add_axes((picture.left, top - height, 0.72, height)))
+        top -= height + (0.42 - sum(heights)) / (len(heights) - 1)
     write(0.16, "What these figures rest on", 10, weight="bold")
     said = "\n".join(_lines(f"- {text}", 118, 4) for text in brief.caveats).splitlines() or [_NO_CAVEAT]
     if len(said) > _MOST_CAVEAT_LINES:

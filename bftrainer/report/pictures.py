@@ -14,7 +14,7 @@ import numpy as np
 
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import thinned_steps
-from bftrainer.report.drawing import rendered
+from bftrainer.report.drawing import figure_of, rendered
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD
 
@@ -66,27 +66,49 @@ def palette() -> dict[str, str]:
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
-    from matplotlib.colors import to_rgba
-    from matplotlib.dates import date2num
-
-    ink = palette()
-    start = np.datetime64(run.summary["window_start"][:19], "ms")
     time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
     if not time_s.size:
-        ax.text(0.5, 0.5, "No event.", transform=ax.transAxes, ha="center", color=ink["ink"])
+        said_instead("No event.", ax)
         return
     rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
-    dates = date2num(start) + np.append(time_s[rows], run.window_s) / _DAY_S
-    light = to_rgba(ink["sky"], 0.3)
-    ax.stairs(idle[rows], dates, fill=True, fc=light, ec=ink["sky"], linewidth=0.5, label="idle nodes")
-    ax.stairs(used[rows], dates, fill=True, color=ink["blue"], linewidth=0, label="held by tasks")
-    mean, top = run.summary.get("eq_nodes") or 0.0, int(np.argmax(idle))
+    edges_s = np.append(time_s[rows], run.window_s)
+    held = ("held by tasks", edges_s, used[rows])
+    draw_idle(run.summary["window_start"], (edges_s, idle[rows]), held, run.summary.get("eq_nodes") or 0.0, ax)
+
+
+def draw_idle(
+    start: str, idle: tuple[Any, Any], used: tuple[str, Any, Any], mean: float, ax: Axes, *, is_exact: bool = True
+) -> None:
+    """Draw steps by date: idle nodes, with their mean and their largest number, and what was made of them.
+
+    Parameters
+    ----------
+    start : str
+        ISO time that edges are seconds after.
+    idle : tuple of ndarray, shapes (N + 1,) and (N,)
+        Edges, and nodes between them.
+    used : tuple of str and ndarrays
+        What it is, edges and nodes.
+    mean : float
+    ax : Axes
+    is_exact : bool
+        Whether those nodes are some of the idle ones at each time, and fill their place; means are a line.
+    """
+    from matplotlib.colors import to_rgba
+
+    ink = palette()
+    (edges_s, nodes), (label, used_s, held) = idle, used
+    light, top = to_rgba(ink["sky"], 0.3), int(np.argmax(nodes))
+    dates = date_of(start, edges_s)
+    ax.stairs(nodes, dates, fill=True, fc=light, ec=ink["sky"], linewidth=0.5, label="idle nodes")
+    look = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
+    ax.stairs(held, date_of(start, used_s), color=ink["blue"], label=label, **look)
     ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
-    at = start + np.timedelta64(int(time_s[top] * 1e3), "ms")
-    late = time_s[top] > run.window_s / 2
+    at = np.datetime64(start[:19], "ms") + np.timedelta64(int(edges_s[top] * 1e3), "ms")
+    late = edges_s[top] > edges_s[-1] / 2
     ax.annotate(
-        f"most idle: {int(idle[top]):,} nodes, {str(at)[:16].replace('T', ' ')}",
-        (date2num(at), idle[top]),
+        f"most idle: {round(float(nodes[top])):,} nodes, {str(at)[:16].replace('T', ' ')}",
+        (dates[top], nodes[top]),
         xytext=(-8 if late else 8, -4),
         textcoords="offset points",
         ha="right" if late else "left",
@@ -98,17 +120,31 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
     with_dates(ax)
 
 
+def date_of(start: str, time_s: Any) -> Any:
+    """Days as Matplotlib counts them, of seconds after an ISO time."""
+    from matplotlib.dates import date2num
+
+    return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / _DAY_S
+
+
+def said_instead(text: str, ax: Axes) -> None:
+    """Say in the middle of a picture why there is none."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", color=palette()["ink"])
+    ax.set_axis_off()
+
+
 def with_dates(ax: Axes) -> None:
     """Write dates along axes whose x counts days, the legend below them."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.transforms import ScaledTranslation
 
     locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
-    ax.legend(
-        loc="upper left", bbox_to_anchor=(0, -0.12), ncols=4, frameon=False, fontsize=8, labelcolor=palette()["ink"]
-    )
     plainly(ax)
+    below = ax.transAxes + ScaledTranslation(0, -0.2, figure_of(ax).dpi_scale_trans)
+    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 4}
+    ax.legend(**place, frameon=False, fontsize=8, labelcolor=palette()["ink"])
 
 
 def waterfall(ledger: Mapping[str, Any]) -> Picture:
@@ -125,9 +161,7 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
     ]
     if ledger.get("useful") is None:
-        ax.text(
-            0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center", color=ink["ink"]
-        )
+        said_instead("No idle node-time, or no ledger of it.", ax)
         return
     rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     left = 100.0
