@@ -271,7 +271,7 @@ def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
         }
     gains = dict(zip(("gain_training", "gain_held_out"), (_finite(gain) for gain in found.gains), strict=True))
     best = {"forward_time_s": found.advised.forward_time_s, "max_tasks": found.advised.max_tasks}
-    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": found.tried, **gains}
+    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": len(found.tried), **gains}
 
 
 def _finite(value: float) -> float | None:

@@ -136,14 +136,20 @@ def said_instead(text: str, ax: Axes) -> None:
 def with_dates(ax: Axes) -> None:
     """Write dates along axes whose x counts days, the legend below them."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.transforms import ScaledTranslation
 
     locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
     plainly(ax)
-    below = ax.transAxes + ScaledTranslation(0, -0.2, figure_of(ax).dpi_scale_trans)
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 4}
+    below_axes(ax, 0.2)
+
+
+def below_axes(ax: Axes, distance_in: float) -> None:
+    """Put the legend so many inches below the axes."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure_of(ax).dpi_scale_trans)
+    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 5}
     ax.legend(**place, frameon=False, fontsize=8, labelcolor=palette()["ink"])
 
 

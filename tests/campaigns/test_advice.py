@@ -141,7 +141,7 @@ def test_objectives_may_vary(monkeypatch):
 def test_verdicts(trained, held_out, metric, verdict):
     """More of a metric is better, or less of it."""
     plan = AdvicePlan(ReplayConfig(), metric=metric)
-    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0, 12).verdict == verdict
+    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0, ()).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_advice_is_not_about_clocks():
 def test_from_nothing_to_something():
     """A gain over 0 has no share: JSON has null, the sentence the amounts."""
     plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
-    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0, 12)
+    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0, ())
     assert found.verdict == "better"
     assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
