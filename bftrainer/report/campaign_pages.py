@@ -60,12 +60,12 @@ def campaign_page(
     return text.encode(errors="backslashreplace")
 
 
-def short_label(value: Any) -> str:
+def short_label(value: Any, most: int = _MOST_SHOWN) -> str:
     """Text of a setting's value with room beside a picture: the end of a path, the beginning of all else."""
     text = "-" if value is None else f"{value:g}" if isinstance(value, float) else escaped(str(value))
-    if len(text) <= _MOST_SHOWN:
+    if len(text) <= most:
         return text
-    return f"…{text[1 - _MOST_SHOWN :]}" if "/" in text else f"{text[: _MOST_SHOWN - 1]}…"
+    return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"
 
 
 def assumed_scaling(note: str | None) -> tuple[str, ...]:
@@ -160,6 +160,12 @@ def _along(start: str | None, time_s: Any) -> Any:
     return np.asarray(time_s) / _HOUR_S if start is None else date_of(start, time_s)
 
 
+def _shown(found: Mapping[str, Any], times_s: Sequence[float]) -> tuple[float, float]:
+    """Ends of an axis of times: until the date asked for and the last completion, or the horizon."""
+    last_s = max(found["deadline_s"], *(min(each, found["horizon_s"]) for each in times_s))
+    return tuple(_along(found["start"], [0.0, 1.05 * last_s]).tolist())
+
+
 def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:
     """Share of the stretches in which all is done, over time, and in which span most are."""
     ink, start, horizon_s = palette(), found["start"], found["horizon_s"]
@@ -179,7 +185,7 @@ def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> N
     ax.step(x, [100 * each.share for each in known], where="post", color=ink["green"], linewidth=1.6, label="all done")
     at = float(_along(start, found["deadline_s"]))
     ax.axvline(at, color=ink["ink"], linewidth=1, linestyle="--")
-    late = found["deadline_s"] > horizon_s / 2
+    late = at > sum(_shown(found, times_s)) / 2
     ax.annotate(
         f"by {when_text(start, found['deadline_s'])}: {100 * found['probability']:.0f} %",
         (at, 100),
@@ -189,7 +195,7 @@ def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> N
         fontsize=8,
         color=ink["ink"],
     )
-    ax.set(ylabel="all done (%)", ylim=(0, 114), xlim=(x[0], x[-1]), yticks=range(0, 101, 25))
+    ax.set(ylabel="all done (%)", ylim=(0, 114), xlim=_shown(found, times_s), yticks=range(0, 101, 25))
     _label_times(start, ax)
 
 
@@ -206,7 +212,7 @@ def _draw_stretches(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes
         open_ = {"facecolors": "none", "edgecolors": ink["orange"]}
         ax.scatter(x[~done], places[~done], s=size + 8, marker=">", label="not by the horizon", **open_)
     ax.axvline(_along(start, found["deadline_s"]), color=ink["ink"], linewidth=1, linestyle="--", label="asked for")
-    ax.set(ylabel="number", ylim=(0, len(times_s) + 1), xlim=_along(start, [0.0, 1.02 * found["horizon_s"]]))
+    ax.set(ylabel="number", ylim=(0, len(times_s) + 1), xlim=_shown(found, times_s))
     _label_times(start, ax)
 
 

@@ -190,7 +190,7 @@ def plainly(ax: Axes) -> None:
     for name, spine in ax.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(palette()["ink"])
-    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text()):
+    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text(), ax.yaxis.get_offset_text()):
         label.set(color=palette()["ink"], size=8)
 
 

@@ -20,6 +20,7 @@ from bftrainer.report.pictures import Picture, below_axes, palette, plainly
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_OVER = ", 95 % over {} seeds"
 SEEDS = ("seed", "trace_seed")
 """Factors over which figures are averaged: points that differ in these alone repeat each other."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
@@ -61,13 +62,17 @@ class _Setting:
         found = self.sums.get(metric)
         return None if found is None else found.mean
 
-    def text(self, metric: str) -> str:
-        """Mean of a figure, with its interval over seeds."""
+    def is_repeated(self, metric: str) -> bool:
+        """Whether a figure is a mean over seeds."""
+        return metric in self.sums and self.sums[metric].number > 1
+
+    def text(self, metric: str, ending: str = "") -> str:
+        """Mean of a figure, and in brackets its interval over seeds."""
         found, unit = self.sums.get(metric), GLOSSARY[metric].unit
         if found is None or found.half_width is None:
             return format_value(None if found is None else found.mean, unit)
         low, high = (format_value(found.mean + sign * found.half_width, unit) for sign in (-1, 1))
-        return f"{format_value(found.mean, unit)} ({low} to {high}, 95 % over {found.number} seeds)"
+        return f"{format_value(found.mean, unit)} ({low} to {high}{ending.format(found.number)})"
 
 
 class _Sweep:
@@ -115,6 +120,10 @@ class _Sweep:
         value = each.of(self.second)
         return math.inf if value is None else -GLOSSARY[self.second].better * value
 
+    def place(self, each: _Setting) -> str:
+        """Number of a setting on the front, as text; empty if it is not there."""
+        return str(self.front.index(each) + 1) if each in self.front else ""
+
     def levels(self, factor: int) -> list[Any]:
         """Values of a factor: numbers in their order, all else as it comes; none given comes last."""
         found = list(dict.fromkeys(each.values[factor] for each in self.settings if each.values[factor] is not None))
@@ -122,9 +131,10 @@ class _Sweep:
             found.sort()
         return found + [None] * any(each.values[factor] is None for each in self.settings)
 
-    def named(self, each: _Setting, sep: str = ", ") -> str:
-        """The settings in words."""
-        return sep.join(f"{name} {short_label(value)}" for name, value in zip(self.factors, each.values, strict=True))
+    def named(self, each: _Setting) -> str:
+        """The settings in words; what a point leaves to the sweep's base is not among them."""
+        known = [pair for pair in zip(self.factors, each.values, strict=True) if pair[1] is not None]
+        return ", ".join(f"{name} {short_label(value)}" for name, value in known) or "what [base] says"
 
     def headline(self) -> str:
         """The best settings and their figure, or why there are none."""
@@ -133,7 +143,8 @@ class _Sweep:
         if not self.done:
             return f"No point has a value of {term.label}.{said}"
         best = self.done[0]
-        text = f"Best {term.label}: {best.text(self.first)}" + (f", with {self.named(best)}." if self.factors else ".")
+        chosen = f", with {self.named(best)}." if self.factors else "."
+        text = f"Best {term.label}: {best.text(self.first, _OVER)}{chosen}"
         half = best.sums[self.first].half_width
         if half is not None:
             near = sum(abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) <= half for each in self.done[1:])
@@ -173,19 +184,20 @@ def sweep_page(
     if found.done:
         best = found.done[0]
         pairs = list(zip(found.factors, best.values, strict=True))[:4]
-        parts = ((term, best.text(key).rstrip(")").split(" (", 1)) for key, term in _both(found))
+        parts = ((term, best.text(key, _OVER).rstrip(")").split(" (", 1)) for key, term in _both(found))
         cards = [Card(term.label, text, ". ".join([*more, term.meaning])) for term, (text, *more) in parts]
         cards += [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
     notes = dict.fromkeys(row.get("assumed_scaling") for row in rows)
     caveats = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
     caveats += [text for note in notes for text in assumed_scaling(note)]
-    if not any(each.sums and each.sums[next(iter(each.sums))].number > 1 for each in found.done):
+    if not any(each.is_repeated(found.first) for each in found.done):
         caveats.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
     ranked = [
-        [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), "yes" if each in found.front else ""]
+        [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
         for each in found.done[:MOST_ROWS]
     ]
-    note = f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
+    note = "In brackets: 95 % intervals over seeds. " * any(each.is_repeated(found.first) for each in found.done)
+    note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     lost = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
     headings = (*found.factors, *(term.label for _, term in _both(found)), "on the front")
@@ -227,12 +239,14 @@ def _pictures(found: _Sweep) -> list[Picture]:
         lone = len(found.factors) == 1
         reading = "Dots: the figure of each. Bars: 95 % over seeds." if lone else _AVERAGED
         effects = partial(_draw_effects, found)
-        pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.6))
+        pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
     if found.front:
-        reading = f"Each mark is a setting. On the front (diamonds) {first.label} gets no better without a worse "
-        reading += f"{second.label}; the star is the best setting."
+        reading = (
+            f"Each mark is a setting. On the front (diamonds, numbered as in the table) {first.label} gets better "
+        )
+        reading += f"only as {second.label} gets worse; the star is the best setting."
         title = f"{first.label} against {second.label}"
-        pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.8))
+        pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.5))
     return pictures
 
 
@@ -240,11 +254,11 @@ _AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best
 
 
 def _percent(term: Term) -> str:
-    return {"share": " (%)", "s": " (s)"}.get(term.unit, "")
+    return {"share": " (%)", "s": " (h)"}.get(term.unit, "")
 
 
 def _scale(term: Term) -> float:
-    return 100.0 if term.unit == "share" else 1.0
+    return {"share": 100.0, "s": 1 / 3600}.get(term.unit, 1.0)
 
 
 def _axes_of(found: _Sweep) -> list[int]:
@@ -255,7 +269,10 @@ def _axes_of(found: _Sweep) -> list[int]:
 def _panels(found: _Sweep) -> list[tuple[Any, ...]]:
     """Values of all factors but two, for a panel each; one panel if there would be too many."""
     others = [found.levels(place) for place in _axes_of(found)[2:]]
-    return list(itertools.product(*others)) if math.prod(map(len, others)) <= _MOST_PANELS else [()]
+    if not others or math.prod(map(len, others)) > _MOST_PANELS:
+        return [()]
+    there = {tuple(each.values[place] for place in _axes_of(found)[2:]) for each in found.settings}
+    return [panel for panel in itertools.product(*others) if panel in there]
 
 
 def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> None:
@@ -275,11 +292,13 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
             _draw_cell(found, own, (left + column, top + row), len(columns), ax)
         across_step, down_step = (-(-len(each) // _MOST_LABELS) for each in (columns, rows))
         for column in range(0, len(columns), across_step):
-            text = plain(short_label(columns[column])[:_MOST_SIGNS])
+            text = plain(short_label(columns[column], _MOST_SIGNS))
             ax.text(left + column + 0.5, top + len(rows) + 0.1, text, ha="center", va="top", **style)
         for row in range(0, len(rows) if place % _PANELS_ACROSS == 0 else 0, down_step):
             ax.text(left - 0.08, top + row + 0.5, plain(short_label(rows[row])), ha="right", va="center", **style)
-    ax.set(xlim=(-0.02, min(len(panels), _PANELS_ACROSS) * wide), ylim=(-(-len(panels) // _PANELS_ACROSS) * deep, -0.9))
+    ax.set(
+        xlim=(-0.02, min(len(panels), _PANELS_ACROSS) * wide), ylim=(-(-len(panels) // _PANELS_ACROSS) * deep - 1, -0.9)
+    )
     ax.set_axis_off()
 
 
@@ -320,8 +339,10 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
             ax.plot([place, place], ends, color=ink["sky"], linewidth=4, alpha=0.5, solid_capstyle="butt")
             if (place - begin) % step == 0:
                 ticks.append(place)
-                labels.append(plain(short_label(level)[:_MOST_SIGNS]))
-        ax.plot(range(begin, begin + len(levels)), means, color=ink["blue"], marker="o", markersize=4)
+                labels.append(plain(short_label(level, _MOST_SIGNS)))
+        line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
+        look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
+        ax.plot(range(begin, begin + len(levels)), means, **look)
         ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform(), fontsize=8, color=ink["ink"])
         begin += len(levels) + 1
     is_long = max(map(len, labels)) > 6
@@ -349,10 +370,9 @@ def _draw_front(found: _Sweep, ax: Axes) -> None:
     half = best.sums[found.first].half_width
     if half is not None:
         ax.errorbar(*at(best), yerr=_scale(first) * half, color=ink["green"], capsize=4, linewidth=1.2)
-    for each in found.front[:6]:
-        text = plain(found.named(each))
-        ax.annotate(text, at(each), xytext=(7, -10), textcoords="offset points", fontsize=7, color=ink["ink"])
+    for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
+        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points", fontsize=8, color=ink["ink"])
     ax.set(xlabel=f"{second.label}{_percent(second)}", ylabel=f"{first.label}{_percent(first)}")
-    ax.margins(x=0.15, y=0.15)
+    ax.margins(x=0.08, y=0.15)
     plainly(ax)
     below_axes(ax, 0.42)
