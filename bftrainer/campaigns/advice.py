@@ -215,8 +215,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
             seen[settings] = _value(training, settings, plan.metric, readers, checksums)
         return seen[settings]
 
-    given = measured(plan.given)
-    if math.isnan(given):
+    if math.isnan(measured(plan.given)):
         raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, inputs)}")
     sign = GLOSSARY[plan.metric].better
 
@@ -236,12 +235,12 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     if not plan.in_turn:
         _search(plan, objective)
     best = best_seen()
-    held_out = [_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best)]
-    if any(map(math.isnan, held_out)):
+    given, there = (_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
+    if math.isnan(given) or math.isnan(there):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    trained = (given, seen[best])
-    return Advice(plan, best, trained, (held_out[0], held_out[1]), float(split_s), tuple(seen.items()), assumed)
+    trained = (seen[plan.given], seen[best])
+    return Advice(plan, best, trained, (given, there), float(split_s), tuple(seen.items()), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.pages import check_report, live_page, page_options, report_option, tell_page, write_report
+from bftrainer.cli._shared.pages import check_report, live_page, page_options, report_option, save_report, tell_page
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
@@ -235,7 +235,7 @@ def forecast(
         found = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
         tell(f"Note: {SAMPLE_TASKS_USED}")
-    write_report(report, forecast_page, found.to_dict())
+    save_report(report, forecast_page, found.to_dict())
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
@@ -334,7 +334,7 @@ def advise(
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
         found = search(plan, count)
-    write_report(report, advice_page, found.to_dict())
+    save_report(report, advice_page, found.to_dict())
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:

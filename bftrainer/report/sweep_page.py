@@ -62,10 +62,6 @@ class _Setting:
         found = self.sums.get(metric)
         return None if found is None else found.mean
 
-    def is_repeated(self, metric: str) -> bool:
-        """Whether a figure is a mean over seeds."""
-        return metric in self.sums and self.sums[metric].number > 1
-
     def text(self, metric: str, ending: str = "") -> str:
         """Mean of a figure, and in brackets its interval over seeds."""
         found, unit = self.sums.get(metric), GLOSSARY[metric].unit
@@ -119,6 +115,10 @@ class _Sweep:
     def _price(self, each: _Setting) -> float:
         value = each.of(self.second)
         return math.inf if value is None else -GLOSSARY[self.second].better * value
+
+    def is_repeated(self) -> bool:
+        """Whether figures of some setting are means over seeds."""
+        return any(each.sums[self.first].number > 1 for each in self.done)
 
     def place(self, each: _Setting) -> str:
         """Number of a setting on the front, as text; empty if it is not there."""
@@ -190,13 +190,13 @@ def sweep_page(
     notes = dict.fromkeys(row.get("assumed_scaling") for row in rows)
     caveats = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
     caveats += [text for note in notes for text in assumed_scaling(note)]
-    if not any(each.is_repeated(found.first) for each in found.done):
+    if not found.is_repeated():
         caveats.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
     ranked = [
         [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
         for each in found.done[:MOST_ROWS]
     ]
-    note = "In brackets: 95 % intervals over seeds. " * any(each.is_repeated(found.first) for each in found.done)
+    note = "In brackets: 95 % intervals over seeds. " * found.is_repeated()
     note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     lost = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
@@ -236,8 +236,9 @@ def _pictures(found: _Sweep) -> list[Picture]:
         map_of = partial(_draw_map, found, panels)
         pictures.append(Picture("map", f"Where {first.label} is best", reading, map_of, min(10.0, 0.5 + 0.3 * rows)))
     if found.factors:
-        lone = len(found.factors) == 1
-        reading = "Dots: the figure of each. Bars: 95 % over seeds." if lone else _AVERAGED
+        reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
+        if len(found.factors) == 1 and found.is_repeated():
+            reading += " Bars: 95 % intervals over seeds."
         effects = partial(_draw_effects, found)
         pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
     if found.front:

@@ -70,6 +70,8 @@ def test_a_planted_overfit_is_told():
     assert told["overfit"] is True
     assert "worse by" in told["sentence"]
     assert told["advised"]["forward_time_s"] == 10.0
+    assert told["tried"][0] == {**found.plan.given.to_dict(), "training": found.trained[0]}
+    assert max(each["training"] for each in told["tried"]) == found.trained[1]
 
 
 def test_nothing_better_is_told():
@@ -103,7 +105,7 @@ def test_settings_are_tried_in_turn(monkeypatch):
     monkeypatch.setattr(advice, "_value", noted)
     found = advised(log(6_000, 0), in_turn={"max_tasks": (1, 2), "forward_time_s": (60.0, 900.0)})
     given = (found.plan.given.max_tasks, found.plan.given.forward_time_s)
-    most = tried[: found.tried]
+    most = tried[: len(found.tried)]
     first = [most[0], (1, given[1]), (2, given[1])]
     assert most[: len(set(first))] == list(dict.fromkeys(first))
     assert {active for active, _ in most[len(set(first)) :]} == {found.best.max_tasks}

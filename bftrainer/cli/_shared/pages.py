@@ -62,7 +62,7 @@ def live_page(
         yield on_done
 
 
-def write_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes], found: dict[str, Any]) -> None:
+def save_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes], found: dict[str, Any]) -> None:
     """Write the page of a forecast or of advice, if one is asked for.
 
     Raises
