@@ -99,8 +99,8 @@ class Advice:
         The metric on each part: with the given settings, and with the best ones.
     split_s : float
         Time at which the window is split, in seconds after its start.
-    tried : int
-        Number of different settings, the given ones included.
+    tried : tuple of (SearchedSettings, float)
+        Different settings, the given ones first, with the metric on the training part; NaN where it has no value.
     assumed_scaling : str or None
         Assumption about how tasks scale, if the metric rests on it.
     """
@@ -110,7 +110,7 @@ class Advice:
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float
-    tried: int
+    tried: tuple[tuple[SearchedSettings, float], ...]
     assumed_scaling: str | None = None
 
     @property
@@ -158,6 +158,9 @@ class Advice:
             "trials": self.plan.trials,
             "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
+            "tried": [
+                each.to_dict() | {"training": None if math.isnan(value) else value} for each, value in self.tried
+            ],
             # Null: infinite, as from nothing to something.
             "gain": {
                 part: gain if math.isfinite(gain) else None
@@ -195,8 +198,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     readers = Readers(keep=True)
     inputs = load_inputs(plan.config, readers)
     checksums = checksums_of(inputs)
-    for name in plan.objectives:
-        # Found out now, not during the search.
+    for name in plan.objectives:  # found out now, not during the search
         load_inputs(replace(plan.config, objective=name), readers)
     length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     split_s = round(plan.train_share * length_s)
@@ -213,8 +215,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
             seen[settings] = _value(training, settings, plan.metric, readers, checksums)
         return seen[settings]
 
-    given = measured(plan.given)
-    if math.isnan(given):
+    if math.isnan(measured(plan.given)):
         raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, inputs)}")
     sign = GLOSSARY[plan.metric].better
 
@@ -234,11 +235,12 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     if not plan.in_turn:
         _search(plan, objective)
     best = best_seen()
-    held_out = tuple(_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
-    if any(math.isnan(value) for value in held_out):
+    given, there = (_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
+    if math.isnan(given) or math.isnan(there):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    return Advice(plan, best, (given, seen[best]), (held_out[0], held_out[1]), float(split_s), len(seen), assumed)
+    trained = (seen[plan.given], seen[best])
+    return Advice(plan, best, trained, (given, there), float(split_s), tuple(seen.items()), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:

@@ -40,6 +40,8 @@ _MOST_SEARCHED = 400
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
 LEAST_BLOCKS = 4
 _POOL_PERCENT = (5, 50, 95, 100)
+_STRETCHES = 240
+"""Into how many the window is cut for a picture of it."""
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
 Steps = Callable[[Sequence[str], Work], Sequence[dict[str, Any]]]
@@ -188,8 +190,16 @@ def _idle_time(log: NodeLog) -> dict[str, Any]:
         "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
         "departure_events_per_s": float((left > 0).sum()) / log.window_s,
         "nodes_by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
+        "nodes_over_window": _over_window(edges_s, level),
         "by_partition": _by_partition(log),
     }
+
+
+def _over_window(edges_s: Floats, level: NDArray[np.int64]) -> list[float]:
+    """Mean idle nodes in equal stretches of the window."""
+    cuts_s = np.linspace(0.0, edges_s[-1], _STRETCHES + 1)
+    sums = np.interp(cuts_s, edges_s, np.append(0.0, np.cumsum(level * np.diff(edges_s))))
+    return [float(nodes) for nodes in np.diff(sums) / np.diff(cuts_s)]
 
 
 def _by_hour(start_ns: int, edges_s: Floats, level: NDArray[np.int64]) -> list[float | None]:
@@ -261,7 +271,7 @@ def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
         }
     gains = dict(zip(("gain_training", "gain_held_out"), (_finite(gain) for gain in found.gains), strict=True))
     best = {"forward_time_s": found.advised.forward_time_s, "max_tasks": found.advised.max_tasks}
-    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": found.tried, **gains}
+    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": len(found.tried), **gains}
 
 
 def _finite(value: float) -> float | None:

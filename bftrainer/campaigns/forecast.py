@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrainer.campaigns.engines import Engine, checksums_of, refuse_changed_inputs
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.model import NS_PER_S, NodeLog, TaskSpec
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.parallel import Lost
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
@@ -115,6 +115,7 @@ class Forecast:
         found, (low, high) = self.probability, self.interval()
         quantiles = {f"p{round(100 * level)}": _finite_or_none(quantile(self.completion_s, level)) for level in _LEVELS}
         return {
+            "start": None if self.plan.start_ns is None else iso(self.plan.start_ns),
             "deadline_s": self.plan.deadline_s,
             "horizon_s": self.plan.horizon_s,
             "stretches": len(self.completion_s),
@@ -128,6 +129,15 @@ class Forecast:
             "completion_s": [_finite_or_none(time_s) for time_s in self.completion_s],
             "assumed_scaling": self.assumed_scaling,
         }
+
+
+def next_weekday(start_ns: int, weekday: int, of_day_s: float) -> int:
+    """First time after the start, in nanoseconds, so many seconds into a weekday (UTC), which counts from Monday, 0."""
+    day_s = start_ns // NS_PER_S // 86_400 * 86_400
+    monday_s = day_s - (day_s // 86_400 + 3) % 7 * 86_400  # the epoch began on a Thursday
+    found_ns = round((monday_s + 86_400 * weekday + of_day_s) * NS_PER_S)
+    week_ns = 7 * 86_400 * NS_PER_S
+    return found_ns + (0 if found_ns > start_ns else week_ns)
 
 
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)

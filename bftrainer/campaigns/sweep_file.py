@@ -107,6 +107,13 @@ class SweepSpec:
         given = (merged(self.base, point) for point in self.points)
         return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
 
+    @property
+    def inputs(self) -> dict[Path, str]:
+        """Files that the sweep names, and by which options."""
+        given = [item for point in (self.base, *self.points) for item in point.items()]
+        named = [(name, value) for name, value in given if name in OPTIONS and OPTIONS[name].is_file]
+        return {self.path.parent / value: f"{name} {value}" for name, value in named if isinstance(value, str)}
+
     def resolved(self, traces: Mapping[int, Path], readers: Readers | None = None) -> list[SweepPoint]:
         """The points, with resolved paths and keys.
 

@@ -90,8 +90,9 @@ def _assess(
             "worth_value": options["price_node_hour"] is None and "of a net value, which takes --price-node-hour",
         }
     )
-    require_extra("Its page needs", "report", "jinja2")
-    from bftrainer.report.assessment_page import assessment_page
+    require_extra("Its page needs", "report", "jinja2", "matplotlib")
+    from bftrainer.report.assessment_page import assessment_brief, assessment_page
+    from bftrainer.report.brief import brief_pdf
 
     refuse_inputs(output_dir)
     if not resume:
@@ -119,6 +120,7 @@ def _assess(
 
             write_node_log(directory.working / "idle.parquet", log)
         (directory.working / "page.html").write_text(assessment_page(json.loads(text)), encoding="utf-8")
+        (directory.working / "brief.pdf").write_bytes(brief_pdf([assessment_brief(json.loads(text))]))
     if as_json:
         click.echo(text, nl=False)
         return

@@ -6,14 +6,23 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared.pages import check_report, live_page, page_options, report_option, save_report, tell_page
 from bftrainer.cli._shared.stdio import print_table, tell
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    WIDE,
+    Parsed,
+    check_size,
+    large_option,
+    refuse_unused,
+    size_option,
+)
 from bftrainer.cli.replay.options import DATE, MOMENT, USUAL, cache_option, config_of, setting_options
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
@@ -46,33 +55,47 @@ MOST_ROWS = 50
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@report_option
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    help="Figure by which the page judges settings; a second one is what they are weighed against.",
+)
 @cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 @large_option
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
-    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, cache: bool, as_json: bool,
+    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, report: Path | None,
+    metrics: tuple[str, ...], cache: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay a grid or list of settings, and put the figures of all into one table.
 
     Each run is kept under runs/, and the table is sweep.parquet: a row a point. A point that fails is reported and does
-    not end the others; the exit status is 1 then.
+    not end the others; the exit status is 1 then. The page of --report shows how far it is while it runs; of a finished
+    sweep, --resume makes it without running anything again.
     """
     from bftrainer.campaigns.sweep import run_sweep
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.cli._shared.progress import counting
     from bftrainer.runs.run import SAMPLE_TASKS_USED
 
-    refuse_unused({"force": resume and "--resume keeps finished points"})
+    no_page = report is None and "of the page, which takes --report"
+    refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
     spec = read_sweep(file)
     spec = spec if cache else replace(spec, base={**spec.base, "cache": False})
     _check_sizes(spec)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
+    check_report(report, force=resume or force)
     try:
-        with counting("Replaying", len(spec.points)) as count:
-            result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
+        with (
+            counting("Replaying", len(spec.points)) as count,
+            live_page(report, spec, place, metrics, count) as on_done,
+        ):
+            result = run_sweep(spec, place, chosen, on_done, resume=resume, force=force)
     except KeyboardInterrupt:
         if place.is_dir():
             tell(f"Finished points are kept; --resume continues in {place}.")
@@ -87,6 +110,7 @@ def sweep(
     else:
         _print_points(result.points)
         click.echo(f"Table: {place / 'sweep.parquet'}")
+        tell_page(report)
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
@@ -143,10 +167,32 @@ def _marked(result: PointResult, key: str) -> str:
     return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
 
 
+_Moment = datetime | float | tuple[int, float]
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _deadline(text: str) -> _Moment:
+    """A weekday's number and seconds into that day, if the text names one, else what it says of a moment."""
+    name, _, clock = text.strip().lower().partition(" ")
+    if name not in _WEEKDAYS:
+        return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
+    at = time.fromisoformat(clock.strip() or "18:00")
+    return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
+
+
+_DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
+
+
 @click.command(context_settings=WIDE)
-@click.option("--deadline", type=MOMENT, required=True, help="ISO time, or seconds after the start: 36h, 5d.")
+@click.option(
+    "--deadline",
+    type=_DEADLINE,
+    required=True,
+    help='ISO time, the next friday or "friday 12:00" (18:00 UTC unless said), or seconds after the start: 36h, 5d.',
+)
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
+@page_options
 @click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @size_option(
@@ -156,8 +202,9 @@ def _marked(result: PointResult, key: str) -> str:
 @setting_options
 @click.pass_context
 def forecast(
-    ctx: click.Context, /, deadline: datetime | float, start: datetime | None, horizon: datetime | float | None,
-    stretches: int, generated: bool, workers: int | None, as_json: bool, **options: Any,
+    ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
+    report: Path | None, force: bool, stretches: int, generated: bool, workers: int | None, as_json: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
 
@@ -168,14 +215,18 @@ def forecast(
     from bftrainer.campaigns.forecast import ForecastPlan
     from bftrainer.campaigns.forecast import forecast as foretell
     from bftrainer.cli._shared.progress import counting
+    from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run import SAMPLE_TASKS_USED, load_inputs
 
     config = config_of(ctx, options)
+    refuse_unused({"force": report is None and "there is no page to replace"})
+    check_report(report, force=force)
     start_ns = _instant(start) if start is not None else None
-    if not (generated or isinstance(deadline, datetime) or isinstance(horizon, datetime) or start is None):
+    is_dated = not isinstance(deadline, float) or isinstance(horizon, datetime)
+    if not (generated or is_dated or start is None):
         dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
         refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
-    if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
+    if start_ns is None and is_dated:
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
@@ -184,15 +235,20 @@ def forecast(
         found = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
         tell(f"Note: {SAMPLE_TASKS_USED}")
+    save_report(report, forecast_page, found.to_dict())
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         _print_forecast(found)
+        tell_page(report)
 
 
-def _seconds(when: datetime | float, start_ns: int | None) -> float:
+def _seconds(when: _Moment, start_ns: int | None) -> float:
+    from bftrainer.campaigns.forecast import next_weekday
     from bftrainer.model import NS_PER_S
 
+    if isinstance(when, tuple):
+        return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / NS_PER_S
     if isinstance(when, datetime):
         return (_instant(when) - (start_ns or 0)) / NS_PER_S
     return float(when)
@@ -210,6 +266,7 @@ def _instant(when: datetime) -> int:
 
 def _print_forecast(found: Forecast) -> None:
     from bftrainer.campaigns.forecast import FOR_INTERVAL, quantile
+    from bftrainer.report.campaign_pages import when_text
 
     def hours(time_s: float) -> str:
         """A completion time, or that it is beyond the horizon."""
@@ -218,7 +275,7 @@ def _print_forecast(found: Forecast) -> None:
 
     chance, (low, high) = found.probability, found.interval()
     rows = (
-        ("deadline", f"{format_value(found.plan.deadline_s, 's')} after the start"),
+        ("deadline", when_text(found.to_dict()["start"], found.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
         ("all done after", f"{hours(low)} to {hours(high)} (80 %), median {hours(quantile(found.completion_s, 0.5))}"),
@@ -247,6 +304,7 @@ def _print_forecast(found: Forecast) -> None:
 @click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
 @size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
+@page_options
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options
@@ -257,6 +315,8 @@ def advise(
     metric: str,
     train_share: float,
     trials: int,
+    report: Path | None,
+    force: bool,
     objectives: str | None,
     as_json: bool,
     **options: Any,
@@ -265,13 +325,21 @@ def advise(
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
     from bftrainer.cli._shared.progress import counting
+    from bftrainer.report.campaign_pages import advice_page
 
     config = config_of(ctx, options)
+    refuse_unused({"force": report is None and "there is no page to replace"})
+    check_report(report, force=force)
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
         found = search(plan, count)
-    click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False)) if as_json else _print_advice(found)
+    save_report(report, advice_page, found.to_dict())
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        _print_advice(found)
+        tell_page(report)
 
 
 def _print_advice(found: Advice) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from bftrainer.report.brief import Brief, Card
 from bftrainer.report.glossary import GLOSSARY, format_value
-from bftrainer.report.ledger import PARTS
+from bftrainer.report.ledger import PARTS, limit_in_words
 from bftrainer.report.page import rendered_page
+from bftrainer.report.pictures import Picture, date_of, draw_idle, palette, waterfall, with_dates
 
-_COLORS = ("green", "orange", "red", "purple", "sky", "gray", "ink", "soft", "gantt1", "amber")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_CARDS = 6
+_STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
 
@@ -21,15 +31,16 @@ def assessment_page(found: Mapping[str, Any]) -> str:
     return rendered_page(
         "assessment.html",
         found=found,
+        brief=assessment_brief(found),
         tone=_TONES[found["verdict"]],
-        subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
-        cards=_cards(found),
+        cards=_cards(found)[_MOST_CARDS:],
         best=best and best | {"called": "your tasks" if best["kind"] == "own" else f"{best['kind']} models"},
         is_priced=found["prices"]["price_node_hour"] is not None,
         kinds=[_kind_row(kind) for kind in found["kinds"]],
-        bars=[_bar(kind) for kind in found["kinds"]],
-        parts=[(GLOSSARY[f"ledger.{part}"], color) for part, color in zip(PARTS, _COLORS, strict=True)],
-        blocks=_blocks(found),
+        parts=[
+            (GLOSSARY[f"ledger.{part}"], [format_value(kind["ledger"][part], "share") for kind in found["kinds"]])
+            for part in PARTS
+        ],
         week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
         most_idle=max((each for each in idle["nodes_by_hour_of_week"] if each is not None), default=0.0),
         causes=_causes(log),
@@ -42,27 +53,99 @@ def assessment_page(found: Mapping[str, Any]) -> str:
     )
 
 
-def _cards(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and meaning of the figures on top: of the best kind, as measured."""
+def assessment_brief(found: Mapping[str, Any]) -> Brief:
+    """Make the brief of an assessment: its verdict, and the pictures of the kind that it is about."""
+    log, kind, limit = found["log"], _kind(found), limit_in_words(_kind(found))
+    name = "your tasks" if kind["name"] == "own" else f"{kind['name']} models"
+    ledger = waterfall(kind["ledger"])
+    pictures = [
+        Picture(
+            "window",
+            f"What was idle, and what {name} made of it",
+            "The light area is what the machine left idle, the dark line how many of those nodes did lasting work.",
+            partial(_draw_window, found),
+            2.3,
+        ),
+        replace(ledger, title=f"{ledger.title}, for {name}"),
+    ]
+    unit = kind["blocks"]["unit"]
+    if unit is not None:
+        number = len(kind["blocks"]["node_s"])
+        reading = f"Useful node-hours as a share of the machine's, in {number} equal stretches of about a {unit}."
+        least = "the least share that is worth it"
+        least += "" if found["prices"]["price_node_hour"] is None else " without a price"
+        reading += f" Dashed gray: {least}. Band: the mean's 95 % interval, of {name}."
+        pictures.append(Picture("weeks", f"From {unit} to {unit}", reading, partial(_draw_blocks, found), 1.9))
+    return Brief(
+        "assessment",
+        "Is harvesting worth it here?",
+        f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
+        found["sentence"] + ("" if limit is None else f" What limits {name}: {limit}."),
+        tuple(_cards(found)[:_MOST_CARDS]),
+        tuple(found["caveats"]),
+        kind["ledger"],
+        tuple(pictures),
+        found["command"],
+    )
+
+
+def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The kind of tasks that is recommended, else the one that recovers most."""
+    name = (found["recommended"] or {}).get("kind")
+    most = max(found["kinds"], key=lambda each: each["useful_share"])
+    return next((each for each in found["kinds"] if each["name"] == name), most)
+
+
+def _useful_nodes(kind: Mapping[str, Any]) -> Any:
+    """Node-seconds that became lasting work in each stretch, checkpoints deducted."""
+    saved = kind["useful_node_hours"] * 3600 / kind["useful_node_s"] if kind["useful_node_s"] else 0.0
+    return saved * np.array(kind["blocks"]["node_s"])
+
+
+def _draw_window(found: Mapping[str, Any], ax: Axes) -> None:
+    """Idle nodes over the window, and those that did lasting work in each week or day, or on average."""
+    log, kind = found["log"], _kind(found)
+    nodes = np.array(found["idle"]["nodes_over_window"])
+    useful = _useful_nodes(kind) if kind["blocks"]["node_s"] else np.array([kind["useful_node_hours"] * 3600])
+    edges_s = [np.linspace(0.0, log["window_s"], values.size + 1) for values in (nodes, useful)]
+    useful = np.maximum(useful / np.diff(edges_s[1]), 0.0)
+    text = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
+    used = (text, edges_s[1], useful)
+    draw_idle(log["window"][0], (edges_s[0], nodes), used, found["idle"]["mean_nodes"], ax, is_exact=False)
+
+
+def _draw_blocks(found: Mapping[str, Any], ax: Axes) -> None:
+    """Useful share of the machine in each stretch of the window, of each kind; the interval of the best one's mean."""
+    log, ink = found["log"], palette()
+    best, number = _kind(found), len(found["kinds"][0]["blocks"]["node_s"])
+    edges = np.linspace(0.0, log["window_s"], number + 1)
+    dates = date_of(log["window"][0], (edges[:-1] + edges[1:]) / 2)
+    for kind, (color, line, mark) in zip(found["kinds"], _STYLES, strict=False):
+        shares = 100 * _useful_nodes(kind) / (log["nodes"] * log["window_s"] / number)
+        look = {"color": ink[color], "linestyle": line, "marker": mark, "markersize": 3, "linewidth": 1.2}
+        ax.plot(dates, shares, label="your tasks" if kind["name"] == "own" else kind["name"], **look)
+        if kind is best:
+            low, high = kind["useful_share_ci95"]
+            ax.axhspan(100 * low, 100 * high, facecolor=ink[color], alpha=0.2, linewidth=0)
+    ax.axhline(100 * found["thresholds"]["worth_share"], color=ink["gray"], linestyle="--", linewidth=0.8)
+    ax.set(ylabel="% of nodes", xlim=date_of(log["window"][0], [0.0, log["window_s"]]), ylim=(None, None))
+    with_dates(ax)
+
+
+def _cards(found: Mapping[str, Any]) -> list[Card]:
+    """Figures on top: of the best kind, as measured."""
     idle, notes = found["idle"], " ".join(found["log"]["provenance"].get("notes") or [])
     text = f"{idle['mean_nodes']:,.1f} nodes on average"
     if found["log"]["quality"] is None or "when nodes were down" in notes:
         text += ", if none was down: an upper bound"
-    cards = [("idle", format_value(idle["share"], "share"), f"{text}.")]
+    cards = [Card("idle", format_value(idle["share"], "share"), f"{text}.")]
     if found["verdict"] == "none":
         return cards
-    name = (found["recommended"] or {}).get("kind")
-    kind = next((each for each in found["kinds"] if each["name"] == name), None)
-    kind = kind or max(found["kinds"], key=lambda each: each["useful_share"])
+    kind = _kind(found)
     low, high = kind["useful_node_hours_ci95"]
-    cards.append(("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %)."))
-    cards.append(
-        (
-            "of the machine",
-            format_value(kind["useful_share"], "share"),
-            f"By {kind['name']} tasks, in the whole window.",
-        )
-    )
+    cards.append(Card("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %)."))
+    text = f"By {kind['name']} tasks, in the whole window."
+    cards.append(Card("of the machine", format_value(kind["useful_share"], "share"), text))
     more = (
         ("gpu_hours", "GPU-hours", "{:,.0f}", "Useful node-hours times GPUs of a node."),
         (
@@ -86,7 +169,8 @@ def _cards(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ),
         ("preemptions_per_day", "interruptions a day", "{:,.0f}", "How often a task loses nodes to the scheduler."),
     )
-    return cards + [(label, form.format(kind[key]), text) for key, label, form, text in more if kind[key] is not None]
+    known = ((label, form.format(kind[key]), text) for key, label, form, text in more if kind[key] is not None)
+    return cards + [Card(*each) for each in known]
 
 
 def _kind_row(kind: Mapping[str, Any]) -> list[str]:
@@ -103,60 +187,6 @@ def _kind_row(kind: Mapping[str, Any]) -> list[str]:
         f"{kind['preemptions_per_day']:,.0f}",
         {"pool": "idle nodes", "demand": "tasks", "admission": "-maxJ"}.get(kind["limited_by"], "-"),
     ]
-
-
-def _bar(kind: Mapping[str, Any]) -> dict[str, Any]:
-    """Bar of a kind's ledger, in percent; what is negative has no length, and is in the table."""
-    place, pieces = 0.0, []
-    for part, color in zip(PARTS, _COLORS, strict=True):
-        share = max(0.0, 100 * (kind["ledger"][part] or 0.0))
-        if share > 0.005:
-            pieces.append(
-                (round(place, 3), round(share, 3), color, f"{GLOSSARY[f'ledger.{part}'].label} {share:.2f} %")
-            )
-        place += share
-    scale = max(100.0, place)
-    shares = [format_value(kind["ledger"][part], "share") for part in PARTS]
-    return {"name": kind["name"], "pieces": pieces, "scale": round(scale, 3), "shares": shares}
-
-
-def _blocks(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Useful share of the machine in each stretch of the window, of each kind, for a chart."""
-    first = found["kinds"][0]["blocks"]
-    if not first["node_s"]:
-        return None
-    number = len(first["node_s"])
-    machine_s = found["log"]["nodes"] * found["log"]["window_s"] / number
-    lines = []
-    for kind, color in zip(found["kinds"], ("green", "blue", "purple"), strict=False):
-        saved = kind["useful_node_hours"] * 3600 / kind["useful_node_s"] if kind["useful_node_s"] else 0.0
-        lines.append((kind["name"], color, [100 * saved * node_s / machine_s for node_s in kind["blocks"]["node_s"]]))
-    most = max(1e-9, *(max(shares) for _, _, shares in lines), 100 * found["thresholds"]["worth_share"])
-    least = min(0.0, *(min(shares) for _, _, shares in lines))
-
-    def height(share: float) -> float:
-        """Place on the chart, from the top."""
-        return float(round(160 - 150 * (share - least) / (most - least), 2))
-
-    drawn = [
-        (
-            name,
-            color,
-            " ".join(
-                f"{round(1000 * (place + 0.5) / number, 2)},{height(share)}" for place, share in enumerate(shares)
-            ),
-        )
-        for name, color, shares in lines
-    ]
-    return {
-        "unit": first["unit"],
-        "number": number,
-        "window": [time[:10] for time in found["log"]["window"]],
-        "lines": drawn,
-        "threshold": height(100 * found["thresholds"]["worth_share"]),
-        "most": f"{most:.3g} %",
-        "least": f"{least:.3g} %",
-    }
 
 
 def _week(hours: list[float | None], nodes: int) -> list[tuple[str, list[tuple[int, str]]]]:

@@ -1,35 +1,31 @@
-"""The brief of a run: a headline, a few figures, two pictures and what to beware of, on one side of paper."""
+"""Briefs: a headline, a few figures, two or three pictures and what to beware of, on one side of paper."""
 
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.chart import thinned_steps
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.drawing import METADATA, plain, rendered
+from bftrainer.report.drawing import METADATA, plain
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import FREE, HELD, PARTS, limit_in_words
+from bftrainer.report.ledger import PARTS, limit_in_words
+from bftrainer.report.pictures import Picture, draw_window, palette, waterfall
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-_LEAST_SHARE = 5e-5
 _MOST_CARDS = 6
-_POINTS = 300
 _A4_IN = (8.27, 11.69)
+_HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
 _MOST_CAVEAT_LINES = 8
 _NO_CAVEAT = (
     "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
@@ -70,52 +66,67 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Brief:
-    """What a run came to.
+    """What a run or an assessment came to.
 
     Parameters
     ----------
-    run : FinishedRun
-    title, subtitle, headline : str
+    name, title, subtitle, headline : str
     cards : tuple of Card
     caveats : tuple of str
         What was assumed, trimmed or not checked.
+    parts : mapping
+        Ledger of the idle node-time.
+    pictures : tuple of Picture
+    command : str
     """
 
-    run: FinishedRun
+    name: str
     title: str
     subtitle: str
     headline: str
     cards: tuple[Card, ...]
     caveats: tuple[str, ...]
+    parts: Mapping[str, Any]
+    pictures: tuple[Picture, ...]
+    command: str
 
     @property
     def ledger(self) -> list[tuple[str, str]]:
         """Parts of the idle node-time in words, for those who cannot see the picture."""
-        known = self.run.summary.get("ledger") or {}
         return [
-            (GLOSSARY[f"ledger.{part}"].label, format_value(known[part], "share"))
+            (GLOSSARY[f"ledger.{part}"].label, format_value(self.parts[part], "share"))
             for part in PARTS
-            if known.get(part) is not None
+            if self.parts.get(part) is not None
         ]
 
     def drawings(self, prefix: int = 1) -> list[tuple[str, str, str]]:
         """Title, what it shows, and picture as SVG with the page's colours; ids in it differ by the prefix."""
-        return [
-            (title, reading, _svg(draw, self.run, f"{key}{prefix}", height))
-            for key, title, reading, draw, height in _PICTURES
-        ]
+        return [picture.drawn(prefix) for picture in self.pictures]
 
 
 def brief_of(run: FinishedRun, worth: Worth | None = None) -> Brief:
     """Make the brief of a run."""
     summary = run.summary
+    parts = summary.get("ledger") or {}
     return Brief(
-        run,
+        run.name,
         f"{run.name}: training on idle nodes",
         f"{summary['nodes_total']:,} nodes, {summary['window_start'][:16]} to {summary['window_end'][:16]} UTC",
         headline(summary),
         tuple(_cards(run, worth or Worth())),
         tuple(_caveats(run)),
+        parts,
+        (
+            Picture(
+                "window",
+                "What was idle, and what tasks held",
+                "The light area is what the machine left idle, the dark one how many of those nodes tasks held.",
+                partial(draw_window, run),
+                2.6,
+            ),
+            waterfall(parts),
+        ),
+        summary.get("command", ""),
     )
 
 
@@ -204,123 +215,6 @@ def _caveats(run: FinishedRun) -> list[str]:
     return texts
 
 
-@cache
-def palette() -> dict[str, str]:
-    """Colours of the light theme, by name, as the pages' style declares them."""
-    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    light = style[: style.index("}")]
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
-
-
-def draw_window(run: FinishedRun, ax: Axes) -> None:
-    """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
-    from matplotlib.colors import to_rgba
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-
-    ink = palette()
-    start = np.datetime64(run.summary["window_start"][:19], "ms")
-    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
-    if not time_s.size:
-        ax.text(0.5, 0.5, "No event.", transform=ax.transAxes, ha="center", color=ink["ink"])
-        return
-    rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
-    dates = date2num(start) + np.append(time_s[rows], run.window_s) / DAY_S
-    light = to_rgba(ink["sky"], 0.3)
-    ax.stairs(idle[rows], dates, fill=True, fc=light, ec=ink["sky"], linewidth=0.5, label="idle nodes")
-    ax.stairs(used[rows], dates, fill=True, color=ink["blue"], linewidth=0, label="held by tasks")
-    mean, top = run.summary.get("eq_nodes") or 0.0, int(np.argmax(idle))
-    ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
-    at = start + np.timedelta64(int(time_s[top] * 1e3), "ms")
-    late = time_s[top] > run.window_s / 2
-    ax.annotate(
-        f"most idle: {int(idle[top]):,} nodes, {str(at)[:16].replace('T', ' ')}",
-        (date2num(at), idle[top]),
-        xytext=(-8 if late else 8, -4),
-        textcoords="offset points",
-        ha="right" if late else "left",
-        va="top",
-        fontsize=8,
-        color=ink["ink"],
-    )
-    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
-    ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), ncols=3, frameon=False, fontsize=8, labelcolor=ink["ink"])
-    _clean(ax)
-
-
-def draw_ledger(run: FinishedRun, ax: Axes) -> None:
-    """Waterfall of the idle node-time: what was left free, then what tasks held and lost; the rest is useful."""
-    ink, ledger = palette(), run.summary.get("ledger") or {}
-    known = [
-        (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
-    ]
-    if ledger.get("useful") is None:
-        ax.text(
-            0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center", color=ink["ink"]
-        )
-        return
-    rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
-    left = 100.0
-    for part, share in known:
-        left -= share
-        rows.append((GLOSSARY[f"ledger.{part}"].label, left, share, ink["orange"], "////"))
-    rows.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
-    for place, (_, begin, width, color, hatch) in enumerate(rows):
-        ax.barh(place, width, left=begin, color="none" if hatch else color, edgecolor=color, hatch=hatch, linewidth=0.8)
-        ends = begin + width
-        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center", fontsize=8, color=ink["ink"])
-    ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
-    ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
-    _clean(ax)
-
-
-def _clean(ax: Axes) -> None:
-    ax.tick_params(colors=palette()["ink"], labelsize=8)
-    for name, spine in ax.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(palette()["ink"])
-    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text()):
-        label.set(color=palette()["ink"], size=8)
-
-
-_PICTURES: tuple[tuple[str, str, str, Callable[[FinishedRun, Axes], None], float], ...] = (
-    (
-        "window",
-        "What was idle, and what tasks held",
-        "The light area is what the machine left idle, the dark one how many of those nodes tasks held.",
-        draw_window,
-        2.6,
-    ),
-    (
-        "ledger",
-        "Where the idle node-time went",
-        "From all idle node-time, each bar takes away a part that did not become lasting work; what is left is useful.",
-        draw_ledger,
-        2.9,
-    ),
-)
-"""Key, title, reading, how it is drawn, and height in inches of each picture."""
-
-
-def _svg(draw: Callable[[FinishedRun, Axes], None], run: FinishedRun, key: str, height_in: float) -> str:
-    """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.6, height_in), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    ax = figure.add_subplot()
-    ax.patch.set_alpha(0.0)
-    draw(run, ax)
-    text = rendered(figure, "svg").decode()
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
-    for name, color in palette().items():
-        text = text.replace(color, f"var(--{name}, {color})")
-    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)
-
-
 def brief_pdf(briefs: Sequence[Brief]) -> bytes:
     """Draw briefs as PDF, an A4 side for each; equal briefs give equal bytes."""
     import matplotlib as mpl
@@ -352,15 +246,17 @@ def _side(brief: Brief) -> Figure:
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
         write(y - 0.036, _lines(card.meaning, 46, 3), 7, x, color=ink["soft"])
-    for (_, title, _, draw, _), bottom in zip(_PICTURES, (0.475, 0.215), strict=True):
-        write(bottom + 0.185, title, 10, weight="bold")
-        draw(brief.run, figure.add_axes((0.2 if draw is draw_ledger else 0.12, bottom, 0.72, 0.16)))
+    heights, top = _HEIGHTS[len(brief.pictures)], 0.635
+    for picture, height in zip(brief.pictures, heights, strict=True):
+        write(top + 0.025, picture.title, 10, weight="bold")
+        picture.draw(figure.add_axes((picture.left, top - height, 0.72, height)))
+        top -= height + (0.42 - sum(heights)) / (len(heights) - 1)
     write(0.16, "What these figures rest on", 10, weight="bold")
     said = "\n".join(_lines(f"- {text}", 118, 4) for text in brief.caveats).splitlines() or [_NO_CAVEAT]
     if len(said) > _MOST_CAVEAT_LINES:
         said[_MOST_CAVEAT_LINES - 1 :] = ["... the page has all of it."]
     write(0.143, "\n".join(said), 7.5, linespacing=1.35)
-    write(0.025, brief.run.summary.get("command", "")[:150], 6, color=ink["soft"], family="monospace")
+    write(0.025, brief.command[:150], 6, color=ink["soft"], family="monospace")
     return figure
 
 

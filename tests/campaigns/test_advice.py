@@ -70,6 +70,8 @@ def test_a_planted_overfit_is_told():
     assert told["overfit"] is True
     assert "worse by" in told["sentence"]
     assert told["advised"]["forward_time_s"] == 10.0
+    assert told["tried"][0] == {**found.plan.given.to_dict(), "training": found.trained[0]}
+    assert max(each["training"] for each in told["tried"]) == found.trained[1]
 
 
 def test_nothing_better_is_told():
@@ -103,7 +105,7 @@ def test_settings_are_tried_in_turn(monkeypatch):
     monkeypatch.setattr(advice, "_value", noted)
     found = advised(log(6_000, 0), in_turn={"max_tasks": (1, 2), "forward_time_s": (60.0, 900.0)})
     given = (found.plan.given.max_tasks, found.plan.given.forward_time_s)
-    most = tried[: found.tried]
+    most = tried[: len(found.tried)]
     first = [most[0], (1, given[1]), (2, given[1])]
     assert most[: len(set(first))] == list(dict.fromkeys(first))
     assert {active for active, _ in most[len(set(first)) :]} == {found.best.max_tasks}
@@ -141,7 +143,7 @@ def test_objectives_may_vary(monkeypatch):
 def test_verdicts(trained, held_out, metric, verdict):
     """More of a metric is better, or less of it."""
     plan = AdvicePlan(ReplayConfig(), metric=metric)
-    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0, 12).verdict == verdict
+    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0, ()).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_advice_is_not_about_clocks():
 def test_from_nothing_to_something():
     """A gain over 0 has no share: JSON has null, the sentence the amounts."""
     plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
-    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0, 12)
+    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0, ())
     assert found.verdict == "better"
     assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -88,10 +88,93 @@ def test_advise(call, here):
     assert json.dumps(found) == json.dumps(call("advise", *world, "--json").json)
 
 
+def test_pages(call, here):
+    """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before."""
+    world = ("-ndmap", log(here), "-bdfn", tasks(here), "--solver", "dp")
+    commands = {
+        "sweep.html": ("sweep", "tfwd.toml", "--workers", 1, "--metric", "work_done", "--metric", "rescales"),
+        "forecast.html": ("forecast", "--deadline", "20s", "--horizon", 30, *world, "--stretches", 3, "--workers", 1),
+        "advice.html": ("advise", *world, "--metric", "work_done", "--trials", 3),
+    }
+    for name, words in commands.items():
+        done = call(*words, "--report", name)
+        assert done.status == 0, done
+        assert done.out.splitlines()[-1] == f"Page: {name}"
+        text = (here / name).read_text()
+        assert "http-equiv" not in text
+        assert "<script" not in text
+        check_refusal(call(*words, "--report", name))
+        again = (*words, "--report", name, "--force", "--json")
+        assert call(*again).json is not None
+        assert (here / name).read_text().partition("How it was made")[0] == text.partition("How it was made")[0]
+
+
+def test_a_page_of_a_finished_sweep(call, here):
+    """--resume makes it from what is there, and runs nothing again."""
+    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "first.html").status == 0
+    times = {path: path.stat().st_mtime_ns for path in (here / "tfwd-sweep" / "runs").glob("*/*")}
+    assert call("sweep", "tfwd.toml", "--workers", 1, "--resume", "--report", "again.html").status == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert (here / "again.html").read_bytes() == (here / "first.html").read_bytes()
+
+
+def test_the_page_of_a_sweep_lives_while_it_runs(call, here, monkeypatch):
+    """It shows how far the sweep is, and loads itself anew; the one of an interrupted sweep says so, and is final."""
+    from bftrainer.campaigns import sweep as sweeping
+
+    replayed, seen = sweeping.run_replay, []
+
+    def dies(**given):
+        """The second replay sees the page of the first, and is interrupted."""
+        if seen or (here / "live.html").exists():
+            seen.append((here / "live.html").read_text())
+            raise KeyboardInterrupt
+        return replayed(**given)
+
+    monkeypatch.setattr(sweeping, "run_replay", dies)
+    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "live.html").status == 130
+    assert '<meta http-equiv="refresh"' in seen[0]
+    assert '<progress max="2" value="1"' in seen[0]
+    text = (here / "live.html").read_text()
+    assert "http-equiv" not in text
+    assert "Partial: the sweep ended before its last 1 points" in text
+    monkeypatch.setattr(sweeping, "run_replay", replayed)
+    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "live.html", "--resume").status == 0
+    assert "Partial:" not in (here / "live.html").read_text()
+
+
+def test_inputs_are_no_pages(call, here):
+    """Neither what the sweep's file names nor its table is replaced, even with --force or --resume."""
+    assert call("sweep", "tfwd.toml", "--workers", 1).status == 0
+    for name in (log(here), tasks(here), "tfwd.toml", "tfwd-sweep/sweep.parquet", "tfwd-sweep/sweep.toml"):
+        before = (here / name).read_bytes()
+        for how in ("--force", "--resume"):
+            check_refusal(call("sweep", "tfwd.toml", "--workers", 1, how, "--report", name))
+            assert (here / name).read_bytes() == before
+
+
+def test_a_weekday_is_a_deadline(call, here):
+    """The next one after the start, at 18:00 unless said; the table and the page name the date."""
+    world = ("-ndmap", log(here), "-bdfn", tasks(here), "--solver", "dp", "--stretches", 2, "--workers", 1)
+    start = ("--start", "2026-12-04T17:59:40", "--horizon", 30)
+    done = call("forecast", "--deadline", "Friday", *start, *world, "--report", "friday.html")
+    assert done.status == 0, done
+    assert_matches("deadline +Fri 2026-12-04 18:00 UTC\n", done.out)
+    assert "By Fri 2026-12-04 18:00 UTC: " in (here / "friday.html").read_text()
+    found = call("forecast", "--deadline", "friday 18:00:10", *start, *world, "--json").json
+    assert (found["start"], found["deadline_s"]) == ("2026-12-04T17:59:40Z", 30.0)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("sweep", "absent.toml"), "absent.toml: "),
+        (("sweep", "tfwd.toml", "--metric", "work_done"), "no effect: --metric (of the page, which takes --report)"),
+        (("sweep", "tfwd.toml", "--report", "p.html", "--metric", "luck"), "Expected a metric to improve, got 'luck'"),
+        (("sweep", "tfwd.toml", "--report", "no/p.html"), "No such directory: no"),
+        (("forecast", "--deadline", "1h", "--force"), "no effect: --force (there is no page to replace)"),
+        (("forecast", "--deadline", "friday noon"), "or a weekday, got 'friday noon'"),
+        (("advise", "--force"), "no effect: --force (there is no page to replace)"),
         (("sweep", "tfwd.toml", "--engine", "dask"), "either --scheduler or --dask-jobqueue"),
         (
             ("sweep", "tfwd.toml", "--engine", "local", "--scheduler", "tcp://x:1"),

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.report.brief import Worth, _held_s, brief_of, brief_pdf, draw_ledger, palette
+from bftrainer.report.brief import Worth, _held_s, brief_of, brief_pdf
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import brief_page
+from bftrainer.report.pictures import draw_ledger, palette
 from bftrainer.runs.finished import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -76,7 +77,7 @@ def test_an_interval_is_told_of_at_least_three_days(runs):
 def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
     """Each bar ends where the next begins, and the last is as long as what is useful."""
     ax = axes_or_new(None)
-    draw_ledger(runs[0], ax)
+    draw_ledger(runs[0].summary["ledger"], ax)
     bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
     ledger = runs[0].summary["ledger"]
     assert bars[0] == (0.0, 100.0)

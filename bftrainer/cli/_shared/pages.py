@@ -1,0 +1,83 @@
+"""Pages of campaigns: the option that asks for one, checks before anything is replayed, and writing."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.usage import refuse_inputs
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
+
+if TYPE_CHECKING:
+    from bftrainer.campaigns.sweep import PointResult
+    from bftrainer.campaigns.sweep_file import SweepSpec
+
+report_option = click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows.")
+page_options = with_options(
+    report_option, click.option("--force", is_flag=True, help="Replace an existing page."),
+)  # fmt: skip
+
+
+def check_report(report: Path | None, *, force: bool) -> None:
+    """Refuse a page that could not be made or written, before anything is replayed.
+
+    Raises
+    ------
+    InputError
+        If it exists and not `force`, or cannot be written, or a library is missing.
+    """
+    from bftrainer.extras import require_extra
+    from bftrainer.files.writing import refuse_existing
+
+    if report is not None:
+        require_extra("Pages need", "report", "jinja2", "matplotlib")
+        refuse_inputs(report)
+        refuse_existing(report, force=force)
+
+
+@contextmanager
+def live_page(
+    report: Path | None, spec: SweepSpec, place: Path, metrics: Sequence[str], count: Callable[[object], None]
+) -> Iterator[Callable[[PointResult], None]]:
+    """Yield what takes points of a sweep that are done: the count and, if it is asked for, the page."""
+    if report is None:
+        yield count
+        return
+    from bftrainer.campaigns.live_page import LivePage
+    from bftrainer.files.writing import refuse_clash
+
+    refuse_clash([report], spec.inputs | {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()})
+    with LivePage(report, spec, metrics) as page:
+
+        def on_done(done: PointResult) -> None:
+            count(done)
+            page(done)
+
+        yield on_done
+
+
+def save_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes], found: dict[str, Any]) -> None:
+    """Write the page of a forecast or of advice, if one is asked for.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    from bftrainer.files.writing import replacing
+
+    if report is not None:
+        with replacing(report) as stream:
+            stream.write(make(found, shlex.join(["bftrainer", *sys.argv[1:]])))
+
+
+def tell_page(report: Path | None) -> None:
+    """Print where the page is, if there is one."""
+    if report is not None:
+        click.echo(f"Page: {report}")

@@ -1,0 +1,214 @@
+"""Pictures of pages that need no script: drawn by Matplotlib, as SVG in the colours of the page's theme."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bftrainer.model.records import FinishedRun
+from bftrainer.report.chart import thinned_steps
+from bftrainer.report.drawing import figure_of, rendered
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import FREE, HELD
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DAY_S = 86_400.0
+_WIDTH_IN = 8.6
+_LEAST_SHARE = 5e-5
+_POINTS = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A picture with what it shows.
+
+    Parameters
+    ----------
+    key : str
+        Begins the ids in its SVG.
+    title, reading : str
+    draw : callable
+        Draws it on axes.
+    height_in : float
+        Height in inches on a page that is 8.6 inches wide.
+    left : float
+        Where its axes begin on a side of paper, as a share of the width.
+    """
+
+    key: str
+    title: str
+    reading: str
+    draw: Callable[[Axes], None]
+    height_in: float
+    left: float = 0.12
+
+    def drawn(self, prefix: int = 1) -> tuple[str, str, str]:
+        """Title, what it shows, and the picture as SVG; ids in it differ by the prefix."""
+        return self.title, self.reading, svg_of(self.draw, f"{self.key}{prefix}", self.height_in)
+
+
+@cache
+def palette() -> dict[str, str]:
+    """Colours of the light theme, by name, as the pages' style declares them."""
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    light = style[: style.index("}")]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+
+
+def draw_window(run: FinishedRun, ax: Axes) -> None:
+    """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
+    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+    if not time_s.size:
+        said_instead("No event.", ax)
+        return
+    rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
+    edges_s = np.append(time_s[rows], run.window_s)
+    held = ("held by tasks", edges_s, used[rows])
+    draw_idle(run.summary["window_start"], (edges_s, idle[rows]), held, run.summary.get("eq_nodes") or 0.0, ax)
+
+
+def draw_idle(
+    start: str, idle: tuple[Any, Any], used: tuple[str, Any, Any], mean: float, ax: Axes, *, is_exact: bool = True
+) -> None:
+    """Draw steps by date: idle nodes, with their mean and their largest number, and what was made of them.
+
+    Parameters
+    ----------
+    start : str
+        ISO time that edges are seconds after.
+    idle : tuple of ndarray, shapes (N + 1,) and (N,)
+        Edges, and nodes between them.
+    used : tuple of str and ndarrays
+        What it is, edges and nodes.
+    mean : float
+    ax : Axes
+    is_exact : bool
+        Whether those nodes are some of the idle ones at each time, and fill their place; means are a line.
+    """
+    from matplotlib.colors import to_rgba
+
+    ink = palette()
+    (edges_s, nodes), (label, used_s, held) = idle, used
+    light, top = to_rgba(ink["sky"], 0.3), int(np.argmax(nodes))
+    dates = date_of(start, edges_s)
+    ax.stairs(nodes, dates, fill=True, fc=light, ec=ink["sky"], linewidth=0.5, label="idle nodes")
+    look = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
+    ax.stairs(held, date_of(start, used_s), color=ink["blue"], label=label, **look)
+    ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
+    at = np.datetime64(start[:19], "ms") + np.timedelta64(int(edges_s[top] * 1e3), "ms")
+    late = edges_s[top] > edges_s[-1] / 2
+    ax.annotate(
+        f"most idle: {round(float(nodes[top])):,} nodes, {str(at)[:16].replace('T', ' ')}",
+        (dates[top], nodes[top]),
+        xytext=(-8 if late else 8, -4),
+        textcoords="offset points",
+        ha="right" if late else "left",
+        va="top",
+        fontsize=8,
+        color=ink["ink"],
+    )
+    ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
+    with_dates(ax)
+
+
+def date_of(start: str, time_s: Any) -> Any:
+    """Days as Matplotlib counts them, of seconds after an ISO time."""
+    from matplotlib.dates import date2num
+
+    return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / _DAY_S
+
+
+def said_instead(text: str, ax: Axes) -> None:
+    """Say in the middle of a picture why there is none."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", color=palette()["ink"])
+    ax.set_axis_off()
+
+
+def with_dates(ax: Axes) -> None:
+    """Write dates along axes whose x counts days, the legend below them."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
+    plainly(ax)
+    below_axes(ax, 0.2)
+
+
+def below_axes(ax: Axes, distance_in: float) -> None:
+    """Put the legend so many inches below the axes."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure_of(ax).dpi_scale_trans)
+    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 5}
+    ax.legend(**place, frameon=False, fontsize=8, labelcolor=palette()["ink"])
+
+
+def waterfall(ledger: Mapping[str, Any]) -> Picture:
+    """The picture of a ledger."""
+    title, reading = "Where the idle node-time went", "From all idle node-time, each bar takes away a part that did not"
+    reading += " become lasting work; what is left is useful."
+    return Picture("ledger", title, reading, partial(draw_ledger, ledger), 2.9, 0.2)
+
+
+def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
+    """Waterfall of the idle node-time: what was left free, then what tasks held and lost; the rest is useful."""
+    ink = palette()
+    known = [
+        (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
+    ]
+    if ledger.get("useful") is None:
+        said_instead("No idle node-time, or no ledger of it.", ax)
+        return
+    rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
+    left = 100.0
+    for part, share in known:
+        left -= share
+        rows.append((GLOSSARY[f"ledger.{part}"].label, left, share, ink["orange"], "////"))
+    rows.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
+    for place, (_, begin, width, color, hatch) in enumerate(rows):
+        ax.barh(place, width, left=begin, color="none" if hatch else color, edgecolor=color, hatch=hatch, linewidth=0.8)
+        ends = begin + width
+        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center", fontsize=8, color=ink["ink"])
+    ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
+    plainly(ax)
+
+
+def plainly(ax: Axes) -> None:
+    """Draw axes in the pages' ink, without a frame."""
+    ax.tick_params(colors=palette()["ink"], labelsize=8)
+    for name, spine in ax.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(palette()["ink"])
+    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text(), ax.yaxis.get_offset_text()):
+        label.set(color=palette()["ink"], size=8)
+
+
+def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
+    """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+    figure.patch.set_alpha(0.0)
+    ax = figure.add_subplot()
+    ax.patch.set_alpha(0.0)
+    draw(ax)
+    with warnings.catch_warnings():
+        # Browsers have letters that the font does not have which measures them.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        text = rendered(figure, "svg").decode()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
+    for name, color in palette().items():
+        text = text.replace(color, f"var(--{name}, {color})")
+    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)

@@ -1,0 +1,379 @@
+"""The page of a sweep: which settings are best, by how much, and at what price; made of the rows of its table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bftrainer.errors import SettingsError, suggestion
+from bftrainer.report.brief import Brief, Card
+from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
+from bftrainer.report.drawing import plain
+from bftrainer.report.glossary import GLOSSARY, Term, format_value
+from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.pictures import Picture, below_axes, palette, plainly
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_OVER = ", 95 % over {} seeds"
+SEEDS = ("seed", "trace_seed")
+"""Factors over which figures are averaged: points that differ in these alone repeat each other."""
+_FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
+_SECOND = ("turnaround_mean_s", "makespan_s", "preemptions", "rescales", "energy_j", "wait_mean_s")
+_MOST_PANELS, _PANELS_ACROSS, _MOST_LABELS, _MOST_SIGNS = 12, 3, 12, 14
+
+
+def check_metrics(names: Sequence[str]) -> None:
+    """Refuse figures that cannot be better or worse, or that depend on the clock.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first one.
+    """
+    judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
+    for name in names:
+        if name not in judged:
+            raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, judged)}")
+    if len(names) > 2 or len({*names}) < len(names):
+        raise SettingsError(f"Expected one metric or two different ones, got {', '.join(names)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """Values of the factors, and what came of them: points that differ in seeds alone."""
+
+    values: tuple[Any, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    sums: Mapping[str, Estimate]
+
+    @property
+    def error(self) -> str | None:
+        """Why a point failed."""
+        return next((row["error"] for row in self.rows if row["error"] is not None), None)
+
+    def of(self, metric: str) -> float | None:
+        """Mean of a figure."""
+        found = self.sums.get(metric)
+        return None if found is None else found.mean
+
+    def text(self, metric: str, ending: str = "") -> str:
+        """Mean of a figure, and in brackets its interval over seeds."""
+        found, unit = self.sums.get(metric), GLOSSARY[metric].unit
+        if found is None or found.half_width is None:
+            return format_value(None if found is None else found.mean, unit)
+        low, high = (format_value(found.mean + sign * found.half_width, unit) for sign in (-1, 1))
+        return f"{format_value(found.mean, unit)} ({low} to {high}{ending.format(found.number)})"
+
+
+class _Sweep:
+    """Settings of a sweep's rows, ordered and judged by two figures."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], varied: Sequence[str], metrics: Sequence[str]) -> None:
+        self.rows = rows
+        self.factors = [name for name in varied if name not in SEEDS and len({str(row.get(name)) for row in rows}) > 1]
+        self.first = self._chosen(metrics[:1], _FIRST)
+        self.second = self._chosen(metrics[1:], [name for name in _SECOND if name != self.first])
+        grouped: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+        for row in rows:  # equal points have one run
+            grouped.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
+        self.settings = [self._setting(values, tuple(each.values())) for values, each in grouped.items()]
+        done = [each for each in self.settings if each.of(self.first) is not None]
+        self.done = sorted(done, key=lambda each: (self.rank(each), self._price(each)))
+        self.front = self._front()
+
+    def _chosen(self, given: Sequence[str], usual: Sequence[str]) -> str:
+        """The given figure, else the first of the usual ones that differs between points, else one that is known."""
+        values = {name: {row.get(name) for row in self.rows} - {None} for name in usual}
+        return [*given, *sorted(usual, key=lambda name: -min(len(values[name]), 2))][0]
+
+    def _setting(self, values: tuple[Any, ...], rows: tuple[Mapping[str, Any], ...]) -> _Setting:
+        sums = {}
+        for name in (self.first, self.second):
+            known = [float(row[name]) for row in rows if row.get(name) is not None]
+            if len(known) == len(rows):  # a mean without a point that failed would be of other seeds
+                sums[name] = estimate(known)
+        return _Setting(values, rows, sums)
+
+    def rank(self, each: _Setting) -> float:
+        """Order of settings, the best first."""
+        return -GLOSSARY[self.first].better * (each.of(self.first) or 0.0)
+
+    def _front(self) -> list[_Setting]:
+        """Settings that no other one beats in both figures, by the first one."""
+        front: list[_Setting] = []
+        for each in self.done:
+            if math.isfinite(self._price(each)) and (not front or self._price(each) < self._price(front[-1])):
+                front.append(each)
+        return front
+
+    def _price(self, each: _Setting) -> float:
+        value = each.of(self.second)
+        return math.inf if value is None else -GLOSSARY[self.second].better * value
+
+    def is_repeated(self) -> bool:
+        """Whether figures of some setting are means over seeds."""
+        return any(each.sums[self.first].number > 1 for each in self.done)
+
+    def place(self, each: _Setting) -> str:
+        """Number of a setting on the front, as text; empty if it is not there."""
+        return str(self.front.index(each) + 1) if each in self.front else ""
+
+    def levels(self, factor: int) -> list[Any]:
+        """Values of a factor: numbers in their order, all else as it comes; none given comes last."""
+        found = list(dict.fromkeys(each.values[factor] for each in self.settings if each.values[factor] is not None))
+        if all(isinstance(value, int | float) for value in found):
+            found.sort()
+        return found + [None] * any(each.values[factor] is None for each in self.settings)
+
+    def named(self, each: _Setting) -> str:
+        """The settings in words; what a point leaves to the sweep's base is not among them."""
+        known = [pair for pair in zip(self.factors, each.values, strict=True) if pair[1] is not None]
+        return ", ".join(f"{name} {short_label(value)}" for name, value in known) or "what [base] says"
+
+    def headline(self) -> str:
+        """The best settings and their figure, or why there are none."""
+        term, failed = GLOSSARY[self.first], sum(row["error"] is not None for row in self.rows)
+        said = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
+        if not self.done:
+            return f"No point has a value of {term.label}.{said}"
+        best = self.done[0]
+        chosen = f", with {self.named(best)}." if self.factors else "."
+        text = f"Best {term.label}: {best.text(self.first, _OVER)}{chosen}"
+        half = best.sums[self.first].half_width
+        if half is not None:
+            near = sum(abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) <= half for each in self.done[1:])
+            text += f" {near:,} other settings are within that interval." if near else ""
+        return text + said
+
+
+def sweep_page(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    varied: Sequence[str],
+    made: str,
+    metrics: Sequence[str] = (),
+    total: int | None = None,
+    left: int = 0,
+) -> bytes:
+    """Make the page of a sweep.
+
+    Parameters
+    ----------
+    name : str
+    rows : sequence of mapping
+        Rows of its table.
+    varied : sequence of str
+        Columns of the options that vary.
+    made : str
+        The sweep's file.
+    metrics : sequence of str
+        Figure to judge settings by, and one that they are weighed against; by default ones that differ.
+    total : int, optional
+        Number of points while they are computed: the page has no pictures then, and loads itself anew.
+    left : int
+        Number of points that were not computed, as the sweep ended before.
+    """
+    found = _Sweep(rows, varied, metrics)
+    cards: list[Card] = []
+    if found.done:
+        best = found.done[0]
+        pairs = list(zip(found.factors, best.values, strict=True))[:4]
+        parts = ((term, best.text(key, _OVER).rstrip(")").split(" (", 1)) for key, term in _both(found))
+        cards = [Card(term.label, text, ". ".join([*more, term.meaning])) for term, (text, *more) in parts]
+        cards += [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
+    notes = dict.fromkeys(row.get("assumed_scaling") for row in rows)
+    caveats = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
+    caveats += [text for note in notes for text in assumed_scaling(note)]
+    if not found.is_repeated():
+        caveats.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
+    ranked = [
+        [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
+        for each in found.done[:MOST_ROWS]
+    ]
+    note = "In brackets: 95 % intervals over seeds. " * found.is_repeated()
+    note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
+    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
+    lost = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
+    headings = (*found.factors, *(term.label for _, term in _both(found)), "on the front")
+    tables = [
+        PageTable("Settings, the best first", headings, ranked, note),
+        PageTable("Points that failed", ("point", *varied, "why"), lost),
+    ]
+    subtitle = f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}"
+    pictures = () if total is not None or not found.done else tuple(_pictures(found))
+    brief = Brief("sweep", f"Sweep {name}", subtitle, found.headline(), tuple(cards), tuple(caveats), {}, pictures, "")
+    return campaign_page(brief, tables, made, None if total is None else (len(rows), total))
+
+
+def _both(found: _Sweep) -> list[tuple[str, Term]]:
+    return [(key, GLOSSARY[key]) for key in (found.first, found.second)]
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _pictures(found: _Sweep) -> list[Picture]:
+    """A map of the first figure where two factors or more vary, what each factor does, and the front."""
+    (_, first), (_, second) = _both(found)
+    pictures = []
+    if len(found.factors) > 1:
+        across, down, *others = _axes_of(found)
+        panels = _panels(found)
+        rows = -(-len(panels) // _PANELS_ACROSS) * (len(found.levels(down)) + 2)
+        names = [found.factors[place] for place in (across, down)]
+        reading = f"Mean {first.label}{_percent(first)} with each {names[0]} (across) and {names[1]} (down); darker is "
+        reading += "better; hatched: a point failed."
+        if others and len(panels) == 1:
+            hidden = ", ".join(found.factors[place] for place in others)
+            reading += f" Means over {hidden}, of which there are too many combinations."
+        map_of = partial(_draw_map, found, panels)
+        pictures.append(Picture("map", f"Where {first.label} is best", reading, map_of, min(10.0, 0.5 + 0.3 * rows)))
+    if found.factors:
+        reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
+        if len(found.factors) == 1 and found.is_repeated():
+            reading += " Bars: 95 % intervals over seeds."
+        effects = partial(_draw_effects, found)
+        pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
+    if found.front:
+        reading = (
+            f"Each mark is a setting. On the front (diamonds, numbered as in the table) {first.label} gets better "
+        )
+        reading += f"only as {second.label} gets worse; the star is the best setting."
+        title = f"{first.label} against {second.label}"
+        pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.5))
+    return pictures
+
+
+_AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best setting."
+
+
+def _percent(term: Term) -> str:
+    return {"share": " (%)", "s": " (h)"}.get(term.unit, "")
+
+
+def _scale(term: Term) -> float:
+    return {"share": 100.0, "s": 1 / 3600}.get(term.unit, 1.0)
+
+
+def _axes_of(found: _Sweep) -> list[int]:
+    """Factors, the two with most values first: across, and down."""
+    return sorted(range(len(found.factors)), key=lambda place: -len(found.levels(place)))
+
+
+def _panels(found: _Sweep) -> list[tuple[Any, ...]]:
+    """Values of all factors but two, for a panel each; one panel if there would be too many."""
+    others = [found.levels(place) for place in _axes_of(found)[2:]]
+    if not others or math.prod(map(len, others)) > _MOST_PANELS:
+        return [()]
+    there = {tuple(each.values[place] for place in _axes_of(found)[2:]) for each in found.settings}
+    return [panel for panel in itertools.product(*others) if panel in there]
+
+
+def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> None:
+    """Panels of cells, all on one pair of axes."""
+    x, y, *others = _axes_of(found)
+    columns, rows = found.levels(x), found.levels(y)
+    wide, deep = len(columns) + 0.6, len(rows) + 2.0
+    style: dict[str, Any] = {"fontsize": 7.5, "color": palette()["ink"]}
+    for place, panel in enumerate(panels):
+        left, top = place % _PANELS_ACROSS * wide, place // _PANELS_ACROSS * deep
+        named = zip((found.factors[other] for other in others), panel, strict=False)
+        title = ", ".join(f"{name} {short_label(value)}" for name, value in named)
+        ax.text(left, top - 0.15, plain(title), va="bottom", weight="bold", **style)
+        for (column, across), (row, down) in itertools.product(enumerate(columns), enumerate(rows)):
+            own = [each for each in found.settings if (each.values[x], each.values[y]) == (across, down)]
+            own = [each for each in own if not panel or tuple(each.values[other] for other in others) == panel]
+            _draw_cell(found, own, (left + column, top + row), len(columns), ax)
+        across_step, down_step = (-(-len(each) // _MOST_LABELS) for each in (columns, rows))
+        for column in range(0, len(columns), across_step):
+            text = plain(short_label(columns[column], _MOST_SIGNS))
+            ax.text(left + column + 0.5, top + len(rows) + 0.1, text, ha="center", va="top", **style)
+        for row in range(0, len(rows) if place % _PANELS_ACROSS == 0 else 0, down_step):
+            ax.text(left - 0.08, top + row + 0.5, plain(short_label(rows[row])), ha="right", va="center", **style)
+    ax.set(
+        xlim=(-0.02, min(len(panels), _PANELS_ACROSS) * wide), ylim=(-(-len(panels) // _PANELS_ACROSS) * deep - 1, -0.9)
+    )
+    ax.set_axis_off()
+
+
+def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, float], columns: int, ax: Axes) -> None:
+    """A cell of the map: its mean as strength of colour and, where there is room, in figures."""
+    from matplotlib.patches import Rectangle
+
+    term, ink = GLOSSARY[found.first], palette()
+    if any(each.error for each in own):
+        ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=ink["orange"], hatch="////", lw=0.6))
+    known = [value for each in own if (value := each.of(found.first)) is not None]
+    if not known:
+        return
+    mean = math.fsum(known) / len(known)
+    most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
+    share = 1.0 if most == least else (mean - least) / (most - least)
+    ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
+    text = f"{100 * mean:.1f}" if term.unit == "share" else format_value(mean, term.unit)
+    if columns * len(text) <= _MOST_SIGNS * 6 / max(1, min(_PANELS_ACROSS, len(_panels(found)))):
+        place = (corner[0] + 0.48, corner[1] + 0.47)
+        ax.text(*place, plain(text), ha="center", va="center", fontsize=7, color=ink["ink"])
+
+
+def _draw_effects(found: _Sweep, ax: Axes) -> None:
+    """Mean of the first figure at each value of each factor, factors side by side."""
+    ink, term, begin = palette(), GLOSSARY[found.first], 0
+    scale, ticks, labels = _scale(term), [], []
+    for number, factor in enumerate(found.factors):
+        levels = found.levels(number)
+        step = -(-len(levels) * len(found.factors) // (2 * _MOST_LABELS))
+        means = []
+        for place, level in enumerate(levels, start=begin):
+            own = [each for each in found.done if each.values[number] == level]
+            values = [scale * (each.of(found.first) or 0.0) for each in own] or [math.nan]
+            means.append(math.fsum(values) / len(values))
+            half = own[0].sums[found.first].half_width if len(found.factors) == 1 and own else None
+            ends = (min(values), max(values)) if half is None else (means[-1] - scale * half, means[-1] + scale * half)
+            ax.plot([place, place], ends, color=ink["sky"], linewidth=4, alpha=0.5, solid_capstyle="butt")
+            if (place - begin) % step == 0:
+                ticks.append(place)
+                labels.append(plain(short_label(level, _MOST_SIGNS)))
+        line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
+        look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
+        ax.plot(range(begin, begin + len(levels)), means, **look)
+        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform(), fontsize=8, color=ink["ink"])
+        begin += len(levels) + 1
+    is_long = max(map(len, labels)) > 6
+    ax.set_xticks(ticks, labels, rotation=25 if is_long else 0, ha="right" if is_long else "center")
+    ax.set(ylabel=f"{term.label}{_percent(term)}")
+    plainly(ax)
+
+
+def _draw_front(found: _Sweep, ax: Axes) -> None:
+    """Settings by both figures, with the front as a line."""
+    ink, (first, second) = palette(), (GLOSSARY[found.first], GLOSSARY[found.second])
+
+    def at(each: _Setting) -> tuple[float, float]:
+        """Place of a setting."""
+        return _scale(second) * (each.of(found.second) or 0.0), _scale(first) * (each.of(found.first) or 0.0)
+
+    others = [at(each) for each in found.done if each not in found.front and each.of(found.second) is not None]
+    if others:
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": ink["gray"], "label": "beaten in both"}
+        ax.scatter(*zip(*others, strict=True), s=16, **look)
+    line: dict[str, Any] = {"color": ink["blue"], "linewidth": 1, "marker": "D", "label": "on the front"}
+    ax.plot(*zip(*map(at, found.front), strict=True), markersize=5, **line)
+    best = found.front[0]
+    ax.plot(*at(best), marker="*", markersize=12, color=ink["green"], linestyle="none", label="the best")
+    half = best.sums[found.first].half_width
+    if half is not None:
+        ax.errorbar(*at(best), yerr=_scale(first) * half, color=ink["green"], capsize=4, linewidth=1.2)
+    for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
+        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points", fontsize=8, color=ink["ink"])
+    ax.set(xlabel=f"{second.label}{_percent(second)}", ylabel=f"{first.label}{_percent(first)}")
+    ax.margins(x=0.08, y=0.15)
+    plainly(ax)
+    below_axes(ax, 0.42)

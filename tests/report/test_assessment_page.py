@@ -1,0 +1,122 @@
+"""The page of an assessment begins with a brief: verdict, figures, pictures and caveats, on one side of paper."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.verdict import MachinePrices
+from bftrainer.report.assessment_page import assessment_brief, assessment_page
+from bftrainer.report.brief import brief_pdf
+from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.ledger import PARTS
+from tests.campaigns.test_assess import machine
+
+PRICED = MachinePrices(price_node_hour=0.4, price_kwh=0.25, node_w=900.0, idle_w=300.0, carbon_gco2_per_kwh=350.0)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Nine days of a machine, as its JSON says."""
+    plan = AssessPlan(machine(3600, 7200, days=9, nodes=16), prices=PRICED, gpus_per_node=4)
+    return json.loads(json.dumps(assessment_of(plan) | {"command": "bftrainer assess idle.parquet"}))
+
+
+def kind_of(found):
+    """The kind of tasks that is recommended."""
+    return next(kind for kind in found["kinds"] if kind["name"] == found["recommended"]["kind"])
+
+
+def test_the_first_screen_says_what_was_found_and_what_limits_it(found):
+    """Verdict, limit, node-hours, GPU-hours, money and energy are those of the JSON."""
+    brief, kind = assessment_brief(found), kind_of(found)
+    assert brief.headline.startswith(found["sentence"])
+    assert "What limits small models: " in brief.headline
+    cards = {card.label: card.value for card in brief.cards}
+    assert cards["useful node-hours"] == f"{kind['useful_node_hours']:,.0f}"
+    assert cards["GPU-hours"] == f"{kind['gpu_hours']:,.0f}"
+    assert cards["net value"] == f"{kind['net_value']:,.0f}"
+    assert cards["energy"] == f"{kind['energy_kwh']:,.0f} kWh"
+    assert brief.caveats == tuple(found["caveats"])
+
+
+def test_the_waterfall_tells_parts_apart_without_colour(found):
+    """Each loss that can be seen has a hatched bar with its name and share."""
+    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "ledger")
+    ax = axes_or_new(None)
+    picture.draw(ax)
+    ledger = kind_of(found)["ledger"]
+    lost = [part for part in PARTS[1:] if abs(ledger[part]) >= 5e-5]
+    assert [str(bar.get_hatch() or "") for bar in ax.patches] == ["", *["////"] * len(lost), ""]
+    shown = {text.get_text() for text in ax.texts}
+    assert {f"{100 * ledger[part]:.2f} %" for part in lost} <= shown
+    assert len(ax.get_yticklabels()) == len(lost) + 2
+
+
+def test_the_window_is_drawn_by_date(found):
+    """The light steps hold the idle node-hours of the log, the line the useful ones; dates are those of the window."""
+    from matplotlib.dates import num2date
+
+    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "window")
+    ax = axes_or_new(None)
+    picture.draw(ax)
+    idle, useful = (patch.get_data() for patch in ax.patches)
+    for steps, hours in ((idle, found["idle"]["node_hours"]), (useful, kind_of(found)["useful_node_hours"])):
+        assert float(np.sum(steps.values * np.diff(steps.edges)) * 24) == pytest.approx(hours, rel=1e-6)
+    assert [f"{num2date(edge):%Y-%m-%dT%H}" for edge in (idle.edges[0], idle.edges[-1])] == [
+        text[:13] for text in found["log"]["window"]
+    ]
+    assert any(text.get_text().startswith("most idle: ") for text in ax.texts)
+
+
+def test_days_are_drawn_with_the_interval_of_their_mean(found):
+    """A line a kind, in shares of the machine that have the mean of the JSON; they differ in dashes and marks."""
+    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "weeks")
+    ax = axes_or_new(None)
+    picture.draw(ax)
+    lines = ax.lines[: len(found["kinds"])]
+    for line, kind in zip(lines, found["kinds"], strict=True):
+        assert np.mean(line.get_ydata()) == pytest.approx(100 * kind["useful_share"], rel=1e-6)
+    assert len({line.get_linestyle() for line in lines}) == len({line.get_marker() for line in lines}) == len(lines)
+    (band,) = ax.patches
+    low, high = kind_of(found)["useful_share_ci95"]
+    assert (band.get_y(), band.get_height()) == pytest.approx((100 * low, 100 * (high - low)))
+
+
+def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
+    """No script, nothing from elsewhere, pictures that are well-formed; the PDF has one page."""
+    text = assessment_page(found)
+    assert "<script" not in text
+    assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 3
+    for picture in pictures:
+        ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
+    assert len(re.findall(rb"/Type /Page\b", brief_pdf([assessment_brief(found)]))) == 1
+
+
+@pytest.mark.parametrize("days", [3, 8])
+def test_machines_without_idle_nodes_have_a_page(days):
+    """Nothing idle, and too short a window for an interval: two or three pictures, and no error."""
+    found = assessment_of(AssessPlan(machine(0, 1e9, days=days, nodes=8))) | {"command": ""}
+    brief = assessment_brief(found)
+    assert len(brief.pictures) == (2 if days == 3 else 3)
+    assert found["sentence"] in brief.headline
+    assert len(re.findall(rb"/Type /Page\b", brief_pdf([brief]))) == 1
+    assert assessment_page(found).count("<svg") == len(brief.pictures)
+
+
+def test_names_in_the_page_are_escaped(found):
+    """Partitions and sources with markup, marks of direction, and 300 characters."""
+    hostile = '<img src=x onerror="alert(1)">\u202e' + "x" * 300
+    log = found["log"] | {"provenance": {**found["log"]["provenance"], "source": hostile}}
+    idle = found["idle"] | {"by_partition": {hostile: {"nodes": 3, "share": 0.5}}}
+    text = assessment_page(found | {"log": log, "idle": idle, "caveats": [hostile], "command": hostile})
+    assert "<img" not in text
+    assert "\u202e" not in text
+    assert text.count("&lt;img src=x") == 4
