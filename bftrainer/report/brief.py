@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ _MOST_CARDS = 6
 _POINTS = 300
 _A4_IN = (8.27, 11.69)
 _MOST_CAVEAT_LINES = 8
+_CYCLE = (*("blue", "orange", "green", "purple", "sky", "red"), *("gray", "gantt4", "gantt3", "gantt2"))
 _NO_CAVEAT = (
     "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 )
@@ -101,7 +102,7 @@ class Brief:
     def drawings(self, prefix: int = 1) -> list[tuple[str, str, str]]:
         """Title, what it shows, and picture as SVG with the page's colours; ids in it differ by the prefix."""
         return [
-            (title, reading, _svg(draw, self.run, f"{key}{prefix}", height))
+            (title, reading, svg_element(partial(draw, self.run), f"{key}{prefix}", height))
             for key, title, reading, draw, height in _PICTURES
         ]
 
@@ -304,15 +305,20 @@ _PICTURES: tuple[tuple[str, str, str, Callable[[FinishedRun, Axes], None], float
 """Key, title, reading, how it is drawn, and height in inches of each picture."""
 
 
-def _svg(draw: Callable[[FinishedRun, Axes], None], run: FinishedRun, key: str, height_in: float) -> str:
+def svg_element(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.6, height_in), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    ax = figure.add_subplot()
-    ax.patch.set_alpha(0.0)
-    draw(run, ax)
+    ink = palette()
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    cycle = mpl.cycler(color=[ink[name] for name in _CYCLE])
+    with mpl.rc_context(dict.fromkeys(inked, ink["ink"]) | {"axes.prop_cycle": cycle, "font.size": 9}):
+        figure = Figure(figsize=(8.6, height_in), layout="constrained")
+        figure.patch.set_alpha(0.0)
+        ax = figure.add_subplot()
+        ax.patch.set_alpha(0.0)
+        draw(ax)
     text = rendered(figure, "svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
