@@ -12,8 +12,8 @@ import numpy as np
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.chart import LineChart, Packed, TaskSpans, joined
 
-MOST_SPANS = 400_000
-"""Intervals of a page; of more, those of tasks are joined, and those of nodes left out."""
+MOST_SPANS = 500_000
+"""Intervals of all runs of a page; of more, those of tasks are joined, and those of nodes left out."""
 SCRIPTS = ("columns.js", "time.js", "lines.js", "gantt.js", "tables.js", "start.js")
 _OUTCOMES = tuple(sorted(HELD))
 _TIME_STEP_S, _SOLVE_STEP_S = 1e-3, 1e-7
@@ -65,7 +65,7 @@ def _run(packed: Packed, run: FinishedRun, most: int, notes: list[str]) -> dict[
     """Who held nodes when, tasks and decisions of a run."""
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     whole = TaskSpans(begin, end, task, nodes.astype(np.float64))
-    spans = joined(whole, most // 2, run.window_s)
+    spans = joined(whole, most, run.window_s)
     if spans.begin_s.size < begin.size:
         notes.append(
             f"{run.name}: for the screen, {begin.size:,} intervals of tasks are joined to {spans.begin_s.size:,}."
@@ -102,7 +102,7 @@ def _run(packed: Packed, run: FinishedRun, most: int, notes: list[str]) -> dict[
         },
         "outcomes": _OUTCOMES,
     }
-    return found | _node_spans(packed, run, most // 2, notes)
+    return found | _node_spans(packed, run, most, notes)
 
 
 def _node_spans(packed: Packed, run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:

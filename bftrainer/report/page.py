@@ -15,13 +15,14 @@ from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
 from bftrainer.report.chart import short
 from bftrainer.report.charts import time_charts
-from bftrainer.report.comparison import RunComparison, compare_runs, figures_of, input_files
+from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.drawing import Curve
 from bftrainer.report.explorer import explorer_data, explorer_script
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, WORK_SHARES, assumption, format_value
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.ledger import limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.page_drawings import OUTCOMES, page_drawings
+from bftrainer.report.side_by_side import names_of, side_by_side
 
 MOST_ROWS = 1_000
 """Tasks, and decisions, that all tables of a page together list without a script."""
@@ -63,22 +64,20 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
     """
     charts = {chart.key: chart for chart in time_charts(runs)}
     data, columns, left_out = explorer_data(runs, list(charts.values()))
-    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
+    several = side_by_side(runs) if len(runs) > 1 else None
     first = runs[0].summary
-    title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
     return rendered_page(
         "page.html",
         version=version,
-        title=title,
-        subtitle=f"{first['nodes_total']:,} nodes, {first['window_start'][:16]} to {first['window_end'][:16]} UTC",
+        title=f"{names_of(runs)}: training on idle nodes",
+        subtitle=_subtitle(runs),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
-        notes=_notes(runs, logs) + left_out,
+        notes=[*_notes(runs, logs), *left_out, *(several.apart if several else ())],
         assumed=_assumed(runs),
         brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
         cards=_cards(first),
-        settings=_settings(found),
-        rows=_rows(found),
+        several=several,
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
         charts=charts,
         drawings=page_drawings(runs, _curves(runs, logs)),
@@ -110,6 +109,15 @@ def rendered_page(name: str, **values: Any) -> str:
 def _escape(value: Any) -> Any:
     """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
     return escaped(value) if type(value) is str else value
+
+
+def _subtitle(runs: Sequence[FinishedRun]) -> str:
+    """Machine and window of the runs, if they have one."""
+    texts = {
+        f"{s['nodes_total']:,} nodes, {s['window_start'][:16]} to {s['window_end'][:16]} UTC"
+        for s in (run.summary for run in runs)
+    }
+    return texts.pop() if len(texts) == 1 else f"{len(runs)} runs of different machines or windows"
 
 
 def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Curve]:
@@ -184,30 +192,9 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             term = GLOSSARY[key]
             card = {"label": term.label, "value": format_value(figures[key], term.unit), "meaning": term.meaning}
             found.append(card | {"mark": marked(summary, key)})
+        elif key == "makespan_s":
+            found.append({"label": GLOSSARY[key].label, "value": "-", "meaning": "No task was completed.", "mark": ""})
     return found
-
-
-def _settings(found: RunComparison) -> list[dict[str, Any]]:
-    rows = found.settings.items()
-    return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in rows]
-
-
-def _rows(found: RunComparison) -> list[dict[str, Any]]:
-    """All figures of the glossary, each with its difference to the first run's."""
-    rows = []
-    for key, term in GLOSSARY.items():
-        if key not in found.figures or key in WORK_SHARES:
-            continue
-        cells = []
-        for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-            text = f"{100 * change:+.1f} %" if change else ""
-            if text in ("+0.0 %", "-0.0 %"):
-                change, text = 0.0, "0.0 %"
-            tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
-            mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
-            cells.append({"value": mark + format_value(value, term.unit), "change": text, "tone": tone})
-        rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
-    return rows
 
 
 def _large_idle(run: FinishedRun, named: bool) -> str:

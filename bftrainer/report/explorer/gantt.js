@@ -1,6 +1,6 @@
 // Who held nodes when, on a canvas: a row a task, or a row a node, of those that hold some in the part that is seen.
 
-const LEAST_ROW = 3, MOST_ROW = 22, NAMED_ROW = 11;
+const LEAST_ROW = 0.4, MOST_ROW = 22, NAMED_ROW = 11;
 const TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
 
 // Intervals with the range of each row: those of row r are `first[r]` to `first[r + 1]`, in order of time.
