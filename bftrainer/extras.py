@@ -18,7 +18,7 @@ EXTRAS = {
     "gurobi": ("gurobipy",),
     "mysql": ("aiomysql",),
     "postgresql": ("asyncpg",),
-    "report": ("jinja2", "matplotlib", "plotly"),
+    "report": ("jinja2", "matplotlib"),
     "sample": ("sklearn",),
     "server": ("aiosqlite", "fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
     "zeus": ("zeus", "zeus.monitor"),

@@ -340,6 +340,25 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NodeMoves:
+    """Nodes that change hands, in order of time: the index of the node in `names`, and of its task, -1 if released."""
+
+    time_s: Floats
+    node: Integers
+    task: Integers
+    names: list[str]
+
+    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
+        """Begin, end, node and task of each span in which a task has a node, by node; open ones end at `end_s`."""
+        order = np.argsort(self.node, kind="stable")
+        time_s, node, task = self.time_s[order], self.node[order], self.task[order]
+        end = np.append(time_s[1:], end_s)[: time_s.size]
+        end[np.flatnonzero(node[1:] != node[:-1])] = end_s
+        held = (task >= 0) & (end > time_s)
+        return time_s[held], end[held], node[held], task[held]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FinishedRun:
     """A finished replay, as read from its files: arrays by column, times in seconds since the window's start.
 
@@ -359,6 +378,7 @@ class FinishedRun:
     power : mapping or None, arrays of shape (P,)
         Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is
         unknown.
+    moves : NodeMoves, optional
     """
 
     name: str
@@ -368,6 +388,7 @@ class FinishedRun:
     tasks: Columns
     holdings: Holdings
     power: Columns | None
+    moves: NodeMoves | None = None
 
     @property
     def window_s(self) -> float:

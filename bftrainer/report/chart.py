@@ -1,9 +1,11 @@
-"""Parts of the charts of a page, and thinning of points without a visible difference."""
+"""Charts over time as plain data, columns of numbers as compact text, and thinning without a visible difference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,107 +13,111 @@ from numpy.typing import NDArray
 
 from bftrainer.model.records import FinishedRun
 
-WIDTH = 2000
-"""Points across a chart; a screen shows no more."""
-# Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008).
-SERIES = ("@blue", "@orange", "@green", "@purple", "@sky", "@red")
+# Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008), by the names that style.css has.
+SERIES = ("blue", "orange", "green", "purple", "sky", "red")
 # With more runs than colours, lines differ in their dashes.
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class PageChart:
-    """A chart.
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A step function: each value lasts until the next time.
+
+    Parameters
+    ----------
+    name : str
+    time_s, value : ndarray of float64, shape (E,)
+        Seconds since the window's start, ascending; the last value is drawn nowhere.
+    color : str
+        A colour of style.css.
+    dash : tuple of int
+        Lengths of strokes and gaps; none for a solid line.
+    fill : bool
+        Whether the area below it is filled.
+    """
+
+    name: str
+    time_s: Floats
+    value: Floats
+    color: str
+    dash: tuple[int, ...] = ()
+    fill: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineChart:
+    """A chart over time.
 
     Parameters
     ----------
     key : str
-        Its element's id in the page.
+        Its section's id in the page.
     title : str
     reading : str
         What the chart shows, in a sentence.
-    traces : list of dict
-    layout : dict
-    note : str
-        Points or rows that were left out; empty if none.
+    unit : str
+    lines : list of Line
     """
 
     key: str
     title: str
     reading: str
-    traces: list[dict[str, Any]]
-    layout: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
+    unit: str
+    lines: list[Line]
+
+
+class Packed:
+    """Columns of a page, as one text: differences of whole numbers, deflated, in base64.
+
+    The page's script finds a column by what the methods return.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def numbers(self, values: NDArray[Any], step: float = 1.0) -> dict[str, float]:
+        """Add numbers, rounded to multiples of `step`, or of ten times as much until they fit; NaN is kept."""
+        known = np.isfinite(values.astype(np.float64))
+        real = np.where(known, values, 0.0).astype(np.float64)
+        most = float(np.abs(real).max(initial=0.0))
+        while most / step > 2**31 - 2:
+            step *= 10.0
+        whole = np.where(known, np.round(real / step), -(2**31)).astype(np.int64)
+        # Differences that leave 32 bits wrap around, as the script's sums do.
+        changes = np.diff(whole, prepend=0).astype(np.uint64).astype("<u4")
+        # All lowest bytes come first, then the next ones, which are mostly 0.
+        planes = np.ascontiguousarray(changes).view(np.uint8).reshape(-1, 4).T
+        return {"at": self._added(planes.tobytes()), "count": whole.size, "step": step}
+
+    def texts(self, values: Iterable[str]) -> dict[str, float]:
+        """Add texts without line ends."""
+        data = "\n".join(values).encode(errors="backslashreplace")
+        return {"at": self._added(data), "bytes": len(data)}
+
+    def _added(self, data: bytes) -> int:
+        self._parts.append(data)
+        self._size += len(data)
+        return self._size - len(data)
+
+    def __str__(self) -> str:
+        return base64.b64encode(zlib.compress(b"".join(self._parts), 9)).decode()
 
 
 def short(name: str, most: int = 20) -> str:
-    """Shorten a name to fit beside an axis, and escape markup of the plotting library."""
-    text = name if len(name) <= most else f"{name[: most - 1]}…"
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Shorten a name to fit beside an axis."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def mark_of(runs: Sequence[FinishedRun], run: FinishedRun) -> str:
-    """Prefix of a name that is about one of several runs."""
-    if len(runs) == 1:
-        return ""
+def short_names(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The runs under short names; those that are alike then have numbers."""
     labels = [short(each.name) for each in runs]
-    place = next(number for number, each in enumerate(runs) if each is run)
-    alike = len(set(labels)) < len(labels)
-    return f"{place + 1}. {labels[place]}: " if alike else f"{labels[place]}: "
-
-
-def extended(values: NDArray[Any]) -> NDArray[Any]:
-    """Repeat the last value of steps, which lasts to the end."""
-    return np.append(values, values[-1:])
-
-
-def step_trace(
-    name: str, x: NDArray[Any], y: NDArray[Any], color: str, *, dash: str = "solid", width: float = 1.2
-) -> dict[str, Any]:
-    """Trace of a step function."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": json_numbers(x, 5),
-        "y": json_numbers(y, 4),
-        "line": {"shape": "hv", "color": color, "dash": dash, "width": width},
-    }
-
-
-def json_numbers(values: NDArray[Any], digits: int) -> list[float | None]:
-    """Numbers for JSON, in few characters; non-finite ones become null."""
-    finite = np.isfinite(values.astype(np.float64))
-    rounded = np.round(np.where(finite, values, 0.0), digits).tolist()
-    whole = [int(value) if value == int(value) else value for value in rounded]
-    return [value if known else None for value, known in zip(whole, finite.tolist(), strict=True)]
-
-
-def saying(text: str) -> dict[str, Any]:
-    """Text of a chart without data."""
-    place = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
-    return {"annotations": [{"text": text, **place}]}
-
-
-def axes(x: str, y: str) -> dict[str, Any]:
-    """Layout of two axes with these titles."""
-    return {
-        "xaxis": {"title": {"text": x}, "automargin": True},
-        "yaxis": {"title": {"text": y}, "rangemode": "tozero", "automargin": True},
-        "height": 320,
-    }
-
-
-def left_out_note(lead: str, notes: Sequence[str]) -> str:
-    """Sentence about what was left out; empty if nothing was."""
-    if not notes:
-        return ""
-    text = f"{lead} {', '.join(notes)}".strip()
-    return f"For the screen, {text}."
-
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+    if len(set(labels)) < len(labels):
+        labels = [f"{place}. {label}" for place, label in enumerate(labels, start=1)]
+    return [replace(run, name=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def thinned_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float, width: int) -> Integers:

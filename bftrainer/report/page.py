@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -14,23 +13,19 @@ from bftrainer.errors import escaped
 from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
-from bftrainer.report.chart import PageChart
-from bftrainer.report.charts import (
-    completion_chart,
-    decision_chart,
-    fragment_chart,
-    gantt_chart,
-    loss_chart,
-    pool_chart,
-    power_chart,
-)
-from bftrainer.report.comparison import RunComparison, compare_runs, figures_of, input_files
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, WORK_SHARES, assumption, format_value
+from bftrainer.report.chart import short
+from bftrainer.report.charts import time_charts
+from bftrainer.report.comparison import figures_of, input_files
+from bftrainer.report.drawing import Curve
+from bftrainer.report.explorer import explorer_data, explorer_script
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.ledger import limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
+from bftrainer.report.page_drawings import OUTCOMES, page_drawings
+from bftrainer.report.side_by_side import names_of, side_by_side
 
-MOST_GANTTS = 4
-MOST_ROWS = 500
+MOST_ROWS = 1_000
+"""Tasks, and decisions, that all tables of a page together list without a script."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,37 +62,32 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         Of bftrainer.
     worth : Worth, optional
     """
-    from plotly.offline import get_plotlyjs
-
-    charts = _charts(runs, logs)
-    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
+    charts = {chart.key: chart for chart in time_charts(runs)}
+    data, columns, left_out = explorer_data(runs, list(charts.values()))
+    several = side_by_side(runs) if len(runs) > 1 else None
     first = runs[0].summary
-    title = f"{runs[0].name}: training on idle nodes" if len(runs) == 1 else f"{len(runs)} runs on idle nodes"
-    facts = {chart.key: _assumed(runs) for chart in charts}
-    facts |= {"decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs)}
-    facts["losses"] += _limits(runs)
     return rendered_page(
         "page.html",
         version=version,
-        title=title,
-        subtitle=f"{first['nodes_total']:,} nodes, {first['window_start'][:16]} to {first['window_end'][:16]} UTC",
+        title=f"{names_of(runs)}: training on idle nodes",
+        subtitle=_subtitle(runs),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
-        notes=_notes(runs, logs),
+        notes=[*_notes(runs, logs), *left_out, *(several.apart if several else ())],
         assumed=_assumed(runs),
         brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
         cards=_cards(first),
-        settings=_settings(found),
-        rows=_rows(found),
+        several=several,
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
-        charts=[
-            {"key": c.key, "title": c.title, "reading": c.reading, "note": c.note, "facts": facts[c.key]}
-            for c in charts
-        ],
-        task_tables=[_task_table(run) for run in runs[:MOST_GANTTS]],
+        charts=charts,
+        drawings=page_drawings(runs, _curves(runs, logs)),
+        facts={"losses": _limits(runs), "decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs)},
+        task_tables=[_task_table(run, MOST_ROWS // len(runs)) for run in runs],
+        decision_tables=[_decision_table(run, MOST_ROWS // 5 // len(runs)) for run in runs],
         made=[_provenance(run) for run in runs],
-        data=_embedded([{"key": c.key, "traces": c.traces, "layout": c.layout} for c in charts]),
-        plotly=get_plotlyjs(),
+        data=data,
+        columns=columns,
+        script=explorer_script(),
     )
 
 
@@ -121,28 +111,23 @@ def _escape(value: Any) -> Any:
     return escaped(value) if type(value) is str else value
 
 
-def _embedded(data: Any) -> str:
-    """JSON that cannot end the enclosing script element, whatever names tasks have."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _subtitle(runs: Sequence[FinishedRun]) -> str:
+    """Machine and window of the runs, if they have one."""
+    texts = {
+        f"{s['nodes_total']:,} nodes, {s['window_start'][:16]} to {s['window_end'][:16]} UTC"
+        for s in (run.summary for run in runs)
+    }
+    return texts.pop() if len(texts) == 1 else f"{len(runs)} runs of different machines or windows"
 
 
-def _charts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[PageChart]:
-    curves = {}
+def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Curve]:
+    """Distribution of idle intervals of each log that is known."""
+    curves: dict[int, Curve] = {}
     for run, log in zip(runs, logs, strict=True):
         if log.statistics is not None and log.statistics.survival.time_s.size:
             curve = log.statistics.survival
-            curves[run.name] = (run.name, curve.time_s, curve.share)
-    power = power_chart(runs)
-    return [
-        pool_chart(runs),
-        *(gantt_chart(run, number) for number, run in enumerate(runs[:MOST_GANTTS], start=1)),
-        completion_chart(runs),
-        loss_chart(runs),
-        decision_chart(runs),
-        *([] if power is None else [power]),
-        *([fragment_chart(list(curves.values()))] if curves else []),
-    ]
+            curves.setdefault(id(log), (short(run.name), curve.time_s, curve.share))
+    return list(curves.values())
 
 
 def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
@@ -150,8 +135,6 @@ def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]
     for run in runs:
         said = " ".join(f"{note[0].upper()}{note[1:]}" for note in run.summary.get("node_log_notes") or () if note)
         notes += [f"{run.name}: idle time rests on the node log. {said}"] if said else []
-    if len(runs) > MOST_GANTTS:
-        notes.append(f"Allocations and task tables are those of the first {MOST_GANTTS} of {len(runs)} runs.")
     return notes
 
 
@@ -209,30 +192,9 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             term = GLOSSARY[key]
             card = {"label": term.label, "value": format_value(figures[key], term.unit), "meaning": term.meaning}
             found.append(card | {"mark": marked(summary, key)})
+        elif key == "makespan_s":
+            found.append({"label": GLOSSARY[key].label, "value": "-", "meaning": "No task was completed.", "mark": ""})
     return found
-
-
-def _settings(found: RunComparison) -> list[dict[str, Any]]:
-    rows = found.settings.items()
-    return [{"label": key, "cells": ["-" if each is None else str(each) for each in row]} for key, row in rows]
-
-
-def _rows(found: RunComparison) -> list[dict[str, Any]]:
-    """All figures of the glossary, each with its difference to the first run's."""
-    rows = []
-    for key, term in GLOSSARY.items():
-        if key not in found.figures or key in WORK_SHARES:
-            continue
-        cells = []
-        for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-            text = f"{100 * change:+.1f} %" if change else ""
-            if text in ("+0.0 %", "-0.0 %"):
-                change, text = 0.0, "0.0 %"
-            tone = "" if not change or not term.better else "better" if change * term.better > 0 else "worse"
-            mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
-            cells.append({"value": mark + format_value(value, term.unit), "change": text, "tone": tone})
-        rows.append({"label": term.label, "meaning": term.meaning, "cells": cells})
-    return rows
 
 
 def _large_idle(run: FinishedRun, named: bool) -> str:
@@ -297,15 +259,15 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
     return list(dict.fromkeys(found))
 
 
-def _task_table(run: FinishedRun) -> dict[str, Any]:
+def _task_table(run: FinishedRun, most: int) -> dict[str, Any]:
     """Table of tasks in file order; if there are many, of those with the most node-time."""
     tasks = run.tasks
     total = len(tasks["name"])
     shown_rows = np.arange(total)
     notes = _assumed([run])
-    if total > MOST_ROWS:
-        shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:MOST_ROWS])
-        notes.append(f"The {MOST_ROWS:,} tasks of {total:,} with the most node-time; all are in tasks.parquet.")
+    if total > most:
+        shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
+        notes.append(f"The {most:,} tasks of {total:,} with the most node-time; all are in tasks.parquet.")
     tuned = bool(np.isfinite(tasks["energy_j"]).any())
     headings = ["task", "progress", "submitted", "started", "completed", "node-hours", "preemptions", "rescales"]
     rows = []
@@ -325,6 +287,24 @@ def _task_table(run: FinishedRun) -> dict[str, Any]:
         "headings": headings + (["energy"] if tuned else []),
         "rows": rows,
     }
+
+
+def _decision_table(run: FinishedRun, most: int) -> dict[str, Any]:
+    """Table of decisions in order of time; if there are many, of those that took longest."""
+    columns = run.decisions
+    total = columns["time_s"].size
+    rows = np.sort(np.argsort(-columns["solve_s"], kind="stable")[:most])
+    note = f"The {most:,} decisions of {total:,} that took longest; all are in decisions.parquet."
+    cells = [
+        (
+            f"{columns['time_s'][row] / 3600:,.2f} h",
+            OUTCOMES[columns["held"][row]],
+            format_value(float(columns["solve_s"][row]), "wall_s"),
+            format_value(None if np.isnan(columns["gap"][row]) else float(columns["gap"][row]), "share"),
+        )
+        for row in rows.tolist()
+    ]
+    return {"name": run.name, "note": note if total > most else "", "rows": cells}
 
 
 def _provenance(run: FinishedRun) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _DAY_S = 86_400.0
 _WIDTH_IN = 8.6
 _LEAST_SHARE = 5e-5
 _POINTS = 300
+_CYCLE = (*("blue", "orange", "green", "purple", "sky", "red"), *("gray", "gantt4", "gantt3", "gantt2"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,13 +197,18 @@ def plainly(ax: Axes) -> None:
 
 def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    ax = figure.add_subplot()
-    ax.patch.set_alpha(0.0)
-    draw(ax)
+    ink = palette()
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    cycle = mpl.cycler(color=[ink[name] for name in _CYCLE])
+    with mpl.rc_context(dict.fromkeys(inked, ink["ink"]) | {"axes.prop_cycle": cycle, "font.size": 9}):
+        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+        figure.patch.set_alpha(0.0)
+        ax = figure.add_subplot()
+        ax.patch.set_alpha(0.0)
+        draw(ax)
     with warnings.catch_warnings():
         # Browsers have letters that the font does not have which measures them.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)

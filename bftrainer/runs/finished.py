@@ -16,7 +16,7 @@ from bftrainer.files.documents import parsed_json
 from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file, translated, whole_bytes
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings
+from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.runs.consistency import check_one_run, check_summary
 from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
@@ -139,6 +139,7 @@ def finished_run(
         return _arrays(directory / schema.file, table(schema), schema, start_ns)
 
     tasks = arrays(TASKS)
+    moves = _moves(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"])
     run = FinishedRun(
         name=name,
         summary=summary,
@@ -146,8 +147,9 @@ def finished_run(
         decisions=arrays(DECISIONS),
         # Names are written into pages and figures, where control characters would take effect.
         tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
-        holdings=_holdings(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"]),
+        holdings=_holdings(moves),
         power=arrays(POWER) if "energy_j" in summary else None,
+        moves=moves,
     )
     check_one_run(run, directory)
     return run
@@ -249,15 +251,24 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     return np.where(known, offsets / NS_PER_S, np.nan)
 
 
-def _holdings(table: Mapping[str, pa.ChunkedArray], start_ns: int, names: NDArray[Any]) -> Holdings:
-    """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
+def _moves(table: Mapping[str, pa.ChunkedArray], start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
+    """Moves of single nodes to tasks of these names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    time_s = _seconds(table["time"], start_ns)
-    node = pc.rank(table["node"], tiebreaker="dense").to_numpy()
-    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(names.tolist(), pa.string()))
-    owner = np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(tasks.tolist(), pa.string()))
+    return NodeMoves(
+        time_s=_seconds(table["time"], start_ns),
+        node=pc.rank(table["node"], tiebreaker="dense").to_numpy().astype(np.int64) - 1,
+        task=np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64),
+        # Names are written into pages, where control characters would take effect.
+        names=list(map(escaped, sorted(pc.unique(table["node"]).to_pylist()))),
+    )
+
+
+def _holdings(moves: NodeMoves) -> Holdings:
+    """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
+    time_s, node, owner = moves.time_s, moves.node, moves.task
     order = np.lexsort((np.arange(node.size), node))
     same = np.append(False, node[order][1:] == node[order][:-1])[: node.size]
     former = np.full(node.size, -1, dtype=np.int64)

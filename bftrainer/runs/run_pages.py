@@ -31,9 +31,9 @@ def check_pages() -> None:
     Raises
     ------
     SettingsError
-        If plotly, matplotlib or Jinja is not installed.
+        If matplotlib or Jinja is not installed.
     """
-    require_extra("Pages need", "report", "jinja2", "matplotlib", "plotly")
+    require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
 def write_page(
@@ -60,7 +60,7 @@ def write_page(
     OutputError
         If the page exists and not `force`, or cannot be written.
     SettingsError
-        If plotly, matplotlib or Jinja is not installed.
+        If matplotlib or Jinja is not installed.
     """
     check_pages()
     refuse_existing(output, force=force)

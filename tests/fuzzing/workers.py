@@ -96,7 +96,6 @@ def import_everything() -> None:
                 importlib.import_module(module.name)
     for name in ("font_manager", "pyplot", "backends.backend_svg", "backends.backend_agg"):
         importlib.import_module(f"matplotlib.{name}")
-    importlib.import_module("plotly.graph_objects").Figure().to_html()
     prepare()
     gc.collect()
     gc.freeze()

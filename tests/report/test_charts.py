@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bftrainer.model.records import FinishedRun, Holdings
-from bftrainer.report import charts
-from bftrainer.report.charts import (
-    completion_chart,
-    decision_chart,
-    fragment_chart,
-    gantt_chart,
-    ledger_share,
-    loss_chart,
-    node_classes,
-    pool_chart,
-    power_chart,
-)
+from bftrainer.model.records import FinishedRun, Holdings, NodeMoves
+from bftrainer.report import charts, explorer
+from bftrainer.report.brief import svg_element
+from bftrainer.report.chart import Packed, short_names
+from bftrainer.report.charts import ledger_share, node_classes, time_charts
+from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.explorer import explorer_data
 from bftrainer.report.ledger import PARTS
+from bftrainer.report.page_drawings import draw_decisions, draw_fragments, draw_losses, page_drawings
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run import load_inputs
@@ -51,70 +49,130 @@ def roster(count, *, name="J{}"):
         "started_s": started,
         "completed_s": started + 10.0,
         "node_s": 10.0 * (numbers + 1),
+        "work_done": np.ones(count),
+        "work_total": np.ones(count),
+        "preemptions": np.zeros(count),
+        "rescales": np.zeros(count),
+        "energy_j": np.full(count, np.nan),
     }
     held = np.column_stack((numbers + 1, 0 * numbers)).ravel()
+    summary = {
+        "nodes_total": 9,
+        "window_s": 20.0 * count,
+        "window_start": "2026-01-01T00:00:00Z",
+        "window_end": "2026-01-01T00:00:00Z",
+    }
     holdings = Holdings(np.column_stack((started, started + 10.0)).ravel(), np.repeat(numbers, 2), held)
-    return FinishedRun("made-up", {"window_s": 20.0 * count}, None, None, tasks, holdings, None)
+    return FinishedRun("made-up", summary, None, decisions_of([]), tasks, holdings, None)
+
+
+def lines(runs, key):
+    """Lines of a chart, by name."""
+    return {line.name: line for line in next(chart for chart in time_charts(runs) if chart.key == key).lines}
+
+
+def unpacked(runs):
+    """Data of the explorer, with columns in place of what refers to them, as the page's script reads them."""
+    text, columns, _ = explorer_data(runs, [])
+    data = zlib.decompress(base64.b64decode(columns))
+
+    def column(value):
+        if isinstance(value, list):
+            return [column(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if "bytes" in value:
+            return data[value["at"] :][: value["bytes"]].decode().split("\n")
+        if "at" in value:
+            planes = np.frombuffer(data, np.uint8, 4 * value["count"], value["at"]).reshape(4, -1)
+            whole = np.cumsum(planes.T.copy().view("<i4").ravel(), dtype=np.int32)
+            return np.where(whole == -(2**31), np.nan, whole * value["step"])
+        return {key: column(each) for key, each in value.items()}
+
+    return column(json.loads(text))
 
 
 def test_pool_is_the_step_log(runs):
     """Idle and used nodes at each event, the last ones until the end."""
     run = runs[0]
-    idle, used = pool_chart([run]).traces
-    assert (idle["name"], used["name"]) == ("idle", "used")
-    assert idle["y"] == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
-    assert used["y"][:-1] == run.steps["used"].tolist()
-    assert idle["x"][-1] == pytest.approx(run.window_s / 3600, abs=1e-5)
+    found = lines([run], "pool")
+    assert list(found) == ["idle", "used"]
+    assert found["idle"].value.tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
+    assert found["used"].value[:-1].tolist() == run.steps["used"].tolist()
+    assert found["idle"].time_s[-1] == run.window_s
 
 
 def test_runs_of_one_log_share_its_idle_nodes(runs):
     """They are drawn once, those of the run that lasts longest; used nodes are drawn for each run."""
-    assert [trace["name"] for trace in pool_chart(runs).traces] == ["idle", "a: used", "b: used"]
+    assert list(lines(runs, "pool")) == ["idle", "a: used", "b: used"]
+
+
+def test_long_series_keep_their_outline(runs, monkeypatch):
+    """Of more points than are visible fewer are left, the largest among them."""
+    monkeypatch.setattr(charts, "MOST_POINTS", 1)
+    run = runs[0]
+    long = np.linspace(0.0, run.window_s, 100_000)
+    steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}
+    idle = lines([replace(run, steps=steps)], "pool")["idle"].value
+    assert idle.size < 5_000
+    assert idle.max() == long.size - 1
+
+
+def test_columns_are_what_was_packed():
+    """Whole numbers return exactly, others to their step or to nine digits; NaN stays."""
+    values = [np.array([5, -3, 2**31 - 2, 0, 7]), np.array([0.5, np.nan, 1e12, -1e12]), np.zeros(0), np.array([np.nan])]
+    packed = Packed()
+    found = [packed.numbers(each, 0.001 if number else 1.0) for number, each in enumerate(values)]
+    data = zlib.decompress(base64.b64decode(str(packed)))
+    for each, column in zip(values, found, strict=True):
+        planes = np.frombuffer(data, np.uint8, 4 * column["count"], column["at"]).reshape(4, -1)
+        whole = np.cumsum(planes.T.copy().view("<i4").ravel(), dtype=np.int32)
+        back = np.where(whole == -(2**31), np.nan, whole * column["step"])
+        assert back == pytest.approx(each.astype(float), rel=1e-9, abs=column["step"], nan_ok=True)
+
+
+def test_spans_by_hand():
+    """Each task's interval begins and ends with its holding, and has its nodes."""
+    spans = unpacked([roster(3)])["runs"][0]["spans"]
+    assert spans["begin"].tolist() == [0, 20, 40]
+    assert spans["end"].tolist() == [10, 30, 50]
+    assert spans["row"].tolist() == [0, 1, 2]
+    assert spans["nodes"].tolist() == [1, 2, 3]
+
+
+def test_spans_of_nodes_by_hand():
+    """A node is a task's until it moves, is released, or the window ends."""
+    time_s, node, task = np.array([0.0, 1.0, 3.0, 5.0]), np.array([1, 0, 1, 1]), np.array([0, 1, 1, -1])
+    run = replace(roster(2), moves=NodeMoves(time_s, node, task, ["n0", "n1"]))
+    found = unpacked([run])["runs"][0]["by_node"]
+    rows = zip(*(found[key].tolist() for key in ("row", "begin", "length", "task")), strict=True)
+    assert list(rows) == [(0, 1, 39, 1), (1, 0, 3, 0), (1, 3, 2, 1)]
+    assert found["name"] == ["n0", "n1"]
+
+
+def test_node_time_is_the_same_by_task_and_by_node(runs):
+    """Intervals of nodes add up to those of tasks, task by task."""
+    run = runs[0]
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    by_task = np.bincount(task, (end - begin) * nodes, len(run.tasks["name"]))
+    begin, end, _, task = run.moves.spans(run.window_s)
+    assert np.bincount(task, end - begin, len(run.tasks["name"])) == pytest.approx(by_task)
+
+
+def test_many_tasks_are_all_there():
+    """Of 10,000 tasks each has its name and its intervals."""
+    data = unpacked([roster(10_000)])["runs"][0]
+    assert data["tasks"]["name"] == [f"J{number}" for number in range(10_000)]
+    assert np.unique(data["spans"]["row"]).size == 10_000
 
 
 def test_what_is_left_out_is_told(runs, monkeypatch):
-    """Thinned lines have fewer points, and the note says how many."""
-    monkeypatch.setattr(charts, "WIDTH", 20)
-    chart = pool_chart(runs[:1])
-    drawn = len(chart.traces[0]["x"]) - 1
-    assert drawn < 300
-    assert f"{drawn} of 300 points of a" in chart.note
-
-
-def test_gantt_by_hand():
-    """A row a task in order of its start; the piece of each begins and ends with its holding."""
-    chart = gantt_chart(roster(3), 1)
-    pieces = {trace["y"][0]: trace["x"][:2] for trace in chart.traces}
-    assert pieces == {0: [0, 0.0028], 1: [0.0056, 0.0083], 2: [0.0111, 0.0139]}
-    assert [trace["name"] for trace in chart.traces] == ["1 node", "2 nodes", "3 nodes"]
-    assert chart.layout["yaxis"]["ticktext"] == ["J0", "J1", "J2"]
-    assert chart.note == ""
-
-
-def test_gantt_of_many_tasks_is_thinned():
-    """Of 10,000 tasks those with the most node-time stay, without names, and the note says so."""
-    chart = gantt_chart(roster(10_000), 1)
-    rows = {row for trace in chart.traces for row in trace["y"] if row is not None}
-    assert rows == set(range(1000))
-    assert "the 1,000 tasks of 10,000 with the most node-time" in chart.note
-    assert "ticktext" not in chart.layout["yaxis"]
-
-
-def test_gantt_intervals_are_joined(monkeypatch):
-    """More intervals than a screen shows become fewer, and the note says so."""
-    monkeypatch.setattr(charts, "MOST_SPANS", 2)
-    run = roster(1)
-    holdings = Holdings(np.arange(12.0) * 1e-4, np.zeros(12, dtype=int), np.arange(12) % 2)
-    run = FinishedRun(run.name, run.summary, None, None, run.tasks, holdings, None)
-    chart = gantt_chart(run, 1)
-    assert "6 intervals are joined to 1" in chart.note
-
-
-def test_names_are_no_markup():
-    """Names that look like HTML reach the chart as text, long ones cut."""
-    chart = gantt_chart(roster(1, name="<b>bold</b> &amp;" + "x" * 40), 1)
-    assert chart.layout["yaxis"]["ticktext"] == ["&lt;b&gt;bold&lt;/b&gt; &amp;amp;xx…"]
-    assert "<b>" not in chart.traces[0]["text"][0]
+    """More intervals than a page holds are joined, or left out where they are of nodes, and a note says so."""
+    monkeypatch.setattr(explorer, "MOST_SPANS", 40)
+    whole = explorer_data(runs[:1], [])[2]
+    assert [note.partition(": ")[0] for note in whole] == ["a", "a"]
+    assert "intervals of tasks are joined to" in whole[0]
+    assert "intervals of nodes are more than a page holds" in whole[1]
 
 
 @pytest.mark.parametrize(
@@ -130,53 +188,71 @@ def test_every_count_has_a_class(most, labels):
 
 def test_completions_end_with_all_that_are_done(runs):
     """Of one run submissions, starts and completions; of several, completions."""
-    traces = completion_chart(runs[:1]).traces
-    assert [trace["name"] for trace in traces] == ["submitted", "started", "completed"]
-    assert traces[2]["y"][-1] == runs[0].summary["tasks_completed"]
-    assert [trace["name"] for trace in completion_chart(runs).traces] == ["a: completed", "b: completed"]
+    found = lines(runs[:1], "completion")
+    assert list(found) == ["submitted", "started", "completed"]
+    assert found["completed"].value[-1] == runs[0].summary["tasks_completed"]
+    assert list(lines(runs, "completion")) == ["a: completed", "b: completed"]
 
 
 def test_shares_add_up(runs):
-    """The parts of the ledger are all idle node-time, and the bars show them."""
+    """The parts of the ledger are all idle node-time, and the bars of each run show them."""
     assert sum(ledger_share(runs[0], part) for part in PARTS) == pytest.approx(1.0)
-    bars = {trace["name"]: trace["x"] for trace in loss_chart(runs).traces}
-    assert bars["useful"] == [pytest.approx(100 * ledger_share(run, "useful"), abs=1e-4) for run in runs]
+    ax = axes_or_new(None)
+    draw_losses(runs, ax)
+    drawn = np.sum([[bar.get_width() for bar in bars] for bars in ax.containers], axis=0)
+    assert drawn == pytest.approx([100.0, 100.0], abs=1e-4)
+    assert len({bars[0].get_hatch() for bars in ax.containers}) == len(ax.containers)
 
 
 def test_decisions_are_all_counted(runs):
-    """The bars hold every decision once."""
-    assert sum(sum(trace["y"]) for trace in decision_chart(runs[:1]).traces) == runs[0].summary["decisions"]
+    """The bars hold every decision once, of one run stacked by outcome."""
+    run = runs[0]
+    held = run.decisions["held"].copy()
+    held[:100] = "incumbent"
+    ax = axes_or_new(None)
+    draw_decisions([replace(run, decisions={**run.decisions, "held": held})], ax)
+    stacks = [bars.get_data() for bars in ax.patches]
+    assert [int((each.values - each.baseline).sum()) for each in stacks] == [held.size - 100, 100]
 
 
 def test_power_and_cap(tuned, runs):
     """Drawn power in kW, and the cap; no chart where nobody knows."""
-    drawn, cap = power_chart([tuned]).traces
-    assert max(drawn["y"]) == pytest.approx(tuned.summary["peak_power_w"] / 1e3, abs=1e-4)
-    assert set(cap["y"]) == {1e4}
-    assert power_chart(runs) is None
+    found = lines([tuned], "power")
+    assert found["drawn"].value.max() == pytest.approx(tuned.summary["peak_power_w"] / 1e3, abs=1e-4)
+    assert set(found["cap"].value) == {1e4}
+    assert "power" not in {chart.key for chart in time_charts(runs)}
 
 
 def test_fragments_rise():
-    """The share of intervals that are over by a time, in percent over minutes."""
-    trace = fragment_chart([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))]).traces[0]
-    assert (trace["x"], trace["y"]) == ([1, 2], [50, 100])
+    """The share of intervals that are over by a time, over minutes; of many points few are drawn."""
+    ax = axes_or_new(None)
+    draw_fragments([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))], ax)
+    assert [each.tolist() for each in ax.lines[0].get_data()] == [[1, 2], [0.5, 1]]
+    time_s = np.arange(1.0, 5001.0)
+    draw_fragments([("log", time_s, 1 - time_s / 5000)], ax)
+    assert len(ax.lines[1].get_xdata()) == 1000
 
 
 def test_submissions_after_the_window_are_not_drawn():
     """A task that is to come in years does not squeeze the window into a line."""
     run = roster(2)
     run.tasks["submitted_s"][1] = 1e9
-    chart = completion_chart([run])
-    assert max(hours for trace in chart.traces for hours in trace["x"]) == pytest.approx(run.window_s / 3600, abs=1e-5)
-    submitted = next(trace for trace in chart.traces if trace["name"] == "submitted")
-    assert submitted["y"][-1] == 1
+    found = lines([replace(run, steps=dict.fromkeys(("time_s", "idle", "used"), np.zeros(1)))], "completion")
+    assert max(line.time_s.max() for line in found.values()) == run.window_s
+    assert found["submitted"].value[-1] == 1
 
 
-def test_charts_without_data_say_so(tmp_path):
-    """Where no task ran and nothing was decided, the chart has words instead."""
+def test_drawings_without_data_say_so(tmp_path):
+    """Where nothing was decided, and no run has a ledger, the drawing has words instead."""
     run = read_run(write_sample_run(tmp_path / "idle", tasks=late_tasks()))
-    assert gantt_chart(run, 1).layout["annotations"][0]["text"] == "No task held nodes."
-    assert decision_chart([run]).layout["annotations"][0]["text"] == "No decision was made."
+    bare = replace(run, summary={**run.summary, "ledger": None})
+    for draw, words in (
+        (draw_decisions, "No decision was made."),
+        (draw_losses, "No idle node-time, or no ledger of it."),
+    ):
+        ax = axes_or_new(None)
+        draw([bare, bare], ax)
+        assert [text.get_text() for text in ax.texts] == [words]
 
 
 def late_tasks():
@@ -187,31 +263,43 @@ def late_tasks():
 
 def test_long_decisions_are_drawn_where_they_are():
     """A decision of 500 s is not told as one of 100 s."""
-    run = roster(2)
-    chart = decision_chart([replace(run, decisions=decisions_of([1e-4, 500.0]))])
-    low, high = chart.traces[0]["x"]
+    ax = axes_or_new(None)
+    draw_decisions([replace(roster(2), decisions=decisions_of([1e-4, 500.0]))], ax)
+    bars = ax.patches[0].get_data()
+    rows = np.flatnonzero(bars.values)
+    low, high = np.sqrt(bars.edges[rows] * bars.edges[rows + 1])
     assert low == pytest.approx(0.1, rel=0.2)
     assert high == pytest.approx(500e3, rel=0.2)
 
 
 def decisions_of(solve_s):
     """Proven decisions that took so long."""
-    return {"solve_s": np.array(solve_s), "held": np.array(["optimal"] * len(solve_s), dtype=object)}
+    count = len(solve_s)
+    held = np.array(["optimal"] * count, dtype=object)
+    return {"time_s": np.arange(float(count)), "solve_s": np.array(solve_s), "held": held, "gap": np.zeros(count)}
 
 
 def test_names_of_runs_stay_short_and_apart():
-    """Long ones are cut, those that are alike then have numbers, and none is markup."""
-    runs = [replace(roster(2), name=name) for name in ("<b>x", "n" * 50 + "1", "n" * 50 + "2")]
-    names = [trace["y"][0] for trace in loss_chart(runs).traces[:1]]
-    assert names == ["1. &lt;b&gt;x: idle node-time"]
-    assert len({y for trace in loss_chart(runs).traces for y in trace["y"]}) == 3
-    assert max(len(y) for trace in loss_chart(runs).traces for y in trace["y"]) < 45
+    """Long ones are cut, and those that are alike then have numbers."""
+    names = [
+        run.name
+        for run in short_names([replace(roster(2), name=name) for name in ("<b>x", "n" * 50 + "1", "n" * 50 + "2")])
+    ]
+    assert names[0] == "1. <b>x"
+    assert len(set(names)) == 3
+    assert max(map(len, names)) < 30
 
 
-def test_what_is_left_out_of_curves_is_told():
-    """Of many idle intervals a curve has fewer points, and says so."""
-    time_s = np.arange(1.0, 5001.0)
-    chart = fragment_chart([("log", time_s, 1 - time_s / 5000)])
-    assert len(chart.traces[0]["x"]) == 1000
-    assert chart.note == "For the screen, the curve is drawn from 1,000 of 5,000 points of log."
-    assert fragment_chart([("log", time_s[:9], 1 - time_s[:9] / 5000)]).note == ""
+def test_names_are_no_markup_in_drawings(runs):
+    """Names of runs that look like elements or formulas are drawn as text."""
+    named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
+    for _, _, picture in page_drawings(named, []).values():
+        assert "<b>" not in picture
+        assert picture.count("</svg>") == 1
+
+
+def test_drawings_have_the_colours_of_the_page():
+    """What is drawn takes its colours from the page's style, so that it can be read in the dark."""
+    picture = svg_element(lambda ax: ax.plot([1, 2]), "key", 2.0)
+    assert "var(--blue," in picture
+    assert "var(--ink," in picture

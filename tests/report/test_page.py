@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bftrainer.report.page import LogFigures, page
+from bftrainer.report.side_by_side import side_by_side
 from bftrainer.runs.finished import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -86,17 +87,67 @@ def test_headlines_say_what_the_summary_says(runs):
 
 
 def test_several_runs_are_compared(runs):
-    """Figures of both, settings that differ, and the difference to the first."""
-    text = made(runs).text
-    assert "2 runs on idle nodes" in text
+    """Title with all names, figures of both, settings that differ, and differences that say what they are."""
+    alike = changed(runs[1], window_s=runs[0].summary["window_s"], window_end=runs[0].summary["window_end"])
+    text = made([runs[0], alike]).text
+    assert text.count("plain and tuned: training on idle nodes") == 2
     assert "idle_power_w - 100.0" in text
-    assert re.search(r"occupancy \d+\.\d\d % \d+\.\d\d % \( ?[+-]\d+\.\d %", text.replace("( ", "("))
+    assert "cannot be compared with" not in text
+    assert re.search(r"occupancy \d+\.\d\d % \d+\.\d\d % [+-]\d+\.\d\d\s+points \( ?[+-]\d+\.\d\d\s+% ?\)", text)
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"nodes_total": 9}, "another machine (9 nodes, not 512)"),
+        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00 to "),
+        ({"node_log_notes": ["the lowest-numbered free gpus of each node"]}, "another unit (gpus, not nodes)"),
+    ],
+)
+def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
+    """Runs of another machine, window or unit are said to be so, and have figures without differences."""
+    found = side_by_side([runs[0], changed(runs[0], **figures)])
+    assert reason in found.apart[0]
+    assert {(cell["change"], cell["share"]) for row in found.rows for cell in row["cells"]} == {("", "")}
+
+
+def test_differences_by_hand(runs):
+    """Of 40 to 50 % occupancy it is 10 points, a quarter more; headlines come first."""
+    pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
+    rows = {row["label"]: row["cells"][1] for row in side_by_side(pair).rows}
+    assert list(rows)[:2] == ["efficiency U", "occupancy"]
+    shown = {label: (rows[label]["change"], rows[label]["share"], rows[label]["tone"]) for label in rows}
+    assert shown["occupancy"] == ("+10.00\u00a0points", "+25.00\u00a0%", "better")
+    assert shown["makespan"] == ("-1\u00a0h", "-50.00\u00a0%", "better")
+
+
+def test_runs_that_differ_by_seed_have_a_mean(runs):
+    """Of three occupancies the mean and Student's interval; a run with other settings is not among them."""
+    seeds = [
+        changed(runs[0], occupancy=value, settings=runs[0].summary["settings"] | {"seed": number})
+        for number, value in enumerate((0.4, 0.5, 0.6))
+    ]
+    groups = side_by_side([*seeds, runs[1]]).groups
+    assert [group["number"] for group in groups] == [3]
+    assert ("occupancy", "50.00 % ± 24.84 points", 3) in groups[0]["rows"]
+
+
+def changed(run, **figures):
+    """The run with other figures in its summary."""
+    return replace(run, summary={**run.summary, **figures})
 
 
 def test_partial_runs_are_marked(runs):
     """A warning at the top names them."""
     partial = replace(runs[0], summary={**runs[0].summary, "partial": True})
     assert "plain is partial:" in made([partial]).text
+
+
+def test_a_run_without_completions_says_why_it_has_no_makespan(runs):
+    """The makespan stands among the headlines, with the reason in place of its meaning."""
+    empty = changed(runs[0], makespan_s=None, tasks_completed=0)
+    assert "makespan - No task was completed." in made([empty]).text
+    assert "No task was completed." not in made(runs[:1]).text
 
 
 def test_a_missing_log_is_told(runs):
@@ -112,8 +163,7 @@ def test_names_cannot_break_the_page(runs):
     found = made([replace(runs[0], name=evil, tasks={**runs[0].tasks, "name": names})])
     assert evil in found.text
     assert sum(tag == "script" for tag, _ in found.elements) == 3
-    charts = json.loads(found.scripts[0])
-    assert charts[0]["key"] == "pool"
+    assert json.loads(found.scripts[0])["runs"][0]["name"] == evil
 
 
 def test_equal_runs_give_equal_pages(runs):

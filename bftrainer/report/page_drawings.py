@@ -1,0 +1,100 @@
+"""Drawings of a page that have no axis of time: decision times, losses of several runs, lengths of idle intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bftrainer.model.records import HELD, FinishedRun
+from bftrainer.report.pictures import svg_of
+from bftrainer.report.chart import DASHES, SERIES, short_names
+from bftrainer.report.charts import ledger_share
+from bftrainer.report.drawing import Curve, plain, plot_fragments, plot_losses
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OUTCOMES = {"optimal": "proven optimal", "incumbent": "best found", "kept": "kept"}
+"""What pages call the outcomes of decisions."""
+_HATCHES = ("", "////", "xxxx", "....", "----", "\\\\\\\\", "++++", "oo", "||||", "//..")
+_MOST_CURVE_POINTS = 1000
+
+
+def page_drawings(runs: Sequence[FinishedRun], curves: Sequence[Curve]) -> dict[str, tuple[str, str, str]]:
+    """Title, reading and SVG of each drawing of a page, by the id of its section.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+    curves : sequence of Curve
+        Of how long nodes stay idle, one a log.
+    """
+    named = short_names(runs)
+    drawn: dict[str, tuple[str, str, Callable[[Axes], None], float]] = {
+        "decisions": (
+            "Decision times",
+            "How long the solver took for a decision.",
+            lambda ax: draw_decisions(named, ax),
+            2.6,
+        )
+    }
+    if len(runs) > 1:  # of one run, its brief shows them
+        reading = "Each node-second that was idle, once: what tasks made of it, and why the rest was left."
+        height = 2.0 + 0.35 * len(runs)
+        drawn["losses"] = ("Where it went", reading, lambda ax: draw_losses(named, ax), height)
+    if curves:
+        reading = "The share of idle intervals that end within a time."
+        drawn["fragments"] = ("How long nodes stay idle", reading, lambda ax: draw_fragments(curves, ax), 2.8)
+    return {
+        key: (title, reading, svg_of(draw, key, height)) for key, (title, reading, draw, height) in drawn.items()
+    }
+
+
+def draw_fragments(curves: Sequence[Curve], ax: Axes) -> None:
+    """Draw the share of idle intervals up to a length, from as many points as are visible."""
+    few = []
+    for name, time_s, stays in curves:
+        number = min(time_s.size, _MOST_CURVE_POINTS)
+        rows = np.unique(np.linspace(0, time_s.size - 1, number).round().astype(np.int64))
+        few.append((name, time_s[rows], stays[rows]))
+    plot_fragments(few, ax)
+
+
+def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
+    """Draw how long decisions took: stacked by outcome, of several runs an outline for each."""
+    longest_s = max((float(run.decisions["solve_s"].max(initial=0.0)) for run in runs), default=0.0)
+    decades = 8 + max(0, math.ceil(math.log10(max(longest_s, 1.0) / 100.0)))
+    edges = np.logspace(-6, decades - 6, 10 * decades + 1)
+    below = np.zeros(edges.size - 1)
+    for place, run in enumerate(runs):
+        solve_s, held = run.decisions["solve_s"], run.decisions["held"]
+        for number, outcome in enumerate(HELD if len(runs) == 1 else ("",)):
+            times = solve_s[held == outcome] if outcome else solve_s
+            counts = np.histogram(np.clip(times, edges[0], edges[-1]), edges)[0].astype(np.float64)
+            if not counts.any():
+                continue
+            label = OUTCOMES.get(outcome) or plain(run.name)
+            color, dash = f"C{(number or place) % len(SERIES)}", DASHES[place // len(SERIES) % len(DASHES)]
+            style = {"hatch": _HATCHES[number], "fill": True} if outcome else {"linestyle": (0, dash)}
+            # The baseline of a stack is what stands below it.
+            ax.stairs(below + counts, edges * 1e3, baseline=below, color=color, label=label, **style)
+            below = below + counts if outcome else below
+    if not ax.patches:
+        ax.text(0.5, 0.5, "No decision was made.", transform=ax.transAxes, ha="center")
+        return
+    ax.set(xscale="log", xlabel="decision time (ms)", ylabel="decisions", ylim=(0, None))
+    ax.legend(frameon=False, fontsize="small")
+
+
+def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
+    """Draw the ledgers of runs, a bar each, whose parts differ in hatching too."""
+    if all(ledger_share(run, "useful") is None for run in runs):
+        ax.text(0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center")
+        return
+    for part, bars in enumerate(plot_losses(runs, ax).containers):
+        for bar in bars:
+            bar.set(hatch=_HATCHES[part % len(_HATCHES)], edgecolor=ax.get_facecolor(), linewidth=0.5)
+    ax.legend(frameon=False, fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.15))

@@ -1,0 +1,137 @@
+"""Several runs side by side: what differs, what can be compared, and means of runs alike but for seed or window."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bftrainer.model.records import FinishedRun
+from bftrainer.report.comparison import RunComparison, compare_runs, figures_of
+from bftrainer.report.glossary import GLOSSARY, HEADLINES, MARK, WORK_SHARES, Unit, format_value
+from bftrainer.report.intervals import estimate
+
+# Settings by which runs of one kind may differ: of these, means are told.
+_REPEATED = ("seed", "since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
+_SAME_WINDOW = 0.01
+"""Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Tables of a page about several runs; a row has a label, what it means, and a cell a run.
+
+    Parameters
+    ----------
+    apart : tuple of str
+        Why runs cannot be compared with the first, in sentences.
+    settings, rows : list of dict
+        Settings that differ; figures with their differences to the first run, headlines first.
+    groups : list of dict
+        Means with intervals of runs that are alike but for seed or window.
+    """
+
+    apart: tuple[str, ...]
+    settings: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    groups: list[dict[str, Any]]
+
+
+def side_by_side(runs: Sequence[FinishedRun]) -> SideBySide:
+    """Set runs side by side; the others are compared with the first."""
+    found = compare_runs([run.name for run in runs], [run.summary for run in runs])
+    reasons = [_unlike(runs[0].summary, run.summary) for run in runs]
+    unlike: dict[str, list[FinishedRun]] = {}
+    for run, reason in zip(runs, reasons, strict=True):
+        if reason:
+            unlike.setdefault(", ".join(reason), []).append(run)
+    return SideBySide(
+        tuple(f"{names_of(some)} cannot be compared with {runs[0].name}: {reason}." for reason, some in unlike.items()),
+        [
+            {"label": key, "cells": ["-" if each is None else str(each) for each in row]}
+            for key, row in found.settings.items()
+        ],
+        _rows(found, [not reason for reason in reasons]),
+        _groups(runs, found),
+    )
+
+
+def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What makes figures of two runs ones of different things: machine, unit or window."""
+    found = []
+    if base["nodes_total"] != other["nodes_total"]:
+        found.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
+    if _unit_of(base) != _unit_of(other):
+        found.append(f"another unit ({_unit_of(other)}, not {_unit_of(base)})")
+    is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+    if base["window_start"] != other["window_start"] or not is_long:
+        ours, theirs = (f"{each['window_start'][:16]} to {each['window_end'][:16]}" for each in (other, base))
+        found.append(f"another window ({ours}, not {theirs})")
+    return found
+
+
+def _unit_of(summary: Mapping[str, Any]) -> str:
+    """What the log of a run counts: as its notes say, parts of shared nodes, or else nodes."""
+    found = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
+    return f"{found[1]}s" if found else "nodes"
+
+
+def _rows(found: RunComparison, comparable: Sequence[bool]) -> list[dict[str, Any]]:
+    """Figures of the glossary, headlines first, with their differences to the first run's where there are such."""
+    rows = []
+    order = dict.fromkeys((*HEADLINES, *GLOSSARY))
+    for key in order:
+        if key not in found.figures or key in WORK_SHARES:
+            continue
+        term, cells = GLOSSARY[key], []
+        for place, value in enumerate(found.figures[key]):
+            mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
+            cell = {"value": mark + format_value(value, term.unit), "change": "", "share": "", "tone": ""}
+            base, change = found.figures[key][0], found.differences[key][place]
+            if place and comparable[place] and value is not None and base is not None:
+                cell["change"] = _signed(value - base, term.unit).replace("%", "points")
+                cell["share"] = "" if change is None else _signed(change, "share")
+                is_gain = (value - base) * term.better
+                plain = cell["share"] == _signed(0.0, "share") or not is_gain
+                cell["tone"] = "" if plain else "better" if is_gain > 0 else "worse"
+            cells.append(cell)
+        rows.append({"label": term.label, "meaning": term.meaning, "headline": key in HEADLINES, "cells": cells})
+    return rows
+
+
+def _signed(difference: float, unit: Unit) -> str:
+    """A difference with its sign, which no line is broken in."""
+    text = format_value(abs(difference), unit)
+    sign = "-" if difference < 0 and text != format_value(0.0, unit) else "+"
+    return f"{sign}{text}".replace(" ", "\u00a0")
+
+
+def _groups(runs: Sequence[FinishedRun], found: RunComparison) -> list[dict[str, Any]]:
+    """Means and 95 % intervals of the headlines of runs that differ by seed or window alone, two at least."""
+    alike: dict[tuple[Any, ...], list[FinishedRun]] = {}
+    for place, run in enumerate(runs):
+        kind = (run.summary["nodes_total"], _unit_of(run.summary))
+        kept = tuple(str(row[place]) for key, row in found.settings.items() if key not in _REPEATED)
+        alike.setdefault((*kind, *kept), []).append(run)
+    groups = []
+    for members in alike.values():
+        if len(members) < 2:
+            continue
+        figures, rows = [figures_of(run.summary) for run in members], []
+        for key in HEADLINES:
+            sample = [value for each in figures if (value := each.get(key)) is not None]
+            if len(sample) < 2:
+                continue
+            mean = estimate(sample)
+            unit = GLOSSARY[key].unit
+            spread = format_value(mean.half_width, unit).replace(" %", " points")
+            rows.append((GLOSSARY[key].label, f"{format_value(mean.mean, unit)} ± {spread}", len(sample)))
+        groups.append({"names": ", ".join(run.name for run in members), "number": len(members), "rows": rows})
+    return groups
+
+
+def names_of(runs: Sequence[FinishedRun]) -> str:
+    """The names of all runs, in a list."""
+    *most, last = [run.name for run in runs]
+    return f"{', '.join(most)} and {last}" if most else last
