@@ -6,8 +6,6 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ import numpy as np
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import thinned_steps
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.drawing import METADATA, plain, rendered
+from bftrainer.report.drawing import METADATA, palette, plain, rendered
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS, limit_in_words
@@ -202,14 +200,6 @@ def _caveats(run: FinishedRun) -> list[str]:
     if unproven:
         texts.append(f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal.")
     return texts
-
-
-@cache
-def palette() -> dict[str, str]:
-    """Colours of the light theme, by name, as the pages' style declares them."""
-    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    light = style[: style.index("}")]
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:
