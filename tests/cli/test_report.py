@@ -73,6 +73,14 @@ def test_compare_chosen_figures(call):
     assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
 
 
+def test_compare_for_latex(call):
+    """A table of what differs and of the figures asked for."""
+    done = call("compare", "short", "long", "--latex", "--figure", "ledger.useful")
+    assert done.status == 0
+    assert "forward time (s) & 10.0 & 120.0 \\\\\n" in done.out
+    assert re.search(r"^useful \(ledger\) \(\\%\) & \$\d\d\.\d\d\$ & \$\d\d\.\d\d\$ \\\\$", done.out, re.MULTILINE)
+
+
 def test_report(call, tmp_path):
     """A page that names the run; an existing one stays unless --force."""
     page = tmp_path / "page.html"
@@ -166,7 +174,7 @@ def test_width_of_figures(call, tmp_path, style, width, width_mm):
     [
         (("compare", "absent"), "absent: Expected a result directory, found nothing"),
         (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("compare", "short", "--json", "--csv"), "--json or --csv"),
+        (("compare", "short", "--json", "--csv"), "one of --json, --csv and --latex"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
         (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),

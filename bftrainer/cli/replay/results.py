@@ -45,17 +45,20 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
+@click.option("--latex", "as_latex", is_flag=True, help="A table for LaTeX: headline figures, or those of --figure.")
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool, as_latex: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, with_short_names
+    from bftrainer.report.latex import latex_table
     from bftrainer.runs.finished import read_summary, run_names
 
-    if as_json and as_csv:
-        raise click.UsageError("Give --json or --csv, not both.")
+    if as_json + as_csv + as_latex > 1:
+        raise click.UsageError("Give one of --json, --csv and --latex.")
     refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
-    found = compare_runs(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
+    shown = summaries if as_json or as_csv else with_short_names(summaries)
+    found = compare_runs(run_names(runs), shown)
     for name in chosen:
         if name not in found.figures:
             raise SettingsError(
@@ -65,6 +68,8 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
+    elif as_latex:
+        click.echo(latex_table(found.names, shown, chosen))
     else:
         _print_comparison(found, chosen)
     _tell_unsealed(runs)
