@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -109,6 +111,110 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
         differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
         assumptions=tuple(map(assumption, summaries)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Runs that differ in their seeds alone, by their places in what was compared.
+
+    Parameters
+    ----------
+    label : str
+        The name of a single run; of several the settings in which they differ from others, and their number.
+    places : tuple of int
+    setting : str
+        The settings alone; empty if all runs have the same.
+    """
+
+    label: str
+    places: tuple[int, ...]
+    setting: str
+
+
+def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None) -> list[Alike]:
+    """Put together runs that differ in their seeds alone: ``--seed``, or that of a sweep's generated node logs.
+
+    The same run given twice stays apart from itself, as it says nothing about spread.
+
+    Parameters
+    ----------
+    names : sequence of str
+    summaries : sequence of mapping
+    apart : str, optional
+        A setting that is left out of the labels.
+    """
+    found: dict[str, list[int]] = {}
+    firsts: list[dict[str, tuple[Any, Any]]] = []
+    seen: dict[str, int] = {}
+    for place, summary in enumerate(summaries):
+        settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
+        seeds: list[Any] = [] if apart == "seed" else [settings.pop("seed", None)]
+        for file in input_files(summary).get("node_log", ())[:1]:
+            log = _GENERATED.fullmatch(PurePath(file["path"]).name)
+            if log is not None:
+                seeds.append(log["seed"])
+                settings["node_log"] = (log["origin"], f"generated {log['origin']}")
+        key = json.dumps({name: value for name, (value, _) in settings.items()}, default=str)
+        same = json.dumps([key, seeds], default=str)
+        times = seen[same] = seen.get(same, 0) + 1
+        if f"{times} {key}" not in found:
+            firsts.append(settings)
+        found.setdefault(f"{times} {key}", []).append(place)
+    repeated = [place for place, places in enumerate(found.values()) if len(places) > 1]
+    own = dict(zip(repeated, _settings_in_words([firsts[place] for place in repeated], apart), strict=True))
+    groups = []
+    for place, (places, setting) in enumerate(zip(found.values(), _settings_in_words(firsts, apart), strict=True)):
+        label = ", ".join(filter(None, (own.get(place), f"{len(places)} seeds")))
+        groups.append(Alike(label if place in own else names[places[0]], tuple(places), setting))
+    # Of many runs, as those of a sweep, whose directories have no names of people, the settings say the sequence.
+    return sorted(groups, key=lambda group: _natural(group.setting)) if repeated else groups
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """Key by which texts with numbers in them sort as people would."""
+    return [(float(part), "") if number % 2 else (0.0, part) for number, part in enumerate(_NUMBER.split(text))]
+
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+
+
+def _settings_in_words(settings: Sequence[Mapping[str, tuple[Any, Any]]], apart: str | None) -> list[str]:
+    """For each of several runs, the settings in which they differ."""
+    different = {key: values for key, values in _differing(settings).items() if key not in (apart, *_FOLLOWING)}
+    named = [_named(key) for key in different]
+    return [
+        ", ".join(
+            f"{name} -" if value is None else f"{name} {value} {unit}".rstrip()
+            for (name, unit), value in zip(named, row, strict=True)
+        )
+        for row in zip(*different.values(), strict=True)
+    ] or [""] * len(settings)
+
+
+def setting_label(key: str) -> str:
+    """A setting's name as text, with its unit if it ends in one.
+
+    Examples
+    --------
+    >>> setting_label("forward_time_s"), setting_label("max_tasks")
+    ('forward time (s)', 'max tasks')
+    """
+    name, unit = _named(key)
+    return f"{name} ({unit})" if unit else name
+
+
+def _named(key: str) -> tuple[str, str]:
+    ending = key[-2:]
+    unit = {"_s": "s", "_w": "W"}.get(ending, "")
+    return (key.removesuffix(ending) if unit else key).replace("_", " "), unit
+
+
+# What follows from other settings, or changes no replay.
+_FOLLOWING = ("large_idle", "baseline")
+
+
+# How a sweep names the node logs that it generates.
+_GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:

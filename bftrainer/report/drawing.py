@@ -1,27 +1,28 @@
-"""Figures for print, of traces and of finished runs, and the tools that all figures share.
+"""Tools that all figures share: names and forms of files, publishers' styles, legends; and figures of traces.
 
-Each is drawn on the given axes, or on those of a new figure, and returns them.
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
-figures give equal bytes.
+figures give equal bytes, whatever the user's settings of matplotlib, and fonts are embedded as TrueType.
 """
 
 from __future__ import annotations
 
+import csv
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bftrainer.errors import OutputError, SettingsError, suggestion
+from bftrainer.errors import OutputError, SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace, Survival
-from bftrainer.model.records import FinishedRun
-from bftrainer.report.charts import ledger_share, node_classes
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption
-from bftrainer.report.ledger import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 
 FORMS = ("pdf", "png", "svg")
 SIZE_IN = (7.0, 3.6)
-HOUR_S = 3600.0
-_COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
-Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
+MM_PER_IN = 25.4
+PRINT_DPI = 600
+"""Dots per inch of PNG for print; what publishers ask of line art."""
 _DOTS_PER_INCH = 150
+_DASHES = ("-", "--", ":", "-.")
 
 # No date, no version, and ids from a fixed salt: equal figures give equal bytes.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -40,6 +42,122 @@ METADATA: dict[str, dict[str, str | None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PrintStyle:
+    """What a publisher asks of figures.
+
+    Parameters
+    ----------
+    column_mm, page_mm : float
+        Widths of a column, and of all columns of a page.
+    text_pt, small_pt : float
+        Sizes of axes' labels, and of all else.
+    hatched : bool
+        Whether areas may be told apart by hatching besides their colours.
+
+    References
+    ----------
+    IEEE Author Center, "Size Requirements for Graphics"; ACM SIG proceedings template, section 2; Nature research
+    figure guide, "Building and exporting figure panels" (5 to 7 pt) and "Preparing figures" (no patterns).
+    """
+
+    column_mm: float
+    page_mm: float
+    text_pt: float
+    small_pt: float
+    hatched: bool = True
+
+
+STYLES = {
+    "plain": PrintStyle(90.0, 180.0, 8.5, 7.5),
+    "ieee": PrintStyle(88.9, 182.0, 8.0, 7.0),
+    "acm": PrintStyle(84.5, 177.8, 8.0, 7.0),
+    "nature": PrintStyle(89.0, 183.0, 7.0, 6.0, hatched=False),
+}
+WIDTHS_MM = (50.0, 500.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What a figure for print is drawn on.
+
+    Parameters
+    ----------
+    style : PrintStyle
+    width_mm : float
+    """
+
+    style: PrintStyle = STYLES["plain"]
+    width_mm: float = STYLES["plain"].page_mm
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Have figures drawn in this style meanwhile, whatever the user's settings of matplotlib."""
+        import matplotlib as mpl
+
+        ink, small = palette(), self.style.small_pt
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams |= {f"{part}.labelsize": small for part in ("xtick", "ytick")}
+            mpl.rcParams |= {f"{part}.color": ink["ink"] for part in ("text", "xtick", "ytick")}
+            mpl.rcParams |= {f"{part}.width": 0.6 for part in ("xtick.major", "ytick.major")}
+            mpl.rcParams |= {
+                "font.size": self.style.text_pt,
+                "axes.labelsize": self.style.text_pt,
+                "axes.titlesize": small,
+                "figure.labelsize": small,
+                "legend.fontsize": small,
+                "legend.frameon": False,
+                "axes.edgecolor": ink["ink"],
+                "axes.labelcolor": ink["ink"],
+                "axes.titlelocation": "left",
+                "axes.linewidth": 0.6,
+                "hatch.linewidth": 0.6,
+                "lines.linewidth": 1.1,
+                "lines.markersize": 4.0,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+            }
+            yield
+
+    def figure(self, height_mm: float) -> Figure:
+        """A new figure of this width; a legend above it adds to the height."""
+        require_matplotlib()
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=(self.width_mm / MM_PER_IN, height_mm / MM_PER_IN), layout="constrained")
+
+
+SERIES = ("blue", "orange", "green", "purple", "red", "gray")
+"""Names of the page's colours in which runs are drawn, in sequence; all are as dark, so lines differ in more."""
+
+
+@cache
+def palette() -> dict[str, str]:
+    """Colours of the light theme, by name, as the pages' style declares them."""
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    light = style[: style.index("}")]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+
+
+def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put a legend of these names above all axes of a figure, in as many columns as fit; the figure grows by it."""
+    import matplotlib as mpl
+
+    most = (
+        int(figure.get_figwidth() * 72 / mpl.rcParams["legend.fontsize"] / 0.62) - 6
+    )  # letters are 0.6 of their height
+    texts = [plain(label, most) for label in labels]
+    for columns in range(min(len(labels), 6), 0, -1):
+        options = {"loc": "outside upper left", "ncols": columns, "borderaxespad": 0.2, "columnspacing": 1.2}
+        legend = figure.legend(list(handles), texts, handlelength=1.6, **options)
+        box = legend.get_window_extent()
+        if box.width <= 0.98 * figure.bbox.width or columns == 1:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+            return
+        legend.remove()
 
 
 def check_drawable(name: str) -> str:
@@ -86,10 +204,31 @@ def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes
     return Figure(figsize=size_in, layout="constrained").add_subplot()
 
 
-def plain(name: str) -> str:
-    """Escape a name for Matplotlib, so that a dollar begins no formula and a leading _ hides no label."""
-    text = name.replace("$", r"\$")
+def wrapped(name: str, width: int) -> str:
+    """Escape a name for Matplotlib, in at most two lines of so many characters."""
+    return plain("\n".join(wrap(name, width, max_lines=2, placeholder=" …")))
+
+
+def plain(name: str, most: int | None = None) -> str:
+    """Escape a name for Matplotlib: a dollar begins no formula, a leading _ hides no label, all characters have glyphs.
+
+    Names longer than `most` characters end in an ellipsis.
+    """
+    known = _glyphs()
+    text = "".join(
+        each if ord(each) in known or each == "\n" else each.encode("unicode_escape").decode() for each in name
+    )
+    text = text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+    text = text.replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """Characters of the font that comes with Matplotlib, and so is everywhere."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
 
 
 def figure_of(ax: Axes) -> Figure:
@@ -102,7 +241,7 @@ def figure_of(ax: Axes) -> Figure:
     return figure
 
 
-def rendered(drawn: Axes | Figure, form: str) -> bytes:
+def rendered(drawn: Axes | Figure, form: str, dpi: int = _DOTS_PER_INCH) -> bytes:
     """Render a figure as the content of a file; equal figures give equal bytes.
 
     Parameters
@@ -111,6 +250,8 @@ def rendered(drawn: Axes | Figure, form: str) -> bytes:
         Axes stand for their figure.
     form : str
         One of `FORMS`.
+    dpi : int
+        Dots per inch of what is no vector image.
 
     Raises
     ------
@@ -124,9 +265,59 @@ def rendered(drawn: Axes | Figure, form: str) -> bytes:
 
     figure = figure_of(drawn) if isinstance(drawn, Axes) else drawn
     stream = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none"}):
-        figure.savefig(stream, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
+    # TrueType: many printers and publishers refuse fonts of type 3.
+    with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure.savefig(stream, format=form, dpi=dpi, metadata=METADATA[form])
     return stream.getvalue()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrintFigure:
+    """A figure with what stands beside it.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+    columns : tuple of str
+    rows : list of tuple
+        What is drawn, as numbers.
+    caption : str
+    """
+
+    figure: Figure
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    caption: str
+
+
+def printed(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
+    """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
+    with sheet.ready():
+        found = draw(sheet)
+        content = rendered(found.figure, form, PRINT_DPI)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(found.columns)
+    writer.writerows(("" if value is None else value for value in row) for row in found.rows)
+    texts = (table.getvalue(), f"{found.caption}\n")
+    data, caption = (text.encode(errors="backslashreplace") for text in texts)  # names need not be valid text
+    return data, caption, content
+
+
+def area_legend(figure: Figure, looks: Iterable[tuple[str, str, str]]) -> None:
+    """Legend of areas: colour, hatching and label of each."""
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor="white" if hatch else color, edgecolor=color, hatch=hatch, label=label, linewidth=0.5)
+        for color, hatch, label in looks
+    ]
+    legend_above(figure, handles, [str(handle.get_label()) for handle in handles])
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Colour and dashes of a line among others, which differ in grey as well."""
+    return {"color": palette()[SERIES[number % len(SERIES)]], "linestyle": _DASHES[number % len(_DASHES)]}
 
 
 def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
@@ -160,150 +351,3 @@ def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
         plot_counts(counts, above)
     plot_survival(survival, below)
     return figure
-
-
-def plot_pool(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """Idle nodes of the first run, and the nodes that tasks hold in each, over time."""
-    ax = axes_or_new(ax)
-    for place, run in enumerate(runs):
-        if not run.steps["time_s"].size:
-            raise SettingsError(f"{run.name}: The run ended before its first event.")
-        hours = np.append(run.steps["time_s"], run.window_s) / HOUR_S
-        if place == 0:
-            idle = np.append(run.steps["idle"], run.steps["idle"][-1:])
-            ax.fill_between(hours, idle, step="post", color="tab:gray", alpha=0.35, linewidth=0, label="idle")
-        used = np.append(run.steps["used"], run.steps["used"][-1:])
-        label = "used" if len(runs) == 1 else f"{plain(run.name)}: used"
-        ax.step(hours, used, where="post", linewidth=0.7, label=label)
-    ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
-    ax.margins(x=0)
-    ax.legend(loc="upper right", frameon=False)
-    return _marked(ax, runs, "used_node_s")
-
-
-def plot_allocation(run: FinishedRun, ax: Axes | None = None) -> Axes:
-    """Gantt chart: a row per task in order of their start, darker with more nodes."""
-    ax = axes_or_new(ax)
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
-    held = np.unique(task)
-    rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
-    started = run.tasks["started_s"][held]
-    rank[held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]] = np.arange(held.size)
-    for shade, (mask, label, _) in zip((0.3, 0.5, 0.75, 1.0), node_classes(nodes.astype(np.float64)), strict=False):
-        rows = rank[task[mask]]
-        ax.barh(
-            rows,
-            (end[mask] - begin[mask]) / HOUR_S,
-            left=begin[mask] / HOUR_S,
-            height=0.8,
-            color=(0.03, 0.27, 0.58, shade),
-            linewidth=0,
-            label=label,
-        )
-    ax.set(xlabel="time (h)", ylabel="tasks, in order of their start", xlim=(0, run.window_s / HOUR_S))
-    ax.set_ylim(max(held.size, 1) - 0.5, -0.5)
-    if held.size:
-        ax.legend(loc="lower left", frameon=False, fontsize="small")
-    return _marked(ax, [run], "used_node_s")
-
-
-def plot_setting(runs: Sequence[FinishedRun], setting: str, figure: str = "efficiency", ax: Axes | None = None) -> Axes:
-    """Plot a figure of the summary against a setting in which runs differ; a point per run.
-
-    Raises
-    ------
-    SettingsError
-        If runs have no such setting or figure, or one of them has no number there.
-    """
-    points = []
-    for run in runs:
-        settings = run.summary["settings"]
-        if setting not in settings:
-            raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
-        numbers = {key: value for key, value in run.summary.items() if isinstance(value, int | float)}
-        if figure not in run.summary or (figure not in numbers and run.summary[figure] is not None):
-            raise SettingsError(f"Expected a figure of the runs, got {figure!r}.{suggestion(figure, numbers)}")
-        if run.summary[figure] is None:
-            reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)"
-            reason = reason if figure in _COMPARED else ""
-            raise SettingsError(f"{run.name}: The run has no {figure}{reason}.")
-        points.append((settings[setting], run.summary[figure]))
-    ax = axes_or_new(ax)
-    if all(isinstance(x, int | float) for x, _ in points):
-        points.sort()
-        ax.plot([x for x, _ in points], [y for _, y in points], marker="o")
-    else:
-        ax.bar([plain(str(x)) for x, _ in points], [y for _, y in points])
-    ax.set(xlabel=setting, ylabel=figure)
-    return _marked(ax, runs, figure)
-
-
-def plot_losses(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """Plot the ledger of the idle node-time, a bar a run; parts that no run has are left out.
-
-    Raises
-    ------
-    SettingsError
-        If no run has a ledger, as those of earlier versions, or had idle nodes.
-    """
-    ax = axes_or_new(ax)
-    shares = {part: [100 * (ledger_share(run, part) or 0.0) for run in runs] for part in PARTS}
-    if not any(map(any, shares.values())):
-        raise SettingsError("No run has a ledger of its idle node-time; bftrainer replay makes it.")
-    above, below = np.zeros(len(runs)), np.zeros(len(runs))
-    for number, (part, known) in enumerate(shares.items()):
-        amount = np.array(known)
-        left = np.where(amount < 0, below, above)
-        if np.round(amount, 6).any():
-            label = GLOSSARY[f"ledger.{part}"].label
-            ax.barh([plain(run.name) for run in runs], amount, left=left, label=label, color=f"C{number}")
-        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
-    ax.invert_yaxis()
-    ax.set(xlabel="idle node-time (%)")
-    ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    return _marked(ax, runs, "ledger.useful")
-
-
-def plot_fragments(curves: Sequence[Curve], ax: Axes | None = None) -> Axes:
-    """Share of idle intervals that end within a time; curves are (name, time in seconds, share that stays longer)."""
-    ax = axes_or_new(ax)
-    for name, time_s, stays in curves:
-        ax.step(time_s / 60.0, 1.0 - stays, where="post", label=plain(name))
-    ax.set(xlabel="length (min)", ylabel="share of idle intervals", xscale="log", ylim=(0, 1.02))
-    if len(curves) > 1:
-        ax.legend(frameon=False)
-    return ax
-
-
-def plot_energy(runs: Sequence[FinishedRun], ax: Axes | None = None) -> Axes:
-    """Energy of each tuned task against the time that it took to its target, from submission.
-
-    Raises
-    ------
-    SettingsError
-        If no task of the runs is tuned and complete.
-    """
-    ax = axes_or_new(ax)
-    drawn = 0
-    for run in runs:
-        tasks = run.tasks
-        known = np.isfinite(tasks["energy_j"]) & np.isfinite(tasks["completed_s"])
-        hours = (tasks["completed_s"] - tasks["submitted_s"])[known] / HOUR_S
-        ax.scatter(hours, tasks["energy_j"][known] / 3.6e6, s=12, label=plain(run.name))
-        drawn += int(known.sum())
-    if not drawn:
-        raise SettingsError("No tuned task of the runs reached its target.")
-    ax.set(xlabel="time to target (h)", ylabel="energy (kWh)", xlim=(0, None), ylim=(0, None))
-    if len(runs) > 1:
-        ax.legend(frameon=False)
-    return _marked(ax, runs, "energy_j")
-
-
-def _marked(ax: Axes, runs: Sequence[FinishedRun], figure: str) -> Axes:
-    """Add a title that names the runs whose scaling, on which the figure rests, was assumed."""
-    found = ((run.name, assumption(run.summary)) for run in runs)
-    names = [name for name, assumed in found if assumed is not None and assumed.bears(figure)]
-    if names:
-        of = "" if len(runs) == 1 else f" ({', '.join(map(plain, names))})"
-        ax.set_title(f"{ASSUMED}{of}", loc="left", fontsize="small", wrap=True)
-    return ax

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
@@ -110,6 +110,14 @@ GLOSSARY: dict[str, Term] = {
 }
 """Figures that pages and tables tell of, by their key in `summary.json`, in the order in which they do."""
 
+
+def term_of(key: str) -> Term:
+    """What is known of a figure by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
+    group, _, name = key.rpartition(".")
+    found = GLOSSARY.get(key) or GLOSSARY.get(name) or Term(name, "node_s" if name.endswith("node_s") else "rate", "")
+    return replace(found, label=f"{found.label} ({group})") if group else found
+
+
 HEADLINES = (
     *("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s", "turnaround_mean_s"),
     *("ledger.useful", "energy_j", "solve_s_median"),
@@ -150,10 +158,23 @@ def format_value(value: float | None, unit: Unit) -> str:
     if unit == "node_s":
         return f"{value / 3600:,.0f} node-hours"
     if unit in _SCALES:
-        size, name = next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
+        size, name = scale(value, unit)
         amount = value / size
         return f"{amount:,.0f} {name}" if abs(amount) >= 1000 else f"{amount:.3g} {name}"
     return f"{value:.4g}"
+
+
+def scale(value: float, unit: Unit) -> tuple[float, str]:
+    """Size and name of the unit in which figures up to this value are told; the name is empty for plain numbers.
+
+    Examples
+    --------
+    >>> scale(0.3, "share"), scale(7200.0, "s"), scale(5.0, "count")
+    ((0.01, '%'), (3600.0, 'h'), (1.0, ''))
+    """
+    if unit in _SCALES:
+        return next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
+    return {"share": (0.01, "%"), "node_s": (3600.0, "node-hours"), "nodes": (1.0, "nodes")}.get(unit, (1.0, ""))
 
 
 ON_SCALING = (

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.model.records import HELD, FinishedRun
-from bftrainer.report.pictures import svg_of
 from bftrainer.report.chart import DASHES, SERIES, short_names
 from bftrainer.report.charts import ledger_share
-from bftrainer.report.drawing import Curve, plain, plot_fragments, plot_losses
+from bftrainer.report.drawing import palette, plain
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import PARTS
+from bftrainer.report.pictures import svg_of
+from bftrainer.report.print_figures import PART_LOOKS, Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,12 +58,13 @@ def page_drawings(runs: Sequence[FinishedRun], curves: Sequence[Curve]) -> dict[
 
 def draw_fragments(curves: Sequence[Curve], ax: Axes) -> None:
     """Draw the share of idle intervals up to a length, from as many points as are visible."""
-    few = []
     for name, time_s, stays in curves:
         number = min(time_s.size, _MOST_CURVE_POINTS)
         rows = np.unique(np.linspace(0, time_s.size - 1, number).round().astype(np.int64))
-        few.append((name, time_s[rows], stays[rows]))
-    plot_fragments(few, ax)
+        ax.step(time_s[rows] / 60.0, 100 * (1.0 - stays[rows]), where="post", label=plain(name))
+    ax.set(xlabel="length (min)", ylabel="idle intervals (%)", xscale="log", ylim=(0, 102))
+    if len(curves) > 1:
+        ax.legend(frameon=False)
 
 
 def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -94,7 +98,15 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
     if all(ledger_share(run, "useful") is None for run in runs):
         ax.text(0.5, 0.5, "No idle node-time, or no ledger of it.", transform=ax.transAxes, ha="center")
         return
-    for part, bars in enumerate(plot_losses(runs, ax).containers):
-        for bar in bars:
-            bar.set(hatch=_HATCHES[part % len(_HATCHES)], edgecolor=ax.get_facecolor(), linewidth=0.5)
+    ink, above, below = palette(), np.zeros(len(runs)), np.zeros(len(runs))
+    for part, (color, hatch) in zip(PARTS, PART_LOOKS, strict=True):
+        amount = np.array([100 * (ledger_share(run, part) or 0.0) for run in runs])
+        if np.round(amount, 6).any():
+            look = {"facecolor": ink[color], "hatch": hatch, "edgecolor": ink["page"], "linewidth": 0.5}
+            left = np.where(amount < 0, below, above)
+            ax.barh(range(len(runs)), amount, left=left, label=GLOSSARY[f"ledger.{part}"].label, **look)
+        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
+    ax.set_yticks(range(len(runs)), [plain(run.name) for run in runs])
+    ax.invert_yaxis()
+    ax.set(xlabel="idle node-time (%)")
     ax.legend(frameon=False, fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.15))

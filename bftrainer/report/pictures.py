@@ -6,15 +6,14 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import thinned_steps
-from bftrainer.report.drawing import figure_of, rendered
+from bftrainer.report.drawing import figure_of, palette, rendered
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD
 
@@ -55,14 +54,6 @@ class Picture:
     def drawn(self, prefix: int = 1) -> tuple[str, str, str]:
         """Title, what it shows, and the picture as SVG; ids in it differ by the prefix."""
         return self.title, self.reading, svg_of(self.draw, f"{self.key}{prefix}", self.height_in)
-
-
-@cache
-def palette() -> dict[str, str]:
-    """Colours of the light theme, by name, as the pages' style declares them."""
-    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    light = style[: style.index("}")]
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:

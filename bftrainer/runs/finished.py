@@ -19,7 +19,7 @@ from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
 from bftrainer.report.comparison import shortest_tails
 from bftrainer.runs.consistency import check_one_run, check_summary
-from bftrainer.runs.run_tables import ALLOCATION, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
+from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +121,21 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         return _steps(path / schema.file) if schema is STEPS else _parquet(path / schema.file, schema)
 
     return finished_run(name or run_names([path])[0], summary, table, path)
+
+
+def tuning_groups(path: Path) -> dict[str, str]:
+    """Group of each tuned task of a run, by its name; empty without any.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the run's table of them cannot be read.
+    """
+    if "attempts" not in read_summary(path):
+        return {}
+    table = _typed(path / ATTEMPTS.file, _parquet(path / ATTEMPTS.file, ATTEMPTS), ATTEMPTS)
+    names, groups = (map(escaped, table[name].to_pylist()) for name in ("task", "group"))
+    return dict(zip(names, groups, strict=True))
 
 
 def finished_run(

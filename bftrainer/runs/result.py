@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.files.writing import refuse_existing
 from bftrainer.model import NS_PER_S, iso
-from bftrainer.model.records import RUN_SCHEMA, Recording
+from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Recording
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
 from bftrainer.replay.compiled import Engine
+from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import ASSUMED, MARK, ON_SCALING, assumption
+from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
@@ -42,7 +43,7 @@ class Timings:
     wall_s: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunResult:
     """Result of a replay.
 
@@ -175,36 +176,31 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.consistency import check_summary
-        from bftrainer.runs.finished import finished_run
         from bftrainer.runs.run_pages import check_pages, write_page_of
 
         output = Path(path)
         check_pages()
         refuse_existing(output, force=force)
-        summary = json.loads(json.dumps(self.summary()))  # converted as in its file
-        name = escaped(output.stem.removesuffix("-itrOut"))
-        check_summary(summary, output)
-        run = finished_run(name, summary, lambda table: table.of(self), output)
-        write_page_of([run], [Path()], output)
+        write_page_of([self._finished(escaped(output.stem.removesuffix("-itrOut")), output)], [Path()], output)
         return output
 
-    def _repr_html_(self) -> str:
-        """Show the headline figures in notebooks."""
-        from bftrainer.report.glossary import GLOSSARY, HEADLINES, format_value
+    def __repr__(self) -> str:
+        return f"<RunResult: {headline(self.summary())}>"
 
-        summary = self.summary()
-        assumed = assumption(summary)
-        cells = ""
-        figures = figures_of(summary)
-        for key in HEADLINES:
-            if figures.get(key) is not None:
-                term = GLOSSARY[key]
-                mark = f"{MARK} " if assumed is not None and assumed.bears(key) else ""
-                value = mark + format_value(figures[key], term.unit)
-                cells += f"<tr><th>{term.label}</th><td>{value}</td><td>{term.meaning}</td></tr>"
-        note = "" if assumed is None else f"<p>{MARK} {ASSUMED}: {assumed.note}</p>"
-        return f"<table>{cells}</table>{note}"
+    def _repr_html_(self) -> str:
+        """Show the brief in notebooks."""
+        from bftrainer.runs.run_pages import notebook_view
+
+        return notebook_view(self._finished("this run", Path()))
+
+    def _finished(self, name: str, place: Path) -> FinishedRun:
+        """The run as if read from its files, for a page at `place`."""
+        from bftrainer.runs.consistency import check_summary
+        from bftrainer.runs.finished import finished_run
+
+        summary = json.loads(json.dumps(self.summary()))  # converted as in its file
+        check_summary(summary, place)
+        return finished_run(name, summary, lambda table: table.of(self), place)
 
     def _efficiency(self) -> dict[str, Any]:
         known = {} if self.efficiency is None else asdict(self.efficiency)

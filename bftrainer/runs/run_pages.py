@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._version import __version__
 from bftrainer.errors import BftrainerError, RunDirectoryError
-from bftrainer.extras import require_extra
+from bftrainer.extras import absent, missing_extra, require_extra
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import file_source, refuse_existing, replacing
 from bftrainer.model.availability_trace import AvailabilityTrace
@@ -20,7 +22,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.report.brief import Worth, brief_of, brief_pdf
-from bftrainer.report.page import LogFigures, brief_page, page
+from bftrainer.report.page import LogFigures, brief_page, page, rendered_page
 from bftrainer.runs.finished import read_runs
 from bftrainer.spot.statistics import trace_statistics
 
@@ -81,6 +83,20 @@ def write_page_of(
     text = page(runs, _logs(places, runs), __version__, worth)
     with replacing(output) as stream:
         stream.write(_encoded(text))
+
+
+def notebook_view(run: FinishedRun) -> str:
+    """The brief of a run as a part of a page, as notebooks show it; its text alone where libraries are missing."""
+    brief = brief_of(run)
+    missing = absent("jinja2", "matplotlib")
+    if missing:
+        why = missing_extra("Pictures need", "report", missing)
+        cards = [f"{card.label}: {card.value}{card.mark}" for card in brief.cards]
+        lines = [brief.title, brief.subtitle, brief.headline, *cards, *brief.caveats, f"{why}."]
+        return f'<pre style="white-space: pre-wrap">{escape(chr(10).join(lines))}</pre>'
+    # Ids in pictures must differ from those of other results in the notebook.
+    prefix = crc32(f"{run.name}{run.summary['command']}{brief.subtitle}{brief.headline}".encode(errors="replace"))
+    return rendered_page("brief_notebook.html", brief=brief, prefix=prefix)
 
 
 def _encoded(page_text: str) -> bytes:

@@ -78,7 +78,7 @@ class Column:
     of : str or callable
         Name of the field or attribute; or function of a record that returns the value, of a `Table` that returns all.
     read : bool
-        Whether `FinishedRun` includes it.
+        Whether pages and figures of finished runs show it.
     null : bool
         Whether it may be null.
     tuned : bool
@@ -308,7 +308,7 @@ ATTEMPTS = RunTable(
     "attempts.parquet",
     lambda result: result.metered.attempts if result.metered else (),
     (
-        *_columns(Holds.TEXT, "group task"),
+        *_columns(Holds.TEXT, "group task", read=True),
         *_columns(Holds.COUNT, "recurrence attempt batch_size power_limit_w"),
         *_columns(Holds.REAL, "energy_j train_s"),
         *_columns(Holds.FLAG, "reached"),

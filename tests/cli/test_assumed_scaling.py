@@ -176,11 +176,11 @@ def assert_note(text):
 
 @pytest.mark.usefixtures("two")
 def test_notebooks():
-    """The table of a result in a notebook marks its figures and tells of the assumption."""
+    """The brief of a result in a notebook marks its figures and tells of the assumption."""
     shown = run_replay("evt.pkl", "Jbnd.pkl", solver="dp")._repr_html_()
-    assert "<th>occupancy</th><td>* " in shown
+    assert re.search(r'"name">occupancy</span><b>[^<]*<small class="soft"> \(assumed scaling\)', shown)
     assert_note(shown)
-    assert "*" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()
+    assert "assumed" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()
 
 
 def test_several_siblings_are_refused(call, here, world):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import sys
-from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
-from bftrainer.errors import SettingsError
 from bftrainer.files.manifest import MANIFEST
 from tests.cli.conftest import check_refusal
 from tests.finished import write_sample_run, write_tuned_run
@@ -74,6 +73,14 @@ def test_compare_chosen_figures(call):
     assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
 
 
+def test_compare_for_latex(call):
+    """A table of what differs and of the figures asked for."""
+    done = call("compare", "short", "long", "--latex", "--figure", "ledger.useful")
+    assert done.status == 0
+    assert "forward time (s) & 10.0 & 120.0 \\\\\n" in done.out
+    assert re.search(r"^useful \(ledger\) \(\\%\) & \$\d\d\.\d\d\$ & \$\d\d\.\d\d\$ \\\\$", done.out, re.MULTILINE)
+
+
 def test_report(call, tmp_path):
     """A page that names the run; an existing one stays unless --force."""
     page = tmp_path / "page.html"
@@ -125,12 +132,41 @@ def test_a_replay_makes_its_page(call, tmp_path):
 
 @pytest.mark.parametrize("kind", ["pool", "gantt", "losses", "fragments", "setting", "energy"])
 def test_plot(call, tmp_path, kind):
-    """Each kind is drawn; the same run gives the same bytes."""
+    """Each kind is drawn, with its data and a caption beside it; the same run gives the same bytes."""
     first, second = tmp_path / "one.svg", tmp_path / "two.svg"
     extra = ("--figure", "occupancy") if kind == "setting" else ()
     for path in (first, second):
         assert call("plot", kind, "tuned", *extra, "-o", path).status == 0
-    assert first.read_bytes() == second.read_bytes()
+    for ending in (".svg", ".csv", ".txt"):
+        assert first.with_suffix(ending).read_bytes() == second.with_suffix(ending).read_bytes()
+    assert first.with_suffix(".csv").read_text().count("\n") > 1
+    assert "sample-idle.parquet, 512 nodes" in first.with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize("beside", ["x.csv", "x.txt", "x.svg"])
+def test_what_is_beside_a_figure_stays(call, tmp_path, beside):
+    """Neither a figure nor its data or caption is replaced without --force, nor is anything else written then."""
+    (tmp_path / beside).write_text("mine")
+    check_refusal(call("plot", "losses", "short", "-o", tmp_path / "x.svg"))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [beside]
+    assert (tmp_path / beside).read_text() == "mine"
+    assert call("plot", "losses", "short", "-o", tmp_path / "x.svg", "--force").status == 0
+    assert (tmp_path / "x.csv").read_text().startswith("run,seeds,part,share_percent,half_width\nshort,1,useful,")
+
+
+@pytest.mark.parametrize(
+    ("style", "width", "width_mm"),
+    [
+        *(("ieee", "column", 88.9), ("ieee", "page", 182.0), ("acm", "column", 84.5), ("acm", "page", 177.8)),
+        *(("nature", "column", 89.0), ("nature", "page", 183.0), ("plain", "60.3", 60.3)),
+    ],
+)
+def test_width_of_figures(call, tmp_path, style, width, width_mm):
+    """A figure is as wide as its publisher's column or page, or as asked, to a tenth of a millimetre."""
+    done = call("plot", "losses", "short", "-o", tmp_path / "x.pdf", "--style", style, "--width", width)
+    assert done.status == 0, done.err
+    box = re.search(rb"/MediaBox \[ *0 0 ([0-9.]+) ", (tmp_path / "x.pdf").read_bytes())
+    assert float(box[1]) * 25.4 / 72 == pytest.approx(width_mm, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +174,14 @@ def test_plot(call, tmp_path, kind):
     [
         (("compare", "absent"), "absent: Expected a result directory, found nothing"),
         (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("compare", "short", "--json", "--csv"), "--json or --csv"),
+        (("compare", "short", "--json", "--csv"), "one of --json, --csv and --latex"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
         (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),
         (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
         (("plot", "energy", "short", "-o", "x.png"), "No tuned task"),
+        (("plot", "pool", "short", "-o", "x.pdf", "--width", "20"), "column, page, or 50 to 500 millimetres, got '20'"),
+        (("plot", "pool", "short", "-o", "x.pdf", "--style", "lncs"), "'lncs'"),
         (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
         (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
         (("plot", "setting", "short", "--figure", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),
@@ -207,28 +245,6 @@ def test_names_are_no_formulas(call, runs, tmp_path):
     text = (tmp_path / "f.svg").read_text()
     assert "_$x_$</text>" in text
     assert "a$b</text>" in text
-
-
-def test_losses_are_the_ledger(runs):
-    """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
-    from bftrainer.report.drawing import plot_losses
-    from bftrainer.runs.finished import read_runs
-
-    (run,) = read_runs([runs / "short"])
-    assert sum(bar.get_width() for bar in plot_losses([run]).patches) == pytest.approx(100.0)
-    noise = {"ledger": {"useful": 1.0, "rescaling": -1.7e-16}}
-    assert [bar.get_width() for bar in plot_losses([replace(run, summary=dict(run.summary) | noise)]).patches] == [100]
-
-
-def test_runs_without_a_ledger_say_so(runs):
-    """Runs of earlier versions are not drawn as runs without losses."""
-    from bftrainer.report.drawing import plot_losses
-    from bftrainer.runs.finished import read_runs
-
-    (run,) = read_runs([runs / "short"])
-    summary = {key: value for key, value in run.summary.items() if key != "ledger"}
-    with pytest.raises(SettingsError, match="No run has a ledger"):
-        plot_losses([replace(run, summary=summary)])
 
 
 def test_a_changed_log_is_told(call, tmp_path, monkeypatch):

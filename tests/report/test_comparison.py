@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.report.comparison import compare_runs, figures_of
+from bftrainer.report.comparison import alike, compare_runs, figures_of
 
 BASE = {
     "schema": 1,
@@ -64,3 +64,34 @@ def test_json_has_it_all():
     found = json.loads(json.dumps(compare_runs(["a", "b"], [BASE, run(partial=True)]).to_dict(), allow_nan=False))
     assert found["runs"] == [{"name": "a", "partial": False}, {"name": "b", "partial": True}]
     assert found["figures"]["efficiency"] == {"values": [0.5, 0.5], "relative": [0.0, 0.0]}
+
+
+def test_runs_that_differ_in_seeds_alone_are_alike():
+    """Theirs, and those of the logs that a sweep generated of one origin; other logs and interrupted runs are not."""
+
+    def log(name):
+        return {"node_log": {"path": f"traces/{name}.parquet", "sha256": name * 2}, "tasks": None}
+
+    settings = {**BASE["settings"], "seed": 1}
+    runs = [
+        *(run(settings=settings), run(settings={**settings, "seed": 2})),
+        *(run(inputs=log(f"seed-{seed}-0123abcd")) for seed in (1, 2, 3)),
+        *(run(inputs=log("seed-4-ffffffff")), run(inputs=log("seed-4-ffffffff"), partial=True)),
+    ]
+    groups = alike([str(number) for number in range(7)], runs)
+    assert sorted(group.places for group in groups) == [(0, 1), (2, 3, 4), (5,), (6,)]
+    labels = {group.places: group.label for group in groups}
+    assert labels[2, 3, 4].endswith("node log generated 0123abcd, 3 seeds")
+    assert labels[5,] == "5"
+
+
+def test_the_same_run_again_is_not_alike():
+    """A copy says nothing about spread."""
+    assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
+
+
+def test_alike_runs_sort_by_their_settings():
+    """As people sort numbers; without repeats the sequence is that of the user."""
+    runs = [run(settings={"seed": seed, "max_tasks": most}) for most in (20, 5, 100) for seed in (1, 2)]
+    assert [group.setting for group in alike("abcdef", runs)] == ["max tasks 5", "max tasks 20", "max tasks 100"]
+    assert [group.setting for group in alike("abc", runs[::2])] == ["max tasks 20", "max tasks 5", "max tasks 100"]

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, Parsed, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from bftrainer.audit import Audit, Part
     from bftrainer.report.comparison import RunComparison
+    from bftrainer.report.drawing import PrintFigure, Sheet
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
@@ -46,17 +45,20 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
+@click.option("--latex", "as_latex", is_flag=True, help="A table for LaTeX: headline figures, or those of --figure.")
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool, as_latex: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, with_short_names
+    from bftrainer.report.latex import latex_table
     from bftrainer.runs.finished import read_summary, run_names
 
-    if as_json and as_csv:
-        raise click.UsageError("Give --json or --csv, not both.")
+    if as_json + as_csv + as_latex > 1:
+        raise click.UsageError("Give one of --json, --csv and --latex.")
     refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
-    found = compare_runs(run_names(runs), summaries if as_json or as_csv else with_short_names(summaries))
+    shown = summaries if as_json or as_csv else with_short_names(summaries)
+    found = compare_runs(run_names(runs), shown)
     for name in chosen:
         if name not in found.figures:
             raise SettingsError(
@@ -66,6 +68,8 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
+    elif as_latex:
+        click.echo(latex_table(found.names, shown, chosen))
     else:
         _print_comparison(found, chosen)
     _tell_unsealed(runs)
@@ -82,7 +86,7 @@ def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
 
 def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
-    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK, WORK_SHARES
+    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK, WORK_SHARES, term_of
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
     few = len(names) <= FEW
@@ -91,7 +95,7 @@ def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
     settings = [
         [key, *("-" if value is None else str(value) for value in values)] for key, values in found.settings.items()
     ]
-    figures = Section("figure", [[_label(key), *_cells(found, key)] for key in keys])
+    figures = Section("figure", [[term_of(key).label, *_cells(found, key)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
     for note, of in _assumptions(found).items():
         where = "" if len(of) == len(names) else f" ({', '.join(of)})"
@@ -108,79 +112,104 @@ def _assumptions(found: RunComparison) -> dict[str, list[str]]:
     return notes
 
 
-def _label(key: str) -> str:
-    from bftrainer.report.glossary import GLOSSARY
-
-    group, _, name = key.rpartition(".")
-    term = GLOSSARY.get(key) or GLOSSARY.get(name)
-    label = term.label if term else name
-    return f"{label} ({group})" if group else label
-
-
 def _cells(found: RunComparison, key: str) -> list[str]:
-    from bftrainer.report.glossary import GLOSSARY, MARK, format_value
+    from bftrainer.report.glossary import MARK, format_value, term_of
 
-    term = GLOSSARY.get(key) or GLOSSARY.get("idle_node_s" if key.endswith("node_s") else key.rpartition(".")[2])
+    unit = term_of(key).unit
     cells = []
     for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-        text = format_value(value, term.unit if term else "rate")
+        text = format_value(value, unit)
         if value is not None and found.is_assumed(key, place):
             text = f"{MARK} {text}"
         cells.append(f"{text}\n({100 * change:+.2f} %)" if place and change else text)
     return cells
 
 
+def _width(text: str) -> str | float:
+    """A width as named, or in millimetres."""
+    from bftrainer.report.drawing import WIDTHS_MM
+
+    if text in ("column", "page"):
+        return text
+    if not WIDTHS_MM[0] <= float(text) <= WIDTHS_MM[1]:
+        raise ValueError
+    return float(text)
+
+
 KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
+_WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetres")
 
 
 @click.command(context_settings=WIDE)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="The figure: .png, .svg or .pdf.")
+@click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
 @click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True, help="For kind setting.")
 @click.option("--figure", metavar="NAME", default="efficiency", show_default=True, help="For kind setting.")
-@click.option("--force", is_flag=True, help="Replace an existing figure.")
-def plot(kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, force: bool) -> None:
-    """Draw a figure of finished runs for print.
+@click.option("--style", type=click.Choice(["plain", "ieee", "acm", "nature"]), default="plain", show_default=True,
+              help="Whose widths and sizes of letters.")  # fmt: skip
+@click.option("--width", type=_WIDTH, default="page", show_default=True, help="Of the figure.")
+@click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
+def plot(
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, style: str, width: Any, force: bool
+) -> None:
+    """Draw a figure of finished runs for print, with its data (.csv) and a caption (.txt) beside it.
 
     \b
-    pool       idle and used nodes over time
+    pool       idle and used nodes over time, a panel a run
     gantt      which task held nodes when; of one run
     setting    a figure of summary.json, efficiency unless said, against a setting
     losses     where the idle node-time went
     fragments  how long nodes stay idle
     energy     energy of tuned tasks against the time to their targets
+
+    Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
     """  # noqa: D301
-    from bftrainer.cli._shared.usage import refuse_figure, write_figure
+    from bftrainer.cli._shared.usage import refuse_figure
+    from bftrainer.files.writing import refuse_existing, replacing_together
+    from bftrainer.report.drawing import STYLES, Sheet, check_drawable, printed
     from bftrainer.runs.finished import read_summary
 
     other = kind != "setting" and "of the kind setting alone"
     refuse_unused({"against": other, "figure": other})
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    refuse_inputs(output)
     refuse_figure(output, force=force)
+    written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
+    refuse_inputs(*written)
+    for path in written:
+        refuse_existing(path, force=force)
     if kind == "gantt" and len(runs) > 1:
         raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
-    write_figure(output, _draw(kind, runs, against, figure))
+    of = STYLES[style]
+    sheet = Sheet(of, {"column": of.column_mm, "page": of.page_mm}.get(width, width))
+    contents = printed(_drawing(kind, runs, against, figure), sheet, check_drawable(output.name))
+    with replacing_together(*written) as streams:
+        for stream, content in zip(streams, contents, strict=True):
+            stream.write(content)
     click.echo(f"Figure: {output}")
     _tell_unsealed(runs)
 
 
-def _draw(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Axes:
-    from bftrainer.report import drawing
-    from bftrainer.runs.finished import read_runs
+def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Callable[[Sheet], PrintFigure]:
+    from bftrainer.report import print_figures as figures
+    from bftrainer.runs.finished import read_runs, tuning_groups
     from bftrainer.runs.run_pages import fragment_curves
 
     runs = read_runs(paths)
-    of_runs = {"pool": drawing.plot_pool, "losses": drawing.plot_losses, "energy": drawing.plot_energy}
-    if kind in of_runs:
-        return of_runs[kind](runs)
-    if kind == "gantt":
-        return drawing.plot_allocation(runs[0])
-    if kind == "setting":
-        return drawing.plot_setting(runs, against, figure)
-    return drawing.plot_fragments(fragment_curves(paths, runs))
+    if kind == "energy":
+        groups = [tuning_groups(path) for path in paths]
+        return lambda sheet: figures.plot_energy(runs, groups, sheet)
+    if kind == "fragments":
+        curves = fragment_curves(paths, runs)
+        return lambda sheet: figures.plot_fragments(runs, curves, sheet)
+    kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
+        "pool": lambda sheet: figures.plot_pool(runs, sheet),
+        "losses": lambda sheet: figures.plot_losses(runs, sheet),
+        "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
+        "setting": lambda sheet: figures.plot_setting(runs, against, figure, sheet),
+    }
+    return kinds[kind]
 
 
 @click.command(context_settings=WIDE)

@@ -1,0 +1,224 @@
+"""Figures of runs for print: what is drawn, with what beside it; runs that differ in seeds alone are one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from bftrainer.errors import SettingsError
+from bftrainer.report.drawing import STYLES, Sheet, printed
+from bftrainer.report.print_figures import (
+    plot_allocation,
+    plot_energy,
+    plot_fragments,
+    plot_losses,
+    plot_pool,
+    plot_setting,
+)
+from bftrainer.runs.finished import read_run, tuning_groups
+from tests.finished import write_sample_run, write_tuned_run
+
+CURVE = ("a log", np.array([60.0, 600.0, 6000.0]), np.array([0.5, 0.25, 0.0]))
+HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Directories of a run, and of one of tuned tasks."""
+    folder = tmp_path_factory.mktemp("runs")
+    return write_sample_run(folder / "plain", events=120), write_tuned_run(folder / "tuned", events=2500)
+
+
+@pytest.fixture(scope="module")
+def run(places):
+    """A run of plain tasks."""
+    return read_run(places[0])
+
+
+@pytest.fixture(scope="module")
+def tuned(places):
+    """A run of tuned tasks."""
+    return read_run(places[1])
+
+
+def changed(run, name="other", settings=(), **summary):
+    """The run under another name, with other settings and figures."""
+    settings = dict(run.summary["settings"]) | dict(settings)
+    return replace(run, name=name, summary=dict(run.summary) | summary | {"settings": settings})
+
+
+def seeds(run):
+    """Three runs that differ in their seeds and in one figure."""
+    return [changed(run, f"s{seed}", {"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
+
+
+def drawn(draw, style="plain"):
+    """A figure as it is drawn in a style, laid out."""
+    sheet = Sheet(STYLES[style], STYLES[style].column_mm)
+    with sheet.ready():
+        found = draw(sheet)
+        found.figure.draw_without_rendering()
+    return found
+
+
+def kinds(run, tuned, places):
+    """Each kind of figure, of one run and of several."""
+    assumed = {"note": "linear", "figures": ["used_node_s", "occupancy", "useful", "idle_node_s", "energy_j"]}
+    many = [
+        run,
+        changed(run, HOSTILE, {"max_tasks": 3, "objective": HOSTILE}, assumed_scaling=assumed),
+        *seeds(run),
+    ]
+    groups = tuning_groups(places[1])
+    return {
+        "pool": lambda sheet: plot_pool(many, sheet),
+        "gantt": lambda sheet: plot_allocation(run, sheet),
+        "setting": lambda sheet: plot_setting(many, "max_tasks", "occupancy", sheet),
+        "bars": lambda sheet: plot_setting(many, "solver", "occupancy", sheet),
+        "losses": lambda sheet: plot_losses(many, sheet),
+        "fragments": lambda sheet: plot_fragments(many, [CURVE, (HOSTILE, *CURVE[1:])], sheet),
+        "energy": lambda sheet: plot_energy([tuned, replace(tuned, name=HOSTILE)], [groups, groups], sheet),
+    }
+
+
+KINDS = ("pool", "gantt", "setting", "bars", "losses", "fragments", "energy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fonts_are_truetype(run, tuned, places, kind):
+    """Of PDF, fonts are embedded as TrueType, none as type 3, which publishers refuse."""
+    *_, content = printed(kinds(run, tuned, places)[kind], Sheet(), "pdf")
+    assert b"/FontFile2" in content
+    assert b"/Type3" not in content
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_of_letters(run, tuned, places, kind, style):
+    """All letters have the sizes that the style says; of Nature between 5 and 7 points, of others at least 7."""
+    figure = drawn(kinds(run, tuned, places)[kind], style).figure
+    sizes = {text.get_size() for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()}
+    least, most = (5, 7) if style == "nature" else (7, 9)
+    assert least <= min(sizes) <= max(sizes) <= most
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_legends_cover_nothing(run, tuned, places, kind):
+    """A legend is above all axes, beside no note and within the figure, whatever the names."""
+    figure = drawn(kinds(run, tuned, places)[kind], "ieee").figure
+    (box,) = (legend.get_window_extent() for legend in figure.legends)
+    assert all(box.y0 >= ax.get_window_extent().y1 for ax in figure.axes)
+    assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1 + 0.5
+
+
+def test_settings_of_matplotlib_change_nothing(run):
+    """Equal runs are equal bytes, whatever the user's own settings are, and these stay."""
+    one = printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
+    with mpl.rc_context({"font.size": 31.0, "axes.facecolor": "red", "lines.linewidth": 9.0}):
+        assert printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg") == one
+        assert mpl.rcParams["font.size"] == 31.0
+
+
+def test_runs_that_differ_in_seeds_are_one_line(run):
+    """Their mean and interval are drawn, and stand in the data: 0.6, 0.7 and 0.8 are 0.7 and 0.248 to either side."""
+    found = drawn(lambda sheet: plot_setting(seeds(run), "max_tasks", "occupancy", sheet))
+    (row,) = found.rows
+    assert row == ("", 10, pytest.approx(70.0), pytest.approx(24.84, abs=0.01), 3)
+    assert found.columns == ("line", "max_tasks", "occupancy (%)", "half_width", "runs")
+    (band,) = found.figure.axes[0].collections
+    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(94.84, abs=0.01)
+    assert "95 % confidence intervals" in found.caption
+
+
+def test_unlike_runs_are_not_joined(run):
+    """Runs that differ in more than the setting are lines of their own, named by what differs."""
+    more = [changed(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("dp", "cbc")]
+    figure = drawn(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
+    assert [line.get_xdata().tolist() for line in figure.axes[0].lines] == [[5, 20], [5, 20]]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["solver dp", "solver cbc"]
+
+
+def test_bars_begin_at_zero(run):
+    """Settings that are texts have bars, from 0, with a whisker where there are several seeds."""
+    more = [*seeds(run), changed(run, settings={"solver": "cbc"}, occupancy=0.9)]
+    ax = drawn(lambda sheet: plot_setting(more, "solver", "occupancy", sheet)).figure.axes[0]
+    assert ax.get_ylim()[0] == 0.0
+    assert sorted(bar.get_height() for bar in ax.patches) == pytest.approx([70.0, 90.0])
+
+
+def test_no_run_of_a_pool_is_hidden(run):
+    """Each has a panel with a name, and all panels have one scale where their sizes are alike."""
+    other = changed(run, "second", {"max_tasks": 3})
+    axes = drawn(lambda sheet: plot_pool([run, other], sheet)).figure.axes
+    assert [ax.get_title(loc="left") for ax in axes] == ["plain", "second"]
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+    large = replace(other, steps=dict(other.steps) | {"idle": other.steps["idle"] * 50})
+    found = drawn(lambda sheet: plot_pool([run, large], sheet))
+    assert found.figure.axes[1].get_ylim()[1] > 10 * found.figure.axes[0].get_ylim()[1]
+    assert "scales of their own" in found.caption
+
+
+def test_means_over_seeds_keep_the_node_time(run):
+    """Of runs that differ in seeds, a panel has means over equal pieces, whose sum is the node-time of the window."""
+    found = drawn(lambda sheet: plot_pool(seeds(run), sheet))
+    assert len(found.figure.axes) == 1
+    assert {row[:2] for row in found.rows} == {("3 seeds", 3)}
+    used = np.mean([row[4] for row in found.rows]) * run.window_s
+    assert used == pytest.approx(run.summary["used_node_s"])
+    assert max(row[5] for row in found.rows) < 1e-9
+
+
+def test_losses_are_the_ledger(run):
+    """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
+    bars = drawn(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
+    noise = changed(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
+    assert [bar.get_width() for bar in drawn(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [100]
+
+
+def test_patterns_are_left_out_where_they_are_unwanted(run):
+    """Losses are hatched, but for Nature, which wants areas to be solid."""
+    for style, hatched in (("ieee", True), ("nature", False)):
+        bars = drawn(lambda sheet: plot_losses([run], sheet), style).figure.axes[0].patches
+        assert any(bar.get_hatch() for bar in bars) == hatched
+
+
+def test_runs_without_a_ledger_say_so(run):
+    """Runs of earlier versions are not drawn as runs without losses, also among others."""
+    older = replace(run, name="older", summary={key: run.summary[key] for key in run.summary if key != "ledger"})
+    with pytest.raises(SettingsError, match="older: The run has no ledger"):
+        plot_losses([run, older], Sheet())
+
+
+def test_groups_of_tuned_tasks_differ(tuned, places):
+    """Each group of tuned tasks has a colour and a mark of its own, and each task a row of the data."""
+    groups = tuning_groups(places[1])
+    found = drawn(lambda sheet: plot_energy([tuned], [groups], sheet))
+    looks = {(tuple(dots.get_edgecolor()[0]), len(dots.get_paths()[0])) for dots in found.figure.axes[0].collections}
+    assert len(looks) == len({row[1] for row in found.rows}) > 1
+    done = np.isfinite(tuned.tasks["energy_j"]) & np.isfinite(tuned.tasks["completed_s"])
+    assert [row[2] for row in found.rows] == tuned.tasks["name"][done].tolist()
+    assert {row[1] for row in found.rows} <= set(groups.values())
+
+
+def test_data_are_what_is_drawn(run):
+    """The spans of the Gantt chart are those of the table, and amount to the node-time that tasks held."""
+    found = drawn(lambda sheet: plot_allocation(run, sheet))
+    node_s = sum((end - begin) * nodes for _, begin, end, nodes in found.rows)
+    assert node_s == pytest.approx(run.summary["used_node_s"])
+    assert sum(len(each.get_paths()) for each in found.figure.axes[0].collections) == len(found.rows)
+
+
+def test_names_are_shown_as_they_are(run):
+    """Names are no formulas or markup; what the font lacks is escaped; long ones are cut, and whole in the data."""
+    run = replace(run, name="$a_b$ <i> \u5de5")
+    data, _, content = printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
+    assert re.search(r">\$a_b\$ &lt;i&gt; \\u5de5</text>", content.decode())
+    assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")

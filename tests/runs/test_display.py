@@ -1,0 +1,76 @@
+"""What a result shows of itself: the brief in a notebook, a sentence at a prompt."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from bftrainer import run_replay
+from bftrainer.report.brief import headline
+
+
+@pytest.fixture(scope="module")
+def result():
+    """A short replay of the sample."""
+    return run_replay(solver="dp", baseline=False, max_events=60, command="bftrainer-replay --made <b>up</b>")
+
+
+class Reader(HTMLParser):
+    """Text of a page, its elements, and addresses in it."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.text, self.tags, self.links = "", [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        """Note an element."""
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data):
+        """Note text."""
+        self.text += data
+
+
+def test_a_notebook_shows_the_brief(result):
+    """Headline, figures and both pictures, without scripts or requests; all style is kept within the brief."""
+    shown = result._repr_html_()
+    page = Reader(shown)
+    assert headline(result.summary()) in page.text
+    assert page.tags.count("svg") == 2
+    assert "occupancy" in page.text
+    assert "script" not in page.tags
+    assert all(link.startswith("#") for link in page.links)
+    (style,) = re.findall(r"<style>\n(.*?)</style>", shown[: shown.index("<svg")], re.DOTALL)
+    assert all(line.startswith(".bftrainer-brief") for line in style.splitlines())
+
+
+def test_results_in_one_notebook_share_no_ids(result):
+    """Ids of different results differ, as pictures would borrow from each other else; one result is equal text."""
+    other = run_replay(solver="dp", baseline=False, max_events=30)
+    ids = [set(re.findall(r'id="([^"]+)"', each._repr_html_())) for each in (result, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert result._repr_html_() == result._repr_html_()
+
+
+def test_without_matplotlib_there_is_text(result, monkeypatch):
+    """The headline and figures, and one line that says what brings the pictures."""
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    for name in ("matplotlib", "jinja2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    page = Reader(result._repr_html_())
+    assert page.tags == ["pre"]
+    lines = page.text.splitlines()
+    assert headline(result.summary()) in lines
+    assert any(line.startswith("occupancy: ") for line in lines)
+    assert "the extra report (no jinja2, matplotlib here)" in lines[-1]
+
+
+def test_a_prompt_shows_a_sentence(result):
+    """And not all that was recorded."""
+    assert repr(result) == f"<RunResult: {headline(result.summary())}>"
