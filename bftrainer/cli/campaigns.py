@@ -13,8 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import print_table, tell
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, WIDE, check_size, large_option, refuse_unused, size_option
-from bftrainer.cli.replay.options import DATE, MOMENT, USUAL, cache_option, config_of, setting_options
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    WIDE,
+    Sectioned,
+    check_size,
+    large_option,
+    refuse_unused,
+    size_option,
+)
+from bftrainer.cli.replay.options import (
+    COMMON,
+    DATE,
+    HELP_SECTIONS,
+    MOMENT,
+    USUAL,
+    cache_option,
+    config_of,
+    setting_options,
+)
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -30,7 +47,13 @@ SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s"
 MOST_ROWS = 50
 
 
-@click.command(context_settings=WIDE)
+def _helped(*own: str) -> dict[str, Any]:
+    """Settings of a command that has options of its own and those of replays."""
+    sections = {"Options": own, "Common options of its replays": COMMON, **HELP_SECTIONS}
+    return {"cls": Sectioned, "context_settings": WIDE, "sections": sections}
+
+
+@click.command(context_settings=WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
@@ -143,7 +166,10 @@ def _marked(result: PointResult, key: str) -> str:
     return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
 
 
-@click.command(context_settings=WIDE)
+@click.command(
+    **_helped("deadline", "start", "horizon", "stretches", "generated", "workers", "as_json"),
+    epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
+)
 @click.option("--deadline", type=MOMENT, required=True, help="ISO time, or seconds after the start: 36h, 5d.")
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
@@ -243,7 +269,10 @@ def _print_forecast(found: Forecast) -> None:
         )
 
 
-@click.command(context_settings=WIDE)
+@click.command(
+    **_helped("metric", "train_share", "trials", "objectives", "as_json"),
+    epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
+)
 @click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
 @size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
