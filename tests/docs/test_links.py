@@ -22,5 +22,5 @@ def test_relative_links_lead_somewhere(page):
 
 def test_the_contents_name_every_page_once():
     """The site's contents list all pages of docs/, each once, and no other."""
-    listed = re.findall(r"^ {2}- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
