@@ -53,11 +53,10 @@ make_venv() {
 }
 
 # install [EXTRA]: the package, editable, into .venv; does nothing when that is up to date.
-# An installation with the dev extra also serves those who need test, and both those who need none.
+# An installation with the dev extra also serves those who need test, and both those who need none or report.
 install() {
-    local extra=${1:-} stamps=("$venv/bftrainer-dev.stamp")
+    local extra=${1:-} stamps=("$venv/bftrainer-dev.stamp" "$venv/bftrainer${1:+-$1}.stamp")
     [[ $extra == dev ]] || stamps+=("$venv/bftrainer-test.stamp")
-    [[ -n $extra ]] || stamps+=("$venv/bftrainer.stamp")
     make_venv
     stamped "${stamps[@]}" && return
     printf 'Installing bftrainer into %s ...\n' "$venv" >&2

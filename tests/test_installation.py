@@ -106,7 +106,9 @@ def test_quickstart_works_twice_from_any_directory(tmp_path):
     assert "Installing" not in second.stderr
     for number, done in enumerate((first, second), start=1):
         results = tmp_path / f"sample-{number}-itrOut"
-        assert f"Results: {results.name}\n(in {tmp_path})\n" in done.stdout
+        page = tmp_path / f"sample-{number}.html"
+        assert f"Results: {results.name}\nPage: {page.name}\n(in {tmp_path})\n" in done.stdout
+        assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
         assert {path.name for path in results.iterdir()} >= RUN_FILES
 
 

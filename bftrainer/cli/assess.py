@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
-from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.logs.imports import FORMATS, SHARE, all_options
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
@@ -123,9 +123,10 @@ def _assess(
         (directory.working / "brief.pdf").write_bytes(brief_pdf([assessment_brief(json.loads(text))]))
     if as_json:
         click.echo(text, nl=False)
-        return
-    _print(found)
-    click.echo(f"Results: {output_dir}")
+    else:
+        _print(found)
+        click.echo(f"Results: {output_dir}")
+    show_page(output_dir / "page.html", quiet=True)
 
 
 class _Steps:
@@ -244,10 +245,13 @@ _IMPORTED = [
     for option in all_options(tuple(dict.fromkeys(name for _, own in FORMATS.values() for name in own)))
     if option.name not in _TAKEN
 ]
-assess = click.Command(
+assess = Sectioned(
     "assess",
     params=[click.Argument(["files"], nargs=-1, required=True, type=FILE, metavar="LOG..."), *_OWN, *_IMPORTED[1:]],
     callback=_assess,
     help=_assess.__doc__,
     context_settings=WIDE,
+    epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
+    sections={"Options of the assessment": [str(option.name) for option in _OWN]},
 )
+open_option(assess)

@@ -18,12 +18,22 @@ from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     WIDE,
     Parsed,
+    Sectioned,
     check_size,
     large_option,
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.replay.options import DATE, MOMENT, USUAL, cache_option, config_of, setting_options
+from bftrainer.cli.replay.options import (
+    COMMON,
+    DATE,
+    HELP_SECTIONS,
+    MOMENT,
+    USUAL,
+    cache_option,
+    config_of,
+    setting_options,
+)
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -39,7 +49,13 @@ SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s"
 MOST_ROWS = 50
 
 
-@click.command(context_settings=WIDE)
+def _helped(*own: str) -> dict[str, Any]:
+    """Settings of a command that has options of its own and those of replays."""
+    sections = {"Options": own, "Common options of its replays": COMMON, **HELP_SECTIONS}
+    return {"cls": Sectioned, "context_settings": WIDE, "sections": sections}
+
+
+@click.command(context_settings=WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
@@ -183,7 +199,10 @@ def _deadline(text: str) -> _Moment:
 _DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
 
 
-@click.command(context_settings=WIDE)
+@click.command(
+    **_helped("deadline", "start", "horizon", "report", "force", "stretches", "generated", "workers", "as_json"),
+    epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
+)
 @click.option(
     "--deadline",
     type=_DEADLINE,
@@ -300,7 +319,10 @@ def _print_forecast(found: Forecast) -> None:
         )
 
 
-@click.command(context_settings=WIDE)
+@click.command(
+    **_helped("metric", "train_share", "trials", "objectives", "as_json"),
+    epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
+)
 @click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
 @size_option("--trials", default=40, show_default=True, help="Number of settings to try.")

@@ -17,6 +17,7 @@ from bftrainer.cli._shared.usage import (
     LARGE_DAYS,
     LARGE_PROCESSES,
     Parsed,
+    Sectioned,
     check_size,
     large_option,
     refuse_figure,
@@ -85,6 +86,12 @@ _OUTPUT = (
 
 
 _spot_options = with_options(*_TRAINING, *_COST, *_OUTPUT)
+_SECTIONS = {
+    "Common options": (
+        *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
+        *("max_world_size", "price", "output_dir", "figure", "as_json"),
+    )
+}
 
 
 def _settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str, str] | None]:
@@ -180,7 +187,12 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
     )
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Sectioned,
+    sections=_SECTIONS,
+    context_settings={"show_default": True},
+    epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training",
+)
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
@@ -262,7 +274,12 @@ def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 _LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(
+    cls=Sectioned,
+    sections=_SECTIONS,
+    context_settings={"show_default": True},
+    epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2",
+)
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")

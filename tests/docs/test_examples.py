@@ -29,7 +29,17 @@ INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
 # Pages whose examples are whole replays, many at once, and those of most formats of logs, which are all alike.
 LONG = (
     "README.md",
-    *("campaigns.md", "import.md", "index.md", "master.md", "objectives.md", "replay.md", "report.md", "server.md"),
+    *(
+        "campaigns.md",
+        "gallery.md",
+        "import.md",
+        "index.md",
+        "master.md",
+        "objectives.md",
+        "replay.md",
+        "report.md",
+        "server.md",
+    ),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
     *("zeus-tutorial.md", "import-alcf.md", "import-batsim.md", "import-cobalt.md", "import-flux.md", "import-lsf.md"),
     *("import-pbs.md", "import-spot.md"),

@@ -124,13 +124,13 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer replay --solver dp --report page.html --open")
 @click.version_option(__version__, prog_name="bftrainer")
 def cli() -> None:
     """What would I get from my idle nodes, and with which settings?"""
 
 
-@click.command()
+@click.command(epilog='Example: eval "$(bftrainer completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL, which the shell has to source.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
+from bftrainer.cli._shared.stdio import tell
 from bftrainer.errors import UnusedOptionsError
 
 if TYPE_CHECKING:
@@ -19,6 +21,62 @@ if TYPE_CHECKING:
 
 WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 """Settings of commands that have many options."""
+
+_OPENS = f"{__name__}.opens"
+
+
+class Sectioned(click.Command):
+    """A command whose help shows its options in sections.
+
+    Parameters
+    ----------
+    sections : mapping of str to iterable of str
+        Heading, and names of options, in the order of the help; the others follow. Of several, the first counts.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections that hold options."""
+        told = {str(param.name): param.get_help_record(ctx) for param in self.get_params(ctx)}
+        sections = {**self._sections, "Other options": list(told)}
+        for heading, names in sections.items():
+            if records := [record for name in names if (record := told.pop(name, None)) is not None]:
+                with formatter.section(heading.removesuffix("?")):
+                    formatter.write_dl(records)
+
+
+class Renamed(click.Option):
+    """An option of which help shows the first flag alone; its former ones work as well."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The line of help."""
+        shown = copy(self)
+        shown.opts = self.opts[:1]
+        return super(Renamed, shown).get_help_record(ctx)
+
+
+open_option = click.option(
+    "--open",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({_OPENS: value}),
+    help="Open the page in a browser, where there is one.",
+)
+"""For commands that end with `show_page`."""
+
+
+def show_page(path: Path, *, quiet: bool = False) -> None:
+    """Say where a page is, unless quiet, and with `--open` show it in a browser."""
+    if not quiet:
+        click.echo(f"Page: {path}")
+    if click.get_current_context().meta.get(_OPENS):
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            tell(f"Note: No browser is here to open {path}.")
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
@@ -68,6 +126,13 @@ def _with_what_is_beside(path: Path) -> Iterator[Path]:
         return
     beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
     yield from (other for other in beside if other is not None and other.is_file())
+
+
+def chosen_output(argument: Path | None, option: Path | None) -> Path:
+    """Where output goes, which an argument or `-o` names."""
+    if (argument is None) == (option is None):
+        raise click.UsageError("Expected one place for the output, as an argument or after -o.")
+    return argument or option  # type: ignore[return-value]
 
 
 def refuse_figure(path: Path | None, *, force: bool) -> None:

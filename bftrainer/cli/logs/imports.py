@@ -15,7 +15,7 @@ import click
 
 from bftrainer.cli._shared.group import HelpfulGroup, with_limits
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import Parsed, refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import Parsed, Sectioned, refuse_inputs, refuse_unused
 from bftrainer.cli.logs.quality_table import write_quality
 
 FILE = click.Path(path_type=Path)
@@ -231,12 +231,14 @@ class _Formats(HelpfulGroup):
         else:
             own, text = own_options(cmd_name), FORMATS[cmd_name][0]
         return with_limits(
-            click.Command(
+            Sectioned(
                 cmd_name,
                 params=all_options(own),
                 callback=partial(_import, cmd_name),
                 short_help=text,
                 help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
+                epilog=f"Example: bftrainer import {cmd_name} jobs-1.log jobs-2.log -o idle.parquet",
+                sections={"Common options": ("output", "nodes", "start", "end", "zone", "downtimes", "partitions")},
             )
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ def tasks(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@tasks.command(short_help="Make a task set, hpo or nas.")
+@tasks.command(
+    short_help="Make a task set, hpo or nas.",
+    epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml",
+)
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
@@ -80,13 +85,17 @@ def generate(
     click.echo(f"{output}: {count:,} tasks")
 
 
-@tasks.command(short_help="Turn measured throughput into a scaling section.")
+@tasks.command(
+    short_help="Turn measured throughput into a scaling section.", epilog="Example: bftrainer tasks fit measured.csv"
+)
 @click.argument("throughput", type=FILE)
-def fit(throughput: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
+def fit(throughput: Path, as_json: bool) -> None:
     """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
     from bftrainer.tasksets.measurements import fit_scaling, read_throughput_csv
 
     found = fit_scaling(read_throughput_csv(throughput))
     for warning in found.warnings:
         tell(f"Note: {throughput}: {warning}.")
-    click.echo(found.toml(), nl=False)
+    told = json.dumps(asdict(found) | {"warnings": found.warnings}, indent=2) if as_json else found.toml()
+    click.echo(told, nl=as_json)

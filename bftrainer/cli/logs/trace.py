@@ -13,7 +13,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import chosen_output, refuse_inputs, refuse_unused
 from bftrainer.cli.logs.imports import EXCLUDE, HOLES, NAMES, PARTITION
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
@@ -48,7 +48,7 @@ _writes = with_options(
 _narrows = with_options(EXCLUDE, PARTITION, *HOLES)
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer trace cut idle.csv --end 2021-02-10T00:00:30 -o start.csv")
 @click.argument("node_log", type=FILE)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
@@ -68,7 +68,7 @@ def cut(node_log: Path, start: str | None, end: str | None, zone: str | None, ou
     _write(output, cut_log(log, start_ns, end_ns))
 
 
-@click.command("filter")
+@click.command("filter", epilog="Example: bftrainer trace filter idle.csv --min-hole 600 -o long.csv")
 @click.argument("node_log", type=FILE)
 @click.option("--nodes", metavar="FILE|HOSTLIST", help="Only these nodes.")
 @_narrows
@@ -101,7 +101,7 @@ def narrowed(
     return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer trace merge monday.csv tuesday.csv -o both.parquet")
 @click.argument("node_logs", type=FILE, nargs=-1, required=True)
 @_writes
 def merge(node_logs: tuple[Path, ...], output: Path, force: bool) -> None:
@@ -144,7 +144,7 @@ def _write(output: Path, log: NodeLog) -> None:
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer trace anonymise idle.csv --key-file key -o shared.csv")
 @click.argument("log", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="File to write.")
 @click.option(
@@ -231,7 +231,7 @@ def _anonymise_rows(
     click.echo(f"{output}: {done.rows:,} rows")
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer trace export idle.csv --batsim -o jobs.csv")
 @click.argument("node_log", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
 @click.option("--batsim", is_flag=True, help="Write busy intervals as jobs of Batsim and evalys (.csv).")
@@ -254,9 +254,10 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
     click.echo(f"{output}: {'jobs' if batsim else 'node log'} of {len(log.nodes):,} nodes")
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
 @click.argument("source", type=FILE)
-@click.argument("target", type=FILE)
+@click.argument("target", type=FILE, required=False)
+@click.option("-o", "--output", type=FILE, help="TARGET, as other commands take it.")
 @click.option("-scfn", "--scalability", type=FILE, help="Legacy scalability of a legacy task set.")
 @click.option("--scaling", metavar="linear|amdahl:F", help="Scaling of legacy tasks that come without.")
 @click.option(
@@ -266,8 +267,9 @@ def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace an existing TARGET.")
 def convert(
-    source: Path, target: Path, scalability: Path | None, scaling: str | None, to: TraceForm | None, force: bool
-) -> None:
+    source: Path, target: Path | None, output: Path | None, scalability: Path | None, scaling: str | None,
+    to: TraceForm | None, force: bool,
+) -> None:  # fmt: skip
     """Convert a node log or task set between its legacy and native forms.
 
     What SOURCE is, it says itself, be it a spot event trace or a count trace; what TARGET becomes, its name says:
@@ -279,6 +281,7 @@ def convert(
     from bftrainer.nodelogs.native_logs import metadata_path
     from bftrainer.tasksets.task_files import scalability_path
 
+    target = chosen_output(target, output)
     # What may be written beside it is as precious.
     beside = [metadata_path(target)] if ".csv" in target.suffixes and to is None else []
     places = [path for path in (target, *beside, scalability_path(target)) if path is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import LARGE_DAYS, large_option, refuse_inputs, refuse_unused, size_option
+from bftrainer.cli._shared.usage import LARGE_DAYS, Sectioned, large_option, refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.spot import minute_options
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
@@ -122,7 +123,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
 @click.argument("file", type=FILE)
 @click.option(
     "--recorded-terminations",
@@ -186,7 +187,13 @@ _HOLES = (
 )
 
 
-@click.command()
+@click.command(
+    cls=Sectioned,
+    sections={
+        "Common options": ("output", "model", "like", "days", "nodes", "idle_share", "initial_nodes", "start", "seed")
+    },
+    epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet",
+)
 @click.option("--like", type=FILE, help="Fit the model to this trace of any kind.")
 @click.option(
     "--model",
@@ -204,10 +211,11 @@ _HOLES = (
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @large_option
 def generate(
     like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
-    model: str | None, **options: Any,
+    as_json: bool, model: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
     from bftrainer.files.writing import refuse_existing
@@ -235,14 +243,17 @@ def generate(
     config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
     made = generate_trace(config, lambda note: tell(f"Note: {note}"))
     write_node_log(output, made.log)
-    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions")
+    written = {output: f"node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions"}
     if spot:
-        write_spot_trace(sibling(output, "spot"), made.log)
-        click.echo(f"{sibling(output, 'spot')}: spot event trace")
+        write_spot_trace(beside[0], made.log)
+        written[beside[0]] = "spot event trace"
     if counts:
-        for path in write_pair(output, made.log):
-            click.echo(f"{path}: {path.stem.rpartition('-')[2]}")
-    click.echo("\n".join(_made_table(made.figures)))
+        written |= {path: path.stem.rpartition("-")[2] for path in write_pair(output, made.log)}
+    if as_json:
+        figures = [asdict(figure) for figure in made.figures]
+        click.echo(json.dumps({"files": [str(path) for path in written], "figures": figures}, indent=2))
+        return
+    click.echo("\n".join([*(f"{path}: {what}" for path, what in written.items()), *_made_table(made.figures)]))
 
 
 def _made_table(figures: tuple[Figure, ...]) -> list[str]:

@@ -12,7 +12,15 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, LARGE_SIZE, Parsed, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    LARGE_SIZE,
+    Parsed,
+    large_option,
+    open_option,
+    refuse_unused,
+    size_option,
+)
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.option import SECTIONS, Option
@@ -96,6 +104,7 @@ def _declared(name: str, option: Option) -> _Decorator:
 
 
 # What stands for others, after which of these.
+_BESIDE = {"tasks": ("sample",), "max_tasks": ("mip",)}
 _SHORTCUTS: dict[str, _Decorator] = {
     "tasks": click.option(
         "--sample",
@@ -125,9 +134,13 @@ _OUTPUT: tuple[_Decorator, ...] = (
         "-name", "--name", "name", default="debug", show_default=True, help="Names the result directory NAME-itrOut."
     ),
     click.option(
-        "--output-dir", type=FILE, help="The result directory.  [default: NAME-itrOut; sample runs: the next free one]"
+        "-o",
+        "--output-dir",
+        type=FILE,
+        help="The result directory.  [default: NAME-itrOut; sample runs: the next free one]",
     ),
     click.option("--report", type=FILE, help="Also make one page of the run: a file that any browser shows."),
+    open_option,
     click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
     click.option(
         "-print",
@@ -158,6 +171,14 @@ _OUTPUT: tuple[_Decorator, ...] = (
 )
 
 
+COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
+HELP_SECTIONS = {
+    question: [
+        each for name, option in OPTIONS.items() if option.section == section for each in (name, *_BESIDE.get(name, ()))
+    ]
+    for section, question in SECTIONS.items()
+}
+"""Names of the options that answer each question."""
 cache_option = _declared("cache", OPTIONS["cache"])
 """Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)

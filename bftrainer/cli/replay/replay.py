@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from bftrainer._version import __version__
 from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import WIDE, refuse_inputs, refuse_unused
-from bftrainer.cli.replay.options import config_of, replay_options
+from bftrainer.cli._shared.usage import WIDE, Sectioned, refuse_inputs, refuse_unused, show_page
+from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
 from bftrainer.errors import SolverError
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from bftrainer.runs import Inputs, RunResult
 
 
-@click.command(context_settings=WIDE)
+@click.command(
+    cls=Sectioned,
+    context_settings=WIDE,
+    sections={"Common options": (*COMMON, "output_dir", "report"), **HELP_SECTIONS},
+    epilog="Example: bftrainer replay -ndmap idle.csv -bdfn tasks.toml -maxJ 30 --solver dp -o my-run",
+)
 @replay_options
 @click.version_option(__version__, prog_name="bftrainer")
 @click.pass_context
@@ -57,7 +62,8 @@ def replay(
         ctx.exit(_resumed(resume))
     config = config_of(ctx, options)
     target = output_dir or _named_directory(ctx, name)
-    refuse_unused({"force": target is report is None and "runs of the sample go to the next free directory"})
+    on_sample = target is report is None and "runs of the sample go to the next free directory"
+    refuse_unused({"force": on_sample, "open": report is None and "there is no --report"})
     if target is not None and not dry_run:
         check_free(target, force=force)
     if report is not None and not dry_run:
@@ -215,8 +221,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
         from bftrainer.runs.run_pages import write_page
 
         write_page([place], options["report"], force=options["force"])
-        if not options["as_json"]:
-            click.echo(f"Page: {options['report']}")
+        show_page(options["report"], quiet=options["as_json"])
     if not result.is_partial:
         return 0
     if (place / BEGUN).exists():
@@ -255,7 +260,7 @@ def _progress(inputs: Inputs, printing: bool) -> Iterator[list[Observer]]:
         yield [bar]
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer solvers")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def solvers(as_json: bool) -> None:
     """List the solvers: installed, licensed, exact, version; and whether the compiled core is in use."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import WIDE, Parsed, refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, Parsed, Renamed, open_option, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
@@ -34,11 +34,13 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
             tell(f"Note: {run}: No checksums of its files ({MANIFEST}): nothing tells whether they are as written.")
 
 
-@click.command(context_settings=WIDE)
+@click.command(context_settings=WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
+    "--metric",
     "--figure",
     "chosen",
+    cls=Renamed,
     metavar="NAME",
     multiple=True,
     help="A figure to show, as summary.json names it; repeatable. All of up to 4 runs, the headlines of more.",
@@ -62,7 +64,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     for name in chosen:
         if name not in found.figures:
             raise SettingsError(
-                f"--figure: Expected a figure of these runs, got {name!r}.{suggestion(name, found.figures)}"
+                f"--metric: Expected a figure of these runs, got {name!r}.{suggestion(name, found.figures)}"
             )
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
@@ -140,12 +142,21 @@ KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
 _WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetres")
 
 
-@click.command(context_settings=WIDE)
+@click.command(context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
 @click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True, help="For kind setting.")
-@click.option("--figure", metavar="NAME", default="efficiency", show_default=True, help="For kind setting.")
+@click.option(
+    "--metric",
+    "--figure",
+    "figure",
+    cls=Renamed,
+    metavar="NAME",
+    default="efficiency",
+    show_default=True,
+    help="For kind setting.",
+)
 @click.option("--style", type=click.Choice(["plain", "ieee", "acm", "nature"]), default="plain", show_default=True,
               help="Whose widths and sizes of letters.")  # fmt: skip
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="Of the figure.")
@@ -212,7 +223,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> C
     return kinds[kind]
 
 
-@click.command(context_settings=WIDE)
+@click.command(context_settings=WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option(
     "-o",
@@ -225,6 +236,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> C
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="Also tell GPU-hours.")
 @click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
+@open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(
     runs: tuple[Path, ...],
@@ -243,7 +255,7 @@ def report(
         read_summary(run)  # report an invalid run before a problem with the page's path
     refuse_inputs(output)
     write_page(runs, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
-    click.echo(f"Page: {output}")
+    show_page(output)
     _tell_unsealed(runs)
 
 
@@ -251,7 +263,7 @@ SHOWN = 10
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=WIDE)
+@click.command(context_settings=WIDE, epilog="Example: bftrainer audit a-itrOut")
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--objective",

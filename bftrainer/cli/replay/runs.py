@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
     from bftrainer.runs.config import Isolate
+    from bftrainer.runs.kept import KeptRun
 
 DAMAGED = 1
 
@@ -35,7 +37,7 @@ _PLACE = click.argument("place", type=FILE, default=Path())
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-@click.command("list")
+@click.command("list", epilog="Example: bftrainer runs list .")
 @_PLACE
 @_JSON
 def list_(place: Path, as_json: bool) -> None:
@@ -48,7 +50,7 @@ def list_(place: Path, as_json: bool) -> None:
 
     found = kept_runs(place)
     if as_json:
-        click.echo(json.dumps([asdict(run) | {"path": str(run.path)} for run in found], indent=2))
+        click.echo(_document(found))
     elif found:
         rows = [(str(run.path), run.state, run.writer, f"{run.files:,}", f"{run.size:,}") for run in found]
         print_table(("run", "state", "writer", "files", "bytes"), rows, left=3)
@@ -56,31 +58,41 @@ def list_(place: Path, as_json: bool) -> None:
         tell(f"{place}: No runs.")
 
 
-@click.command()
+def _document(found: Sequence[KeptRun]) -> str:
+    return json.dumps([asdict(run) | {"path": str(run.path)} for run in found], indent=2)
+
+
+@click.command(epilog="Example: bftrainer runs verify a-itrOut")
 @click.argument("paths", metavar="RUN...", type=FILE, nargs=-1, required=True)
+@_JSON
 @click.pass_context
-def verify(ctx: click.Context, paths: tuple[Path, ...]) -> None:
+def verify(ctx: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
     """Check that results are as they were written. Exit status: 0 they are, 1 they are not, 2 they are no results."""
     from bftrainer.runs.kept import faults
 
     damaged = [fault for path in paths for fault in faults(path)]
-    for fault in damaged:
-        click.echo(fault)
+    for line in [json.dumps({"faults": damaged}, indent=2)] if as_json else damaged:
+        click.echo(line)
     ctx.exit(DAMAGED if damaged else 0)
 
 
-@click.command()
+@click.command(epilog="Example: bftrainer runs clean .")
 @_PLACE
 @click.option("--unfinished", is_flag=True, help="Delete runs that could be resumed as well.")
-def clean(place: Path, unfinished: bool) -> None:
+@_JSON
+def clean(place: Path, unfinished: bool, as_json: bool) -> None:
     """Delete what killed runs have left in PLACE, the current directory unless said; whole results are put in place."""
     from bftrainer.runs.kept import clean as cleaned
 
-    for run in cleaned(place, unfinished=unfinished):
+    gone = cleaned(place, unfinished=unfinished)
+    if as_json:
+        click.echo(_document(gone))
+        return
+    for run in gone:
         click.echo(f"{run.path}: {run.state}, {run.files:,} files, {run.size:,} bytes")
 
 
-@click.command("solve")
+@click.command("solve", epilog="Example: bftrainer solve problem.json --solver dp")
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("--solver", metavar="NAME", help="See `bftrainer solvers`.  [default: the one that failed]")
 @click.option(

@@ -12,8 +12,15 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    chosen_output,
+    large_option,
+    refuse_inputs,
+    refuse_unused,
+    size_option,
+)
+from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, first_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -79,7 +86,7 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs --server http://127.0.0.1:8000")
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
@@ -102,7 +109,7 @@ def _row(job: JobSummary) -> tuple[str, ...]:
     return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso show my-job")
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -152,7 +159,7 @@ def _print_job(job: JobSummary) -> None:
         print_table(("batch size", "mean cost (J)", "give or take (J)", "results"), rows, left=0)
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
 @click.argument("job_id", metavar="JOB")
 @_server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
@@ -168,16 +175,20 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
     click.echo(f"Deleted {one_line(job_id)}.")
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso export my-job trials.csv")
 @click.argument("job_id", metavar="JOB")
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
+@click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
 @_server_options
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(job_id: str, output: Path, server: str, token_file: str | None, force: bool) -> None:
+def export(
+    job_id: str, place: Path | None, output: Path | None, server: str, token_file: str | None, force: bool
+) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.zeus.server.client import check_form, write_job
 
+    output = chosen_output(place, output)
     check_form(output)
     refuse_inputs(output)
     refuse_existing(output, force=force)
@@ -186,7 +197,7 @@ def export(job_id: str, output: Path, server: str, token_file: str | None, force
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 
-@click.command("import", context_settings=SETTINGS)
+@click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite+aiosqlite:///zeus.db")
 @click.argument("source", metavar="URL")
 @_database_option("Where jobs are kept from now on.")
 def import_zeus(source: str, database: str | None) -> None:
@@ -215,7 +226,9 @@ def import_zeus(source: str, database: str | None) -> None:
     click.echo(f"Moved {asyncio.run(move()):,} jobs.")
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(
+    context_settings=SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite+aiosqlite:///jobs.db"
+)
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option("Where jobs are kept.")

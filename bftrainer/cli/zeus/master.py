@@ -112,7 +112,7 @@ def _row(booked: Booked) -> tuple[str, ...]:
     return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master resume logs/job+1")
 @_LOGDIR
 @_token_option
 @_output_options
@@ -123,7 +123,7 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     _drive(Driver.resumed(logdir, token=first_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
 @_LOGDIR
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(logdir: Path, as_json: bool) -> None:
@@ -137,7 +137,7 @@ def status(logdir: Path, as_json: bool) -> None:
         _print_status(logdir, progress)
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=click.Path(path_type=Path))
 @size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import large_option, size_option
+from bftrainer.cli._shared.usage import Sectioned, large_option, size_option
 from bftrainer.cli.zeus.zeus_options import (
     FILE,
+    SECTIONS,
     SETTINGS,
     figure_options,
     job_choice,
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.policy_comparison import GroupTotals, PolicyComparison
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(
+    cls=Sectioned,
+    sections=SECTIONS,
+    context_settings=SETTINGS,
+    epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json",
+)
 @trace_options
 @job_options
 @size_option("--recurrences", kind=click.IntRange(min=1), default=100, help="Times that the job recurs.")
@@ -93,7 +99,12 @@ def _print_json(results: Sequence[SimulationResult], summaries: Sequence[ZeusSum
 POLICIES = ("grid", "ucb", "zeus", "oracle")
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(
+    cls=Sectioned,
+    sections=SECTIONS,
+    context_settings=SETTINGS,
+    epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2",
+)
 @trace_options
 @job_options
 @click.option(
@@ -201,7 +212,12 @@ _correction_options = with_options(
 )
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(
+    cls=Sectioned,
+    sections=SECTIONS,
+    context_settings=SETTINGS,
+    epilog="Example: bftrainer zeus groups --group group-00",
+)
 @_group_options
 @trace_options
 @job_options

@@ -35,7 +35,7 @@ def zeus() -> None:
     """
 
 
-@click.command(context_settings=SETTINGS)
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer zeus traces")
 @trace_options
 @job_options
 @eta_option

@@ -18,6 +18,13 @@ FILE = click.Path(path_type=Path)
 # Settings of every command here.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 
+SECTIONS = {
+    "Common options": (
+        *("jobs_file", "job_names", "groups_file", "names", "recurrences", "policy", "policies", "power_policy"),
+        *("seeds", "eta", "output", "figures", "as_json"),
+    )
+}
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _Option = Callable[[F], F]
@@ -127,7 +134,7 @@ def seed_options(seeds: int) -> _Option[Any]:
 
 
 output_options = with_options(
-    click.option("--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
+    click.option("-o", "--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
     click.option("--force", is_flag=True, help="Replace existing files."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
 )

@@ -1,0 +1,172 @@
+"""What help shows: options in sections, examples that run; one flag for one thing in all commands; browsers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import webbrowser
+
+import click
+import pytest
+
+from bftrainer.cli._shared.group import cli
+from bftrainer.nodelogs import write_node_log
+from tests.campaigns.test_assess import machine
+from tests.cli.conftest import assert_matches, check_refusal
+
+SWEEP = """\
+schema = 1
+[base]
+solver = "dp"
+node_log = "idle.csv"
+tasks = "tasks.toml"
+[grid]
+forward_time_s = [5.0, 10.0]
+"""
+# Servers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
+PARSED = ("bso", "master", "import", "completion", "solve")
+
+
+def commands(command=cli, path=()):
+    """Names and commands below the root that are no groups."""
+    with click.Context(command) as ctx:
+        for name in command.list_commands(ctx):
+            each = command.get_command(ctx, name)
+            yield from commands(each, (*path, name)) if isinstance(each, click.Group) else [((*path, name), each)]
+
+
+ALL = [pytest.param(path, command, id=" ".join(path)) for path, command in commands()]
+
+
+def example(command):
+    """The words of the example that a command's help ends with."""
+    return shlex.split(command.epilog.removeprefix("Example: bftrainer "))
+
+
+@pytest.mark.parametrize(("path", "command"), ALL)
+def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypatch):
+    """It names the command, takes one line of a narrow terminal, and its options are some that there are."""
+    monkeypatch.chdir(tmp_path)
+    assert len(command.epilog) <= 100
+    if path[0] == "completion":
+        assert command.epilog == 'Example: eval "$(bftrainer completion bash)"'
+        return
+    words = example(command)
+    assert tuple(words[: len(path)]) == path
+    command.make_context("bftrainer", words[len(path) :])
+
+
+@pytest.fixture
+def inputs(call, here):
+    """The files that the examples name."""
+    call("convert", "evt.pkl", "idle.csv")
+    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=16))
+    for name in ("monday.csv", "tuesday.csv"):
+        call("convert", "evt.pkl", name)
+    for name in ("a-itrOut", "b-itrOut"):
+        assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", name).status == 0
+    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
+    (here / "sweep.toml").write_text(SWEEP)
+
+
+@pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
+def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
+    """On small files of the names that it has, the example of each command does its work."""
+    del path, here, inputs
+    monkeypatch.setattr(webbrowser, "open", lambda _: True)
+    done = call(*example(command))
+    assert done.status == 0, done
+
+
+def test_common_options_come_first(call):
+    """The help of replays begins with ten options; each option is told once."""
+    text = call("replay", "--help").out
+    sections = re.findall(r"^(\S.*):\n((?:  .*\n|\n)+)", text, re.MULTILINE)
+    names = [name for name, _ in sections if not name.startswith("Usage")]
+    assert (names[0], names[-1]) == ("Common options", "Other options")
+    rows = {name: re.findall(r"^  (-[^\s,]+)", body, re.MULTILINE) for name, body in sections}
+    assert rows["Common options"] == [
+        *("-ndmap", "-bdfn", "-Tfwd", "-maxJ", "--solver", "--objective", "--since", "--until", "-o", "--report"),
+    ]
+    told = [flag for each in rows.values() for flag in each]
+    assert sorted(told) == sorted(["-h", *(option.opts[0] for option in dict(commands())[("replay",)].params)])
+
+
+def test_output_goes_to_o():
+    """Every command that writes what it is asked for takes -o, and what that names is called output."""
+    for path, command in commands():
+        flags = {flag: option for option in command.params for flag in option.opts}
+        if {"--output", "--output-dir"} & flags.keys():
+            assert "-o" in flags, path
+
+
+def test_figure_is_a_file_to_draw():
+    """`--figure` names a file wherever help shows it; what it was in two commands still works there."""
+    shown = {}
+    for path, command in commands():
+        with click.Context(command) as ctx:
+            for option in command.params:
+                record = option.get_help_record(ctx) if "--figure" in option.opts else None
+                if record:
+                    shown[" ".join(path)] = record[0]
+    assert shown == {
+        "compare": "--metric NAME",
+        "plot": "--metric NAME",
+        "trace stats": "--figure PATH",
+        "spot simulate": "--figure PATH",
+        "spot sweep": "--figure PATH",
+    }
+
+
+def test_former_names_of_options_work(call, inputs):
+    """`--figure` of compare and plot is what `--metric` is."""
+    del inputs
+    said = [call("compare", "a-itrOut", "b-itrOut", flag, "efficiency").out for flag in ("--metric", "--figure")]
+    assert said[0] == said[1] != ""
+    for name, flag in (("a.svg", "--metric"), ("b.svg", "--figure")):
+        words = ("plot", "setting", "a-itrOut", "b-itrOut", flag, "occupancy", "-o", name)
+        assert call(*words).status == 0
+
+
+def test_one_place_for_output(call):
+    """A target is named as an argument or after -o: by one of them."""
+    assert call("convert", "evt.pkl", "-o", "log.csv").out == "log.csv: node log of 4 nodes\n"
+    for words in (("convert", "evt.pkl"), ("convert", "evt.pkl", "a.csv", "-o", "b.csv")):
+        refused = call(*words)
+        check_refusal(refused)
+        assert_matches("one place for the output", refused.err)
+
+
+def test_json_of_what_was_made(call, here):
+    """Commands that report do so for programs, too."""
+    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
+    assert call("tasks", "fit", "measured.csv", "--json").json["curve"]["throughput"] == [0, 100, 190, 350]
+    made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "--spot", "-o", "made.csv", "--json").json
+    assert made["files"] == ["made.csv", "made-spot.csv"]
+    assert {figure["name"] for figure in made["figures"]} > {"idle_share"}
+    assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", "run").status == 0
+    assert call("runs", "verify", "run", "--json").json == {"faults": []}
+    (here / "run" / "tasks.parquet").write_bytes(b"")
+    damaged = call("runs", "verify", "run", "--json")
+    assert damaged.status == 1
+    assert len(damaged.json["faults"]) == 1
+    assert call("runs", "clean", "--json").json == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
+    """`--open` shows the page that was made, by its full address; without a browser it says so and is no failure."""
+    del inputs
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or there)
+    done = call("report", "a-itrOut", "-o", "it's here.html", "--open")
+    assert (done.status, done.out) == (0, "Page: it's here.html\n")
+    assert opened == [f"{here.as_uri()}/it%27s%20here.html"]
+    assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
+
+
+def test_opening_nothing_is_refused(call):
+    """A replay without a page has none to open."""
+    refused = call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
+    check_refusal(refused)
+    assert_matches("--open.*no --report", refused.err)
