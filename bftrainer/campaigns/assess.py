@@ -39,6 +39,7 @@ _SEARCHED_S = WEEK_S
 _MOST_SEARCHED = 400
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
 LEAST_BLOCKS = 4
+_MOST_GPUS = 10**6
 _POOL_PERCENT = (5, 50, 95, 100)
 _STRETCHES = 240
 """Into how many the window is cut for a picture of it."""
@@ -77,8 +78,8 @@ class AssessPlan:
     def __post_init__(self) -> None:
         if not self.log.window_s > 0:
             raise SettingsError("Expected a log of some time, got one of an instant.")
-        if self.gpus_per_node is not None and self.gpus_per_node < 1:
-            raise SettingsError(f"Expected --gpus-per-node of 1 or more, got {self.gpus_per_node}.")
+        if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= _MOST_GPUS:
+            raise SettingsError(f"Expected --gpus-per-node of 1 to {_MOST_GPUS:,}, got {self.gpus_per_node}.")
 
     @property
     def identity(self) -> str:

@@ -20,6 +20,7 @@ _EXPORT = (
     "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
     "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
 )
+_MOST = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ class MachinePrices:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if value is not None and not (0 <= value < math.inf and (each.name != "pue" or value >= 1)):
-                least = 1 if each.name == "pue" else 0
-                raise SettingsError(f"Expected {each.name.replace('_', ' ')} of {least} or more, got {value}.")
+            least = 1 if each.name == "pue" else 0
+            if value is not None and not least <= value <= _MOST:
+                raise SettingsError(f"Expected {each.name.replace('_', ' ')} of {least} to {_MOST:g}, got {value:g}.")
         if self.node_w is not None and self.node_w < (self.idle_w or 0.0):
             raise SettingsError(f"Expected a node that trains to draw no less than an idle one, got {self.node_w} W.")
 

@@ -147,6 +147,8 @@ def test_results_are_replaced_on_demand(call, log, here):
         ("idle.parquet", "--tasks", "nothing.toml"),
         ("idle.parquet", "--planned-departures", "tasks.toml"),
         ("idle.parquet", "--gpus-per-node", "0"),
+        ("idle.parquet", "--gpus-per-node", "9" * 400),
+        ("idle.parquet", "--price-node-hour", "1e308"),
         ("idle.parquet", "-o", "idle.parquet"),
         ("tasks.toml",),
         ("idle.parquet", "--format", "swf"),

@@ -234,7 +234,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> C
     help="Where the page goes; NAME.pdf: briefs for print, an A4 side a run.",
 )
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
-@click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="Also tell GPU-hours.")
+@click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
 @click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
 @open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
