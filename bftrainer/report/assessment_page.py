@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.report.brief import Brief, Card
+from bftrainer.report.drawing import palette
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import PARTS, limit_in_words
 from bftrainer.report.page import rendered_page
-from bftrainer.report.pictures import Picture, date_of, draw_idle, palette, waterfall, with_dates
+from bftrainer.report.pictures import Picture, date_of, draw_idle, waterfall, with_dates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

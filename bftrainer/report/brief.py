@@ -13,11 +13,11 @@ import numpy as np
 
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.drawing import METADATA, plain
+from bftrainer.report.drawing import METADATA, palette, plain
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import PARTS, limit_in_words
-from bftrainer.report.pictures import Picture, draw_window, palette, waterfall
+from bftrainer.report.pictures import Picture, draw_window, waterfall
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,11 +15,11 @@ import numpy as np
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
 from bftrainer.report.brief import Brief, Card
-from bftrainer.report.drawing import plain
+from bftrainer.report.drawing import palette, plain
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, format_value
 from bftrainer.report.intervals import proportion
 from bftrainer.report.page import rendered_page
-from bftrainer.report.pictures import Picture, below_axes, date_of, palette, plainly, with_dates
+from bftrainer.report.pictures import Picture, below_axes, date_of, plainly, with_dates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -51,9 +51,7 @@ def page_drawings(runs: Sequence[FinishedRun], curves: Sequence[Curve]) -> dict[
     if curves:
         reading = "The share of idle intervals that end within a time."
         drawn["fragments"] = ("How long nodes stay idle", reading, lambda ax: draw_fragments(curves, ax), 2.8)
-    return {
-        key: (title, reading, svg_of(draw, key, height)) for key, (title, reading, draw, height) in drawn.items()
-    }
+    return {key: (title, reading, svg_of(draw, key, height)) for key, (title, reading, draw, height) in drawn.items()}
 
 
 def draw_fragments(curves: Sequence[Curve], ax: Axes) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
-from bftrainer.report.drawing import plain
+from bftrainer.report.drawing import palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, format_value
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.pictures import Picture, below_axes, palette, plainly
+from bftrainer.report.pictures import Picture, below_axes, plainly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
