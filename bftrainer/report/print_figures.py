@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.chart import TaskSpans, extended, joined, thinned_steps
-from bftrainer.report.charts import MOST_SPANS, ledger_share, node_classes
+from bftrainer.report.chart import TaskSpans, joined, thinned_steps
+from bftrainer.report.charts import ledger_share, node_classes
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
 from bftrainer.report.drawing import (
     SERIES,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HOUR_S = 3600.0
 Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
-_POINTS, _BINS, _NAME = 600, 200, 40
+_POINTS, _BINS, _NAME, _MOST_SPANS = 600, 200, 40, 20_000
 _MARKERS, _HATCHES = "osD^vPX*", ("", "/////", ".....", "xxxxx", "-----")
 # Colour and hatching of the parts of the ledger: what became work is solid, what nobody held is lighter.
 PART_LOOKS = (
@@ -62,7 +62,7 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         ax.stairs(idle, edges, fill=True, color=ink["rule"], linewidth=0)
         ax.stairs(used, edges, fill=half is None, color=ink["blue"], linewidth=0 if half is None else 0.9)
         if half is not None:
-            band = [extended(np.maximum(end, 0.0)) for end in (used - half, used + half)]
+            band = [np.append(end, end[-1:]).clip(min=0.0) for end in (used - half, used + half)]
             ax.stairs(idle, edges, color=ink["gray"], linewidth=0.7)
             ax.fill_between(edges, *band, step="post", color=ink["blue"], alpha=0.35, linewidth=0)
         if len(groups) > 1:
@@ -110,7 +110,7 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
 
     ink, (begin, end, task, nodes) = palette(), run.holdings.spans(run.window_s)
     held = np.unique(task)
-    spans = joined(TaskSpans(begin, end, task, nodes.astype(np.float64)), MOST_SPANS, run.window_s)
+    spans = joined(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
     rank, started = np.zeros(len(run.tasks["name"]), dtype=np.int64), run.tasks["started_s"][held]
     order = held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
     rank[order] = np.arange(held.size)
