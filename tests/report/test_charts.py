@@ -12,13 +12,13 @@ import pytest
 
 from bftrainer.model.records import FinishedRun, Holdings, NodeMoves
 from bftrainer.report import charts, explorer
-from bftrainer.report.brief import svg_element
 from bftrainer.report.chart import Packed, short_names
 from bftrainer.report.charts import ledger_share, node_classes, time_charts
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page_drawings import draw_decisions, draw_fragments, draw_losses, page_drawings
+from bftrainer.report.pictures import svg_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run import load_inputs
@@ -300,6 +300,6 @@ def test_names_are_no_markup_in_drawings(runs):
 
 def test_drawings_have_the_colours_of_the_page():
     """What is drawn takes its colours from the page's style, so that it can be read in the dark."""
-    picture = svg_element(lambda ax: ax.plot([1, 2]), "key", 2.0)
+    picture = svg_of(lambda ax: ax.plot([1, 2]), "key", 2.0)
     assert "var(--blue," in picture
     assert "var(--ink," in picture
