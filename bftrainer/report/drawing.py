@@ -122,6 +122,10 @@ class Sheet:
             }
             yield
 
+    def letters(self, share: float = 1.0) -> int:
+        """How many letters of the small size fit into a share of the width; they are 0.62 of their height wide."""
+        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / self.style.small_pt / 0.62))
+
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
         require_matplotlib()
