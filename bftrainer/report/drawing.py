@@ -146,6 +146,11 @@ def palette() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
+def tint(color: str) -> str:
+    """A lighter tone, which differs in grey as well."""
+    return "#" + "".join(f"{round(255 - 0.4 * (255 - int(color[at : at + 2], 16))):02x}" for at in (1, 3, 5))
+
+
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """Put a legend of these names above all axes of a figure, in as many columns as fit; the figure grows by it."""
     import matplotlib as mpl
@@ -328,8 +333,8 @@ def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
     """Live nodes over the hours of a trace."""
     ax = axes_or_new(ax)
     hours = (counts.time_ns - counts.time_ns[0]) / NS_PER_S / 3600.0
-    ax.fill_between(hours, counts.count, step="post", color="tab:gray", alpha=0.3, label="there")
-    ax.step(hours, counts.count, where="post", color="tab:gray", linewidth=0.5)
+    ax.fill_between(hours, counts.count, step="post", color=palette()["rule"], label="there")
+    ax.step(hours, counts.count, where="post", color=palette()["gray"], linewidth=0.5)
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     return ax

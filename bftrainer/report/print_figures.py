@@ -27,6 +27,7 @@ from bftrainer.report.drawing import (
     line_look,
     palette,
     plain,
+    tint,
     wrapped,
 )
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
@@ -192,6 +193,7 @@ def _setting_bars(
     for number, line in enumerate(points.values()):
         at = [names.index(str(x)) + (number - (len(points) - 1) / 2) * wide for x, *_ in line]
         whiskers, color = [half for _, _, half, _ in line], line_look(number)["color"]
+        color = tint(color) if not hatched and number % 2 else color
         hatch = _HATCHES[number % len(_HATCHES)] if hatched or number >= len(SERIES) else ""
         look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
         found = ax.bar(at, [mean for _, mean, *_ in line], 0.9 * wide, **look)
@@ -233,16 +235,18 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         for part in PARTS
     }
     figure = sheet.figure(12 + 7 * len(groups))
-    ax, looks = figure.add_subplot(), []
+    looks: list[tuple[str, str, str]] = []
+    ax = figure.add_subplot()
     above, below = np.zeros(len(groups)), np.zeros(len(groups))
     for (part, known), (color, hatch) in zip(found.items(), _PART_LOOKS, strict=True):
         amount = np.round([each.mean for each in known], 6)
         left = np.where(amount < 0, below, above)
         if amount.any():
+            tone = tint(ink[color]) if not sheet.style.hatched and len(looks) % 2 else ink[color]
             hatch = hatch if sheet.style.hatched else ""
-            fill = {"facecolor": "white" if hatch else ink[color], "edgecolor": ink[color] if hatch else "white"}
+            fill = {"facecolor": "white" if hatch else tone, "edgecolor": tone if hatch else "white"}
             ax.barh(range(len(groups)), amount, 0.72, left=left, hatch=hatch, linewidth=0.5, **fill)
-            looks.append((ink[color], hatch, GLOSSARY[f"ledger.{part}"].label))
+            looks.append((tone, hatch, GLOSSARY[f"ledger.{part}"].label))
             for row, (width, begin) in enumerate(zip(amount.tolist(), left.tolist(), strict=True)):
                 if abs(width) >= 500 / sheet.width_mm * 1.6:
                     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
