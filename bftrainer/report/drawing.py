@@ -122,6 +122,10 @@ class Sheet:
             }
             yield
 
+    def letters(self, share: float = 1.0) -> int:
+        """How many letters of the small size fit into a share of the width; they are 0.62 of their height wide."""
+        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / self.style.small_pt / 0.62))
+
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
         require_matplotlib()
@@ -140,6 +144,11 @@ def palette() -> dict[str, str]:
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
     light = style[: style.index("}")]
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+
+
+def tint(color: str) -> str:
+    """A lighter tone, which differs in grey as well."""
+    return "#" + "".join(f"{round(255 - 0.4 * (255 - int(color[at : at + 2], 16))):02x}" for at in (1, 3, 5))
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
@@ -324,8 +333,8 @@ def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
     """Live nodes over the hours of a trace."""
     ax = axes_or_new(ax)
     hours = (counts.time_ns - counts.time_ns[0]) / NS_PER_S / 3600.0
-    ax.fill_between(hours, counts.count, step="post", color="tab:gray", alpha=0.3, label="there")
-    ax.step(hours, counts.count, where="post", color="tab:gray", linewidth=0.5)
+    ax.fill_between(hours, counts.count, step="post", color=palette()["rule"], label="there")
+    ax.step(hours, counts.count, where="post", color=palette()["gray"], linewidth=0.5)
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     return ax

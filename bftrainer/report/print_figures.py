@@ -18,6 +18,7 @@ from bftrainer.report.chart import TaskSpans, joined, thinned_steps
 from bftrainer.report.charts import ledger_share, node_classes
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
 from bftrainer.report.drawing import (
+    MM_PER_IN,
     SERIES,
     PrintFigure,
     Sheet,
@@ -26,6 +27,7 @@ from bftrainer.report.drawing import (
     line_look,
     palette,
     plain,
+    tint,
     wrapped,
 )
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
@@ -66,7 +68,7 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
             ax.stairs(idle, edges, color=ink["gray"], linewidth=0.7)
             ax.fill_between(edges, *band, step="post", color=ink["blue"], alpha=0.35, linewidth=0)
         if len(groups) > 1:
-            ax.set_title(plain(group.label, 2 * _NAME), pad=2)
+            ax.set_title(plain(group.label, sheet.letters(0.75)), pad=2)
         ax.set(ylabel="nodes", ylim=(0, None))
         widths = [None] * used.size if half is None else half.tolist()
         cells = zip((edges[:-1] * HOUR_S).tolist(), idle.tolist(), used.tolist(), widths, strict=True)
@@ -76,7 +78,7 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
     lead += "" if is_like else "; panels have scales of their own"
     columns = ("run", "seeds", "time_s", "idle", "used", "used_half_width")
-    return _finished(figure, runs, groups, "used_node_s", columns, rows, lead)
+    return _finished(figure, sheet, runs, groups, "used_node_s", columns, rows, lead)
 
 
 def _over_time(runs: Sequence[FinishedRun]) -> tuple[Any, Any, Any, Any]:
@@ -114,7 +116,7 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     rank, started = np.zeros(len(run.tasks["name"]), dtype=np.int64), run.tasks["started_s"][held]
     order = held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
     rank[order] = np.arange(held.size)
-    figure = sheet.figure(min(max(0.4 * sheet.width_mm, 12 + 3.4 * held.size), 0.8 * sheet.width_mm))
+    figure = sheet.figure(max(52.0, min(max(0.4 * sheet.width_mm, 12 + 3.4 * held.size), 0.8 * sheet.width_mm)))
     ax, looks = figure.add_subplot(), []
     for mask, label, shade in node_classes(spans.nodes):
         left, right, row = spans.begin_s[mask] / HOUR_S, spans.end_s[mask] / HOUR_S, rank[spans.task[mask]]
@@ -123,8 +125,10 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
         ax.add_collection(PolyCollection(corners, facecolor=ink[shade[1:]], linewidth=0))
         looks.append((ink[shade[1:]], "", label))
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(held.size, 1) - 0.5, -0.5))
-    if held.size <= figure.get_figheight() * 25.4 / 3.4:
-        ax.set_yticks(range(held.size), [plain(str(name), 24) for name in run.tasks["name"][order]])
+    if held.size <= figure.get_figheight() * MM_PER_IN / 3.4:
+        ax.set_yticks(
+            range(held.size), [plain(str(name), min(24, sheet.letters(0.3))) for name in run.tasks["name"][order]]
+        )
     else:
         ax.set_ylabel("tasks, in order of their start")
     if held.size:
@@ -134,7 +138,7 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
     if spans.begin_s.size < begin.size:
         lead += f"; {begin.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
-    return _finished(figure, [run], [], "used_node_s", ("task", "begin_s", "end_s", "nodes"), rows, lead)
+    return _finished(figure, sheet, [run], [], "used_node_s", ("task", "begin_s", "end_s", "nodes"), rows, lead)
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
@@ -153,7 +157,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
         found = estimate([values[place] / size for place in group.places])
         x = runs[group.places[0]].summary["settings"][setting]
         points.setdefault(group.setting, []).append((x, found.mean, found.half_width or 0.0, found.number))
-    figure = sheet.figure(0.5 * sheet.width_mm)
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     xs = [x for line in points.values() for x, *_ in line]
     is_number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
@@ -168,7 +172,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     rows = [(label, *point) for label, line in points.items() for point in line]
     columns = ("line", setting, f"{key} ({unit})" if unit else key, "half_width", "runs")
     lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
-    return _finished(figure, runs, groups, key, columns, rows, lead)
+    return _finished(figure, sheet, runs, groups, key, columns, rows, lead)
 
 
 def _setting_lines(ax: Axes, points: Mapping[str, list[tuple[Any, float, float, int]]]) -> list[Any]:
@@ -189,6 +193,7 @@ def _setting_bars(
     for number, line in enumerate(points.values()):
         at = [names.index(str(x)) + (number - (len(points) - 1) / 2) * wide for x, *_ in line]
         whiskers, color = [half for _, _, half, _ in line], line_look(number)["color"]
+        color = tint(color) if not hatched and number % 2 else color
         hatch = _HATCHES[number % len(_HATCHES)] if hatched or number >= len(SERIES) else ""
         look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
         found = ax.bar(at, [mean for _, mean, *_ in line], 0.9 * wide, **look)
@@ -230,16 +235,18 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         for part in PARTS
     }
     figure = sheet.figure(12 + 7 * len(groups))
-    ax, looks = figure.add_subplot(), []
+    looks: list[tuple[str, str, str]] = []
+    ax = figure.add_subplot()
     above, below = np.zeros(len(groups)), np.zeros(len(groups))
     for (part, known), (color, hatch) in zip(found.items(), PART_LOOKS, strict=True):
         amount = np.round([each.mean for each in known], 6)
         left = np.where(amount < 0, below, above)
         if amount.any():
+            tone = tint(ink[color]) if not sheet.style.hatched and len(looks) % 2 else ink[color]
             hatch = hatch if sheet.style.hatched else ""
-            fill = {"facecolor": "white" if hatch else ink[color], "edgecolor": ink[color] if hatch else "white"}
+            fill = {"facecolor": "white" if hatch else tone, "edgecolor": tone if hatch else "white"}
             ax.barh(range(len(groups)), amount, 0.72, left=left, hatch=hatch, linewidth=0.5, **fill)
-            looks.append((ink[color], hatch, GLOSSARY[f"ledger.{part}"].label))
+            looks.append((tone, hatch, GLOSSARY[f"ledger.{part}"].label))
             for row, (width, begin) in enumerate(zip(amount.tolist(), left.tolist(), strict=True)):
                 if abs(width) >= 500 / sheet.width_mm * 1.6:
                     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
@@ -259,7 +266,7 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     ax.set(
         xlabel="idle node-time (%)", ylim=(len(groups) - 0.5, -0.5), xlim=(below.min() * 1.02, max(100.0, above.max()))
     )
-    ax.set_yticks(range(len(groups)), [wrapped(group.label, 24 if sheet.width_mm < 120 else _NAME) for group in groups])
+    ax.set_yticks(range(len(groups)), [wrapped(group.label, min(_NAME, sheet.letters(0.35))) for group in groups])
     area_legend(figure, looks)
     rows = [
         (group.label, len(group.places), part, known[place].mean, known[place].half_width)
@@ -268,12 +275,12 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
-    return _finished(figure, runs, groups, "ledger.useful", columns, rows, lead)
+    return _finished(figure, sheet, runs, groups, "ledger.useful", columns, rows, lead)
 
 
 def plot_fragments(runs: Sequence[FinishedRun], curves: Sequence[Curve], sheet: Sheet) -> PrintFigure:
     """Share of idle intervals that end within a time; curves are (name, time in seconds, share that stays longer)."""
-    figure = sheet.figure(0.5 * sheet.width_mm)
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax, drawn, rows = figure.add_subplot(), [], []
     for number, (name, time_s, stays) in enumerate(curves):
         kept = np.unique(np.linspace(0, time_s.size - 1, min(time_s.size, 4 * _POINTS)).round().astype(np.int64))
@@ -285,7 +292,7 @@ def plot_fragments(runs: Sequence[FinishedRun], curves: Sequence[Curve], sheet: 
     if len(curves) > 1:
         legend_above(figure, drawn, [name for name, *_ in curves])
     lead = "Share of idle intervals of nodes that end within a time"
-    return _finished(figure, runs, [], "idle_node_s", ("log", "time_s", "share"), rows, lead)
+    return _finished(figure, sheet, runs, [], "idle_node_s", ("log", "time_s", "share"), rows, lead)
 
 
 def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]], sheet: Sheet) -> PrintFigure:
@@ -314,7 +321,7 @@ def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]],
     if not rows:
         raise SettingsError("No tuned task of the runs reached its target.")
     groups, names = sorted({row[1] for row in rows}), [run.name for run in runs]
-    figure = sheet.figure(0.5 * sheet.width_mm)
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     panels = figure.subplots(1, len(_alike(runs)), sharex=True, sharey=True, squeeze=False)[0]
     drawn: list[Any] = []
     for ax, panel in zip(panels, _alike(runs), strict=True):
@@ -326,12 +333,12 @@ def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]],
             drawn.append(ax.scatter(x, y, facecolor="none", edgecolor=line_look(number)["color"], **options))
         ax.set_xlabel("time to target (h)")
         if len(panels) > 1:
-            ax.set_title(wrapped(panel.label, max(8, int(sheet.width_mm / 1.8 / len(panels)))), pad=2)
+            ax.set_title(wrapped(panel.label, sheet.letters(0.75 / len(panels))), pad=2)
     _wide(panels[0], rows)
     panels[0].set(ylabel="energy (kWh)")
     legend_above(figure, drawn, groups)
     lead = "Energy of tuned tasks against the time from their submission to their target, a mark a task"
-    return _finished(figure, runs, [], "energy_j", ("run", "group", "task", "time_h", "energy_kwh"), rows, lead)
+    return _finished(figure, sheet, runs, [], "energy_j", ("run", "group", "task", "time_h", "energy_kwh"), rows, lead)
 
 
 def _wide(ax: Axes, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -350,6 +357,7 @@ def _alike(runs: Sequence[FinishedRun]) -> list[Alike]:
 
 def _finished(
     figure: Figure,
+    sheet: Sheet,
     runs: Sequence[FinishedRun],
     groups: Sequence[Alike],
     key: str,
@@ -365,7 +373,7 @@ def _finished(
         texts.append(_INTERVALS)
     if notes:
         of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
-        figure.supxlabel(plain(f"{ASSUMED}{of}", 2 * _NAME), x=0.01, ha="left")
+        figure.supxlabel(wrapped(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
         figure.set_figheight(figure.get_figheight() + 0.15)
         texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
     return PrintFigure(figure, columns, rows, " ".join(texts))

@@ -10,13 +10,13 @@ import numpy as np
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace
 from bftrainer.model.spot_training import SpotRun
-from bftrainer.report.drawing import axes_or_new, plot_counts
+from bftrainer.report.drawing import axes_or_new, line_look, palette, plot_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TIMES = {"training": "tab:blue", "redoing": "tab:orange", "reconfiguring": "tab:green", "stalled": "tab:gray"}
+_TIMES = {"training": "blue", "redoing": "orange", "reconfiguring": "green", "stalled": "gray"}
 
 
 def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
@@ -24,7 +24,7 @@ def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     starts = np.array([phase.start_ns for phase in run.phases] + [run.span_ns]) / NS_PER_S / 3600.0
     sizes = np.array([phase.world_size for phase in run.phases] + [0])
-    ax.fill_between(starts, sizes, step="post", color=_TIMES["training"], label="training")
+    ax.fill_between(starts, sizes, step="post", color=palette()[_TIMES["training"]], label="training")
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     return ax
@@ -38,7 +38,7 @@ def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
     left = 0.0
     for (name, colour), time_s in zip(_TIMES.items(), times, strict=True):
         share = 100.0 * time_s / total
-        ax.barh(0, share, left=left, color=colour, label=f"{name} {share:.1f} %")
+        ax.barh(0, share, left=left, color=palette()[colour], label=f"{name} {share:.1f} %")
         left += share
     ax.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
     ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
@@ -53,7 +53,7 @@ def run_figure(run: SpotRun, counts: CountTrace, figures: Mapping[str, Any]) -> 
     above, below = figure.subplots(2, 1, height_ratios=(4, 1))
     plot_counts(counts, above)
     plot_world_size(run, above)
-    above.legend(loc="upper right")
+    above.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
     plot_time(figures, below)
     return figure
 
@@ -69,14 +69,14 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
         The figure.
     """
     ax = axes_or_new(ax)
-    for addition in sorted({row["addition_scale"] for row in rows}):
+    for number, addition in enumerate(sorted({row["addition_scale"] for row in rows})):
         line = sorted(
             (row for row in rows if row["addition_scale"] == addition), key=lambda row: row["preemption_scale"]
         )
         widths = [row[f"{name}_ci95"] or 0.0 for row in line]
         levels = [row["preemption_scale"] for row in line]
         values = [np.nan if row[name] is None else row[name] for row in line]
-        ax.errorbar(levels, values, widths, marker="o", capsize=3, label=f"{addition:g}")
+        ax.errorbar(levels, values, widths, marker="o", capsize=3, label=f"{addition:g}", **line_look(number))
     ax.set(xlabel="preemption level", ylabel=name.replace("_", " "))
     ax.legend(title="addition level")
     return ax

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import STYLES, Sheet, printed
+from bftrainer.report.drawing import STYLES, WIDTHS_MM, Sheet, printed
 from bftrainer.report.print_figures import (
     plot_allocation,
     plot_energy,
@@ -56,9 +56,9 @@ def seeds(run):
     return [changed(run, f"s{seed}", {"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
 
 
-def drawn(draw, style="plain"):
+def drawn(draw, style="plain", width_mm=90.0):
     """A figure as it is drawn in a style, laid out."""
-    sheet = Sheet(STYLES[style], STYLES[style].column_mm)
+    sheet = Sheet(STYLES[style], width_mm)
     with sheet.ready():
         found = draw(sheet)
         found.figure.draw_without_rendering()
@@ -106,16 +106,20 @@ def test_sizes_of_letters(run, tuned, places, kind, style):
     assert least <= min(sizes) <= max(sizes) <= most
 
 
+@pytest.mark.parametrize("width_mm", [WIDTHS_MM[0], 88.9])
 @pytest.mark.parametrize("kind", KINDS)
-def test_legends_cover_nothing(run, tuned, places, kind):
-    """A legend is above all axes, beside no note and within the figure, whatever the names."""
-    figure = drawn(kinds(run, tuned, places)[kind], "ieee").figure
+def test_legends_cover_nothing(run, tuned, places, kind, width_mm):
+    """A legend is above all axes, beside no note and within the figure, whatever the names and the width."""
+    figure = drawn(kinds(run, tuned, places)[kind], "ieee", width_mm).figure
     (box,) = (legend.get_window_extent() for legend in figure.legends)
     assert all(box.y0 >= ax.get_window_extent().y1 for ax in figure.axes)
     assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     assert box.y1 <= figure.bbox.y1 + 0.5
+    labels = [label for ax in figure.axes for label in (ax.xaxis.label, ax.yaxis.label) if label.get_text()]
+    assert labels
+    assert all(label.get_window_extent().y1 <= figure.bbox.y1 for label in labels)
 
 
 def test_settings_of_matplotlib_change_nothing(run):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.writing import replacing
-from bftrainer.report.drawing import axes_or_new, rendered, require_matplotlib
+from bftrainer.report.drawing import axes_or_new, line_look, palette, rendered, require_matplotlib
 from bftrainer.report.intervals import student_quantile
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -171,13 +171,13 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
     if not curves:
         raise SettingsError("Expected at least one curve of regret, got none.")
     ax = _axes(ax, title)
-    for curve in curves:
+    for number, curve in enumerate(curves):
         recurrences = np.arange(1, curve.mean_j.size + 1)
         label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
-        (line,) = ax.plot(recurrences, curve.mean_j, label=label)
+        (line,) = ax.plot(recurrences, curve.mean_j, label=label, **line_look(number))
         if curve.seeds > 1:
             ax.fill_between(recurrences, curve.low_j, curve.high_j, color=line.get_color(), alpha=0.2, linewidth=0)
-    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    ax.axhline(0.0, color=palette()["gray"], linewidth=0.8, zorder=0)
     ax.set_xlabel("recurrence")
     ax.set_ylabel("cumulative regret")
     _in_joules(ax)
@@ -218,13 +218,13 @@ def pareto_figure(
         raise SettingsError("Expected at least one setting that reaches the target, got none.")
     ax = _axes(ax, title)
     unit_s, unit = _time_unit(max(each.time_s for each in settings))
-    ax.plot(*_places(settings, unit_s), ".", color="0.7", label="settings")
-    ax.plot(*_places(front, unit_s), "o-", color="tab:blue", markersize=4, label="Pareto front")
+    ax.plot(*_places(settings, unit_s), ".", color=palette()["gray"], label="settings")
+    ax.plot(*_places(front, unit_s), "o-", color=palette()["blue"], markersize=4, label="Pareto front")
     if path is not None and path.steps:
         _draw_path(ax, path, unit_s)
     if best is not None:
         label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
-        ax.plot(*_places([best], unit_s), "*", color="tab:red", markersize=13, label=label)
+        ax.plot(*_places([best], unit_s), "*", color=palette()["red"], markersize=13, label=label)
     ax.set_xlabel(f"time to target ({unit})")
     ax.set_ylabel("energy to target")
     times, energies = _places(settings, unit_s)
@@ -252,7 +252,9 @@ def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
     label = "path of the history"
     if path.unplaced_runs:
         label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
-    ax.plot(*_places([step.setting for step in path.steps], unit_s), "-", color="tab:orange", alpha=0.7, label=label)
+    ax.plot(
+        *_places([step.setting for step in path.steps], unit_s), "-", color=palette()["orange"], alpha=0.7, label=label
+    )
     firsts: dict[tuple[int, float], PathStep] = {}
     for step in path.steps:
         firsts.setdefault((step.setting.batch_size, step.setting.power_limit_w), step)
