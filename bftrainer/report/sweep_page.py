@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,12 @@ class _Setting:
         return f"{format_value(found.mean, unit)} ({low} to {high}{ending.format(found.number)})"
 
 
+def _term(metric: str) -> Term:
+    """What a figure is; parts of the ledger are shares by name."""
+    term = GLOSSARY[metric]
+    return replace(term, label=f"{term.label} share") if metric.startswith("ledger.") else term
+
+
 class _Sweep:
     """Settings of a sweep's rows, ordered and judged by two figures."""
 
@@ -102,7 +108,7 @@ class _Sweep:
 
     def rank(self, each: _Setting) -> float:
         """Order of settings, the best first."""
-        return -GLOSSARY[self.first].better * (each.of(self.first) or 0.0)
+        return -_term(self.first).better * (each.of(self.first) or 0.0)
 
     def _front(self) -> list[_Setting]:
         """Settings that no other one beats in both figures, by the first one."""
@@ -114,7 +120,7 @@ class _Sweep:
 
     def _price(self, each: _Setting) -> float:
         value = each.of(self.second)
-        return math.inf if value is None else -GLOSSARY[self.second].better * value
+        return math.inf if value is None else -_term(self.second).better * value
 
     def is_repeated(self) -> bool:
         """Whether figures of some setting are means over seeds."""
@@ -138,7 +144,7 @@ class _Sweep:
 
     def headline(self) -> str:
         """The best settings and their figure, or why there are none."""
-        term, failed = GLOSSARY[self.first], sum(row["error"] is not None for row in self.rows)
+        term, failed = _term(self.first), sum(row["error"] is not None for row in self.rows)
         said = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
         if not self.done:
             return f"No point has a value of {term.label}.{said}"
@@ -146,10 +152,9 @@ class _Sweep:
         chosen = f", with {self.named(best)}." if self.factors else "."
         text = f"Best {term.label}: {best.text(self.first, _OVER)}{chosen}"
         half = best.sums[self.first].half_width
-        if half is not None:
-            near = sum(abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) <= half for each in self.done[1:])
-            text += f" {near:,} other settings are within that interval." if near else ""
-        return text + said
+        away = [abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) for each in self.done[1:]]
+        near, where = sum(each <= (half or 0.0) for each in away), "within that interval" if half else "as good"
+        return text + (f" Other settings {where}: {near:,}." if near else "") + said
 
 
 def sweep_page(
@@ -212,7 +217,7 @@ def sweep_page(
 
 
 def _both(found: _Sweep) -> list[tuple[str, Term]]:
-    return [(key, GLOSSARY[key]) for key in (found.first, found.second)]
+    return [(key, _term(key)) for key in (found.first, found.second)]
 
 
 def _cell(value: Any) -> str:
@@ -307,7 +312,7 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
     """A cell of the map: its mean as strength of colour and, where there is room, in figures."""
     from matplotlib.patches import Rectangle
 
-    term, ink = GLOSSARY[found.first], palette()
+    term, ink = _term(found.first), palette()
     if any(each.error for each in own):
         ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=ink["orange"], hatch="////", lw=0.6))
     known = [value for each in own if (value := each.of(found.first)) is not None]
@@ -315,7 +320,7 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
         return
     mean = math.fsum(known) / len(known)
     most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
-    share = 1.0 if most == least else (mean - least) / (most - least)
+    share = 0.5 if most == least else (mean - least) / (most - least)
     ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
     text = f"{100 * mean:.1f}" if term.unit == "share" else format_value(mean, term.unit)
     if columns * len(text) <= _MOST_SIGNS * 6 / max(1, min(_PANELS_ACROSS, len(_panels(found)))):
@@ -325,7 +330,7 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
 
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
     """Mean of the first figure at each value of each factor, factors side by side."""
-    ink, term, begin = palette(), GLOSSARY[found.first], 0
+    ink, term, begin = palette(), _term(found.first), 0
     scale, ticks, labels = _scale(term), [], []
     for number, factor in enumerate(found.factors):
         levels = found.levels(number)
@@ -354,7 +359,7 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
 
 def _draw_front(found: _Sweep, ax: Axes) -> None:
     """Settings by both figures, with the front as a line."""
-    ink, (first, second) = palette(), (GLOSSARY[found.first], GLOSSARY[found.second])
+    ink, (first, second) = palette(), (_term(found.first), _term(found.second))
 
     def at(each: _Setting) -> tuple[float, float]:
         """Place of a setting."""
