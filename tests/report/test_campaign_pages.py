@@ -140,6 +140,15 @@ def test_a_map_of_too_many_panels_shows_means():
     assert "Means over c, d, of which there are too many combinations." in text
 
 
+def test_a_map_that_nobody_could_read_is_left_out():
+    """Of 4,800 combinations, and the page says so; of 240 it is there."""
+    for count, drawn in ((60, False), (3, True)):
+        factors = {"a": list(range(10)), "b": list(range(count)), "c": list(range(8))}
+        text = page_of(*rows_of(factors, lambda v, _: (v[0] / 10, 1)))
+        assert ("Where efficiency U is best" in text) == drawn
+        assert ("There is no map" in text) != drawn
+
+
 def test_points_that_failed_are_hatched_and_told():
     """In the map, in the headline and with their reasons; a mean is never of the seeds that are left."""
     rows, varied = rows_of(
