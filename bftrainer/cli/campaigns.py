@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.pages import check_report, live_page, page_options, report_option, save_report, tell_page
+from bftrainer.cli._shared.report_option import (
+    check_report,
+    live_page,
+    page_options,
+    report_option,
+    save_report,
+    tell_page,
+)
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
@@ -192,7 +199,9 @@ def _deadline(text: str) -> _Moment:
     name, _, clock = text.strip().lower().partition(" ")
     if name not in _WEEKDAYS:
         return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
-    at = time.fromisoformat(clock.strip() or "18:00")
+    at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
+    if at.tzinfo is not None:
+        raise ValueError(text)  # which day would it be?
     return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
 
 

@@ -101,14 +101,14 @@ def draw_idle(
     ax.annotate(
         f"most idle: {round(float(nodes[top])):,} nodes, {str(at)[:16].replace('T', ' ')}",
         (dates[top], nodes[top]),
-        xytext=(-8 if late else 8, -4),
+        xytext=(0, 3),
         textcoords="offset points",
         ha="right" if late else "left",
-        va="top",
+        va="bottom",
         fontsize=8,
         color=ink["ink"],
     )
-    ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
+    ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, float(nodes[top]))), xlim=(dates[0], dates[-1]))
     with_dates(ax)
 
 

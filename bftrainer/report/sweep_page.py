@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ SEEDS = ("seed", "trace_seed")
 """Factors over which figures are averaged: points that differ in these alone repeat each other."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _SECOND = ("turnaround_mean_s", "makespan_s", "preemptions", "rescales", "energy_j", "wait_mean_s")
+_MOST_CELLS, _MOST_LEVELS = 4000, 300
+"""Larger maps and effects are left out: nobody could read them."""
 _MOST_PANELS, _PANELS_ACROSS, _MOST_LABELS, _MOST_SIGNS = 12, 3, 12, 14
 
 
@@ -71,6 +73,12 @@ class _Setting:
         return f"{format_value(found.mean, unit)} ({low} to {high}{ending.format(found.number)})"
 
 
+def _term(metric: str) -> Term:
+    """What a figure is; parts of the ledger are shares by name."""
+    term = GLOSSARY[metric]
+    return replace(term, label=f"{term.label} share") if metric.startswith("ledger.") else term
+
+
 class _Sweep:
     """Settings of a sweep's rows, ordered and judged by two figures."""
 
@@ -102,7 +110,7 @@ class _Sweep:
 
     def rank(self, each: _Setting) -> float:
         """Order of settings, the best first."""
-        return -GLOSSARY[self.first].better * (each.of(self.first) or 0.0)
+        return -_term(self.first).better * (each.of(self.first) or 0.0)
 
     def _front(self) -> list[_Setting]:
         """Settings that no other one beats in both figures, by the first one."""
@@ -114,7 +122,7 @@ class _Sweep:
 
     def _price(self, each: _Setting) -> float:
         value = each.of(self.second)
-        return math.inf if value is None else -GLOSSARY[self.second].better * value
+        return math.inf if value is None else -_term(self.second).better * value
 
     def is_repeated(self) -> bool:
         """Whether figures of some setting are means over seeds."""
@@ -122,7 +130,7 @@ class _Sweep:
 
     def place(self, each: _Setting) -> str:
         """Number of a setting on the front, as text; empty if it is not there."""
-        return str(self.front.index(each) + 1) if each in self.front else ""
+        return next((str(number) for number, one in enumerate(self.front, start=1) if one is each), "")
 
     def levels(self, factor: int) -> list[Any]:
         """Values of a factor: numbers in their order, all else as it comes; none given comes last."""
@@ -138,7 +146,7 @@ class _Sweep:
 
     def headline(self) -> str:
         """The best settings and their figure, or why there are none."""
-        term, failed = GLOSSARY[self.first], sum(row["error"] is not None for row in self.rows)
+        term, failed = _term(self.first), sum(row["error"] is not None for row in self.rows)
         said = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
         if not self.done:
             return f"No point has a value of {term.label}.{said}"
@@ -146,10 +154,9 @@ class _Sweep:
         chosen = f", with {self.named(best)}." if self.factors else "."
         text = f"Best {term.label}: {best.text(self.first, _OVER)}{chosen}"
         half = best.sums[self.first].half_width
-        if half is not None:
-            near = sum(abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) <= half for each in self.done[1:])
-            text += f" {near:,} other settings are within that interval." if near else ""
-        return text + said
+        away = [abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) for each in self.done[1:]]
+        near, where = sum(each <= (half or 0.0) for each in away), "within that interval" if half else "as good"
+        return text + (f" Other settings {where}: {near:,}." if near else "") + said
 
 
 def sweep_page(
@@ -206,13 +213,15 @@ def sweep_page(
         PageTable("Points that failed", ("point", *varied, "why"), lost),
     ]
     subtitle = f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}"
-    pictures = () if total is not None or not found.done else tuple(_pictures(found))
+    pictures: tuple[Picture, ...] = () if total is not None or not found.done else tuple(_pictures(found))
+    if pictures and len(found.factors) > 1 and pictures[0].key != "map":
+        caveats.append("There is no map of the settings: they have too many combinations.")
     brief = Brief("sweep", f"Sweep {name}", subtitle, found.headline(), tuple(cards), tuple(caveats), {}, pictures, "")
     return campaign_page(brief, tables, made, None if total is None else (len(rows), total))
 
 
 def _both(found: _Sweep) -> list[tuple[str, Term]]:
-    return [(key, GLOSSARY[key]) for key in (found.first, found.second)]
+    return [(key, _term(key)) for key in (found.first, found.second)]
 
 
 def _cell(value: Any) -> str:
@@ -223,9 +232,10 @@ def _pictures(found: _Sweep) -> list[Picture]:
     """A map of the first figure where two factors or more vary, what each factor does, and the front."""
     (_, first), (_, second) = _both(found)
     pictures = []
-    if len(found.factors) > 1:
+    levels = [len(found.levels(place)) for place in _axes_of(found)]
+    panels = _panels(found)
+    if len(levels) > 1 and levels[0] * levels[1] * len(panels) <= _MOST_CELLS:
         across, down, *others = _axes_of(found)
-        panels = _panels(found)
         rows = -(-len(panels) // _PANELS_ACROSS) * (len(found.levels(down)) + 2)
         names = [found.factors[place] for place in (across, down)]
         reading = f"Mean {first.label}{_percent(first)} with each {names[0]} (across) and {names[1]} (down); darker is "
@@ -235,17 +245,15 @@ def _pictures(found: _Sweep) -> list[Picture]:
             reading += f" Means over {hidden}, of which there are too many combinations."
         map_of = partial(_draw_map, found, panels)
         pictures.append(Picture("map", f"Where {first.label} is best", reading, map_of, min(10.0, 0.5 + 0.3 * rows)))
-    if found.factors:
+    if 0 < sum(levels) <= _MOST_LEVELS:
         reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
         if len(found.factors) == 1 and found.is_repeated():
             reading += " Bars: 95 % intervals over seeds."
         effects = partial(_draw_effects, found)
         pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
     if found.front:
-        reading = (
-            f"Each mark is a setting. On the front (diamonds, numbered as in the table) {first.label} gets better "
-        )
-        reading += f"only as {second.label} gets worse; the star is the best setting."
+        reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first.label} gets "
+        reading += f"better only as {second.label} gets worse; the star is the best setting."
         title = f"{first.label} against {second.label}"
         pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.5))
     return pictures
@@ -281,16 +289,19 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
     x, y, *others = _axes_of(found)
     columns, rows = found.levels(x), found.levels(y)
     wide, deep = len(columns) + 0.6, len(rows) + 2.0
+    room = 6 * _MOST_SIGNS / min(len(panels), _PANELS_ACROSS) / len(columns)
     style: dict[str, Any] = {"fontsize": 7.5, "color": palette()["ink"]}
+    cells: dict[tuple[Any, ...], list[_Setting]] = {}
+    for each in found.settings:
+        shown = tuple(each.values[other] for other in others) if panels[0] else ()
+        cells.setdefault((shown, each.values[x], each.values[y]), []).append(each)
     for place, panel in enumerate(panels):
         left, top = place % _PANELS_ACROSS * wide, place // _PANELS_ACROSS * deep
         named = zip((found.factors[other] for other in others), panel, strict=False)
         title = ", ".join(f"{name} {short_label(value)}" for name, value in named)
         ax.text(left, top - 0.15, plain(title), va="bottom", weight="bold", **style)
         for (column, across), (row, down) in itertools.product(enumerate(columns), enumerate(rows)):
-            own = [each for each in found.settings if (each.values[x], each.values[y]) == (across, down)]
-            own = [each for each in own if not panel or tuple(each.values[other] for other in others) == panel]
-            _draw_cell(found, own, (left + column, top + row), len(columns), ax)
+            _draw_cell(found, cells.get((panel, across, down), []), (left + column, top + row), room, ax)
         across_step, down_step = (-(-len(each) // _MOST_LABELS) for each in (columns, rows))
         for column in range(0, len(columns), across_step):
             text = plain(short_label(columns[column], _MOST_SIGNS))
@@ -303,11 +314,11 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
     ax.set_axis_off()
 
 
-def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, float], columns: int, ax: Axes) -> None:
-    """A cell of the map: its mean as strength of colour and, where there is room, in figures."""
+def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, float], room: float, ax: Axes) -> None:
+    """A cell of the map: its mean as strength of colour and, where there is room for so many signs, in figures."""
     from matplotlib.patches import Rectangle
 
-    term, ink = GLOSSARY[found.first], palette()
+    term, ink = _term(found.first), palette()
     if any(each.error for each in own):
         ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=ink["orange"], hatch="////", lw=0.6))
     known = [value for each in own if (value := each.of(found.first)) is not None]
@@ -315,17 +326,17 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
         return
     mean = math.fsum(known) / len(known)
     most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
-    share = 1.0 if most == least else (mean - least) / (most - least)
+    share = 0.5 if most == least else (mean - least) / (most - least)
     ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
     text = f"{100 * mean:.1f}" if term.unit == "share" else format_value(mean, term.unit)
-    if columns * len(text) <= _MOST_SIGNS * 6 / max(1, min(_PANELS_ACROSS, len(_panels(found)))):
+    if len(text) <= room:
         place = (corner[0] + 0.48, corner[1] + 0.47)
         ax.text(*place, plain(text), ha="center", va="center", fontsize=7, color=ink["ink"])
 
 
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
     """Mean of the first figure at each value of each factor, factors side by side."""
-    ink, term, begin = palette(), GLOSSARY[found.first], 0
+    ink, term, begin = palette(), _term(found.first), 0
     scale, ticks, labels = _scale(term), [], []
     for number, factor in enumerate(found.factors):
         levels = found.levels(number)
@@ -354,13 +365,14 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
 
 def _draw_front(found: _Sweep, ax: Axes) -> None:
     """Settings by both figures, with the front as a line."""
-    ink, (first, second) = palette(), (GLOSSARY[found.first], GLOSSARY[found.second])
+    ink, (first, second) = palette(), (_term(found.first), _term(found.second))
 
     def at(each: _Setting) -> tuple[float, float]:
         """Place of a setting."""
         return _scale(second) * (each.of(found.second) or 0.0), _scale(first) * (each.of(found.first) or 0.0)
 
-    others = [at(each) for each in found.done if each not in found.front and each.of(found.second) is not None]
+    front = set(map(id, found.front))
+    others = [at(each) for each in found.done if id(each) not in front and each.of(found.second) is not None]
     if others:
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": ink["gray"], "label": "beaten in both"}
         ax.scatter(*zip(*others, strict=True), s=16, **look)

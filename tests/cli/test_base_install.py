@@ -46,6 +46,8 @@ CALLS = (
     ("assess idle.parquet -o assessed", "report"),
     (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
     ("sweep sweep.toml --workers 1", None),
+    (f"forecast {WORLD} --deadline 20s --horizon 30 --report page.html", "report"),
+    ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
     ("bso serve --port 0", "server"),

@@ -55,7 +55,8 @@ def test_the_best_setting_has_its_interval_over_seeds():
     text = page_of(rows, varied)
     said = f"Best efficiency U: {100 * found.mean:.2f} % ({low} to {high}, 95 % over 4 seeds), with forward_time_s 600."
     assert said in text
-    assert "other settings are within that interval" not in text.replace(" 0 other", "")
+    near = sum(abs(0.5 + each / 1e4 - 0.56) <= found.half_width for each in (10, 60))
+    assert (f"Other settings within that interval: {near}." in text) == bool(near)
     assert "3 settings of forward_time_s" in text
 
 
@@ -64,6 +65,12 @@ def test_without_seeds_the_page_says_what_is_missing():
     text = page_of(*rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1)))
     assert "One seed of each setting" in text
     assert "95 %" not in text.partition("How it was made")[0]
+
+
+def test_settings_that_are_equally_good_are_told():
+    """Where nothing makes a difference, no setting is said to be better than the others."""
+    text = page_of(*rows_of({"max_tasks": [5, 10, 20]}, lambda *_: (0.0, 0)))
+    assert "Best efficiency U: 0.00 %, with max_tasks 5. Other settings as good: 2." in text
 
 
 def test_equal_points_are_no_repetitions():
@@ -131,6 +138,15 @@ def test_a_map_of_too_many_panels_shows_means():
     rows, varied = rows_of({name: list(range(4)) for name in "abcd"}, lambda v, _: (sum(v) / 100, 1 + v[0]))
     text = page_of(rows, varied)
     assert "Means over c, d, of which there are too many combinations." in text
+
+
+def test_a_map_that_nobody_could_read_is_left_out():
+    """Of 4,800 combinations, and the page says so; of 240 it is there."""
+    for count, drawn in ((60, False), (3, True)):
+        factors = {"a": list(range(10)), "b": list(range(count)), "c": list(range(8))}
+        text = page_of(*rows_of(factors, lambda v, _: (v[0] / 10, 1)))
+        assert ("Where efficiency U is best" in text) == drawn
+        assert ("There is no map" in text) != drawn
 
 
 def test_points_that_failed_are_hatched_and_told():
