@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -16,15 +17,24 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from fastapi import APIRouter, Query, Request
     from fastapi.responses import HTMLResponse
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow, few
 from bftrainer.zeus.server.store import Transaction
 
 JOBS, TRIALS, RESULTS = 100, 100, 500
-WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 240, 70, 30, 30
-# Colours that differ in hue and lightness (Okabe and Ito, "Color universal design", 2008).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5a5a5a")
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 720, 256, 90, 30, 46
+# Colours of the style and, as not everybody tells these apart, outlines of marks around their middle.
+SERIES = {
+    "blue": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+    "orange": "M-3.5-3.5h7v7h-7z",
+    "green": "M0-5l5 5l-5 5l-5-5z",
+    "purple": "M0-5l5 9h-10z",
+    "sky": "M0 5l5-9h-10z",
+    "red": "M-1.5-5h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
+    "gray": "M-5-2h10v4h-10z",
+}
 
 
 class _Mark(NamedTuple):
@@ -32,18 +42,18 @@ class _Mark(NamedTuple):
 
     x: float
     y: float
-    colour: str
+    series: int
     converged: bool
     title: str
 
 
 class CostChart(NamedTuple):
-    """Cost over results, ready to draw: marks, ticks (position and text) and the colour of each batch size."""
+    """Cost over results, ready to draw: marks, ticks (position, text), and the place in `SERIES` of each batch size."""
 
     marks: list[_Mark]
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
-    colours: list[tuple[int, str]]
+    series: list[tuple[int, int]]
 
 
 def chart(results: Sequence[TrialRow]) -> CostChart:
@@ -58,7 +68,7 @@ def chart(results: Sequence[TrialRow]) -> CostChart:
     numbers = [row.observation or 0 for row in results]
     most, first, last = max(costs) or 1.0, numbers[0], numbers[-1]
     sizes = sorted({row.batch_size for row in results})
-    colours = {size: COLOURS[index % len(COLOURS)] for index, size in enumerate(sizes)}
+    series = {size: index % len(SERIES) for index, size in enumerate(sizes)}
 
     def across(number: float) -> float:
         """Horizontal position of a result."""
@@ -72,7 +82,7 @@ def chart(results: Sequence[TrialRow]) -> CostChart:
         _Mark(
             across(number),
             up(cost),
-            colours[row.batch_size],
+            series[row.batch_size],
             bool(row.converged),
             f"result {number}: batch size {row.batch_size}, {_si(cost)}J",
         )
@@ -80,7 +90,7 @@ def chart(results: Sequence[TrialRow]) -> CostChart:
     ]
     ticks = [(across(number), f"{number:,}") for number in sorted({first, (first + last) // 2, last})]
     return CostChart(
-        marks, ticks, [(up(cost), f"{_si(cost)}J") for cost in (0.0, most / 2, most)], list(colours.items())
+        marks, ticks, [(up(cost), f"{_si(cost)}J") for cost in (0.0, most / 2, most)], list(series.items())
     )
 
 
@@ -111,13 +121,14 @@ def _environment() -> Environment:
     )
     environment.filters |= {"few": few, "si": _si, "moment": _moment}
     environment.globals |= {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM}
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
     return environment
 
 
 def _policy(environment: Environment) -> str:
     """Return the security policy of a page: a browser may load nothing but the page's own style."""
-    source, _, _ = environment.loader.get_source(environment, "base.html")  # type: ignore[union-attr]
-    style = re.search(r"<style>(.*?)</style>", source, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", environment.get_template("base.html").render(), re.DOTALL)
     assert style is not None
     digest = base64.b64encode(sha256(style[1].encode()).digest()).decode()
     return (

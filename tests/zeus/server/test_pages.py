@@ -6,12 +6,16 @@ import base64
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
+from pathlib import Path
 
 import httpx
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
 from bftrainer.zeus.server.messages import TrialRow
-from bftrainer.zeus.server.pages import chart
+from bftrainer.zeus.server.pages import SERIES, chart
 from tests.waiting import until
 from tests.zeus.server.processes import free_port, server
 from tests.zeus.server.support import SPEC, run, serving
@@ -50,8 +54,9 @@ def test_jobs_and_one_of_them(filled):
     job = filled.get("/", params={"job_id": "t-1"}).text
     assert "Stage MAB" in text_of(job)
     assert re.search(r"Mean cost believed give or take Results 8 8\d\d(\.\d+)? J \d", text_of(job))
-    assert job.count("<circle") == 120 + 3
-    assert job.count('fill="none"') == 1
+    assert job.count('<path class="mark') == 120 + 3
+    assert job.count(" hollow") == 1 + 1  # the style's own
+    assert re.findall(r"<text[^>]*>([a-z]+)</text>", job) == ["result", "cost"]
     assert job.count("<tr>") == 1 + 3 + 1 + 100
     (older,) = re.findall(r'id="older" href="([^"]+)"', job)
     rest = filled.get(older.replace("&amp;", "&")).text
@@ -106,18 +111,19 @@ def result(number, cost, size=8, converged=True):
 
 
 def test_the_chart_by_hand():
-    """Costs grow upwards from 0, results go rightwards, each batch size has its colour."""
+    """Costs grow upwards from 0, results go rightwards, each batch size has its colour and its shape."""
     drawn = chart([result(5, 0.0), result(6, 50.0, 16, False), result(9, 100.0)])
     assert [(mark.x, mark.y, mark.converged) for mark in drawn.marks] == [
-        (70.0, 210.0, True),
-        (225.0, 110.0, False),
+        (90.0, 210.0, True),
+        (240.0, 110.0, False),
         (690.0, 10.0, True),
     ]
-    assert [size for size, _ in drawn.colours] == [8, 16]
-    assert drawn.marks[0].colour == drawn.marks[2].colour != drawn.marks[1].colour
-    assert drawn.across == [(70.0, "5"), (380.0, "7"), (690.0, "9")]
+    assert drawn.series == [(8, 0), (16, 1)]
+    assert [mark.series for mark in drawn.marks] == [0, 1, 0]
+    assert len(set(SERIES.values())) == len(SERIES)
+    assert drawn.across == [(90.0, "5"), (390.0, "7"), (690.0, "9")]
     (alone,) = chart([result(1, 0.0)]).marks
-    assert (alone.x, alone.y) == (380.0, 210.0)
+    assert (alone.x, alone.y) == (390.0, 210.0)
 
 
 FLAGS = (
@@ -209,7 +215,7 @@ def test_the_page_in_a_browser(browser, tmp_path):
         assert browser.texts("#stage") == ["MAB"]
         assert browser.texts("#arms tbody td:first-child") == ["8", "16", "32"]
         assert browser.texts("#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
-        assert len(browser.find("#costs circle")) == 120
+        assert len(browser.find("#costs .mark")) == 120
         # Let through by its hash, the style puts numbers at the right.
         (cell, *_) = browser.find("#trials tbody td:nth-child(2)")
         assert browser.say("GET", f"{cell}/css/text-align") == "right"
@@ -230,3 +236,38 @@ def test_the_page_in_a_browser(browser, tmp_path):
     picture = imread(tmp_path / "job.png")[..., :3]
     assert ((picture.max(axis=2) - picture.min(axis=2)) > 0.3).sum() > 500
     assert {entry["status"] for entry in asked if entry["path"] != "/favicon.ico"} <= {200, 201}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed")
+def test_pages_are_accessible(tmp_path):
+    """In light and dark, axe finds nothing wrong with any page; each has one main region, which holds all of it."""
+    package = find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
+        pytest.skip("axe is not installed (extra: test)")
+    axe = Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running:
+        with httpx.Client(base_url=running.url) as client:
+            fill(client)
+        browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        try:
+            for scheme in ("light", "dark"):
+                media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+                for path in ("/", "/?job_id=t-1", "/?job_id=none"):
+                    browser.get(running.url + path)
+                    browser.execute_script(axe)
+                    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+                    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == [], (
+                        scheme,
+                        path,
+                    )
+                    assert len(found["passes"]) > 10
+                    outside = "return [...document.body.children].map(each => each.tagName)"
+                    assert browser.execute_script(outside) == ["MAIN"]
+        finally:
+            browser.quit()
