@@ -86,7 +86,7 @@ def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
         ax.text(0.5, 0.5, "No decision was made.", transform=ax.transAxes, ha="center")
         return
     ax.set(xscale="log", xlabel="decision time (ms)", ylabel="decisions", ylim=(0, None))
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", ncols=1 + len(runs) // 8)
 
 
 def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -97,4 +97,5 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
     for part, bars in enumerate(plot_losses(runs, ax).containers):
         for bar in bars:
             bar.set(hatch=_HATCHES[part % len(_HATCHES)], edgecolor=ax.get_facecolor(), linewidth=0.5)
-    ax.legend(frameon=False, fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.15))
+    ax.set_title("", loc="left")  # the page says which runs rest on assumptions
+    ax.legend(frameon=False, fontsize="small", ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))
