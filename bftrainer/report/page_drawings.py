@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.model.records import HELD, FinishedRun
-from bftrainer.report.brief import svg_element
+from bftrainer.report.brief import palette, svg_element
 from bftrainer.report.chart import DASHES, SERIES, short_names
 from bftrainer.report.charts import ledger_share
 from bftrainer.report.drawing import Curve, plain, plot_fragments, plot_losses
@@ -96,6 +96,6 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
         return
     for part, bars in enumerate(plot_losses(runs, ax).containers):
         for bar in bars:
-            bar.set(hatch=_HATCHES[part % len(_HATCHES)], edgecolor=ax.get_facecolor(), linewidth=0.5)
+            bar.set(hatch=_HATCHES[part % len(_HATCHES)], edgecolor=palette()["page"], linewidth=0.5)
     ax.set_title("", loc="left")  # the page says which runs rest on assumptions
     ax.legend(frameon=False, fontsize="small", ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))
