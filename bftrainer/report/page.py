@@ -70,7 +70,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         "page.html",
         version=version,
         title=f"{names_of(runs)}: training on idle nodes",
-        subtitle=_subtitle(runs),
+        subtitle="Machines, units or windows differ." if several and several.apart else _subtitle(first),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
         notes=[*_notes(runs, logs), *left_out, *(several.apart if several else ())],
         assumed=_assumed(runs),
@@ -111,13 +111,9 @@ def _escape(value: Any) -> Any:
     return escaped(value) if type(value) is str else value
 
 
-def _subtitle(runs: Sequence[FinishedRun]) -> str:
-    """Machine and window of the runs, if they have one."""
-    texts = {
-        f"{s['nodes_total']:,} nodes, {s['window_start'][:16]} to {s['window_end'][:16]} UTC"
-        for s in (run.summary for run in runs)
-    }
-    return texts.pop() if len(texts) == 1 else f"{len(runs)} runs of different machines or windows"
+def _subtitle(summary: Mapping[str, Any]) -> str:
+    window = f"{summary['window_start'][:16]} to {summary['window_end'][:16]} UTC"
+    return f"{summary['nodes_total']:,} nodes, {window}"
 
 
 def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Curve]:
@@ -211,9 +207,12 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
 
 
 def _limits(runs: Sequence[FinishedRun]) -> list[str]:
-    """What limited each run."""
-    named = [(run.name, limit_in_words(run.summary)) for run in runs]
-    return [f"{f'{name}: l' if len(runs) > 1 else 'L'}imited by: {text}." for name, text in named if text is not None]
+    """What limited runs, those together that were limited by the same."""
+    found: dict[str, list[FinishedRun]] = {}
+    for run in runs:
+        if (text := limit_in_words(run.summary)) is not None:
+            found.setdefault(text, []).append(run)
+    return [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
 
 
 def _optimality(runs: Sequence[FinishedRun]) -> list[str]:

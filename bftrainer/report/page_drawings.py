@@ -88,7 +88,7 @@ def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
         ax.text(0.5, 0.5, "No decision was made.", transform=ax.transAxes, ha="center")
         return
     ax.set(xscale="log", xlabel="decision time (ms)", ylabel="decisions", ylim=(0, None))
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", ncols=1 + len(runs) // 8)
 
 
 def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -107,4 +107,4 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
     ax.set_yticks(range(len(runs)), [plain(run.name) for run in runs])
     ax.invert_yaxis()
     ax.set(xlabel="idle node-time (%)")
-    ax.legend(frameon=False, fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.4, -0.15))
+    ax.legend(frameon=False, fontsize="small", ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))

@@ -101,10 +101,10 @@ def _rows(found: RunComparison, comparable: Sequence[bool]) -> list[dict[str, An
 
 
 def _signed(difference: float, unit: Unit) -> str:
-    """A difference with its sign, which no line is broken in."""
+    """A difference with its sign."""
     text = format_value(abs(difference), unit)
     sign = "-" if difference < 0 and text != format_value(0.0, unit) else "+"
-    return f"{sign}{text}".replace(" ", "\u00a0")
+    return f"{sign}{text}"
 
 
 def _groups(runs: Sequence[FinishedRun], found: RunComparison) -> list[dict[str, Any]]:

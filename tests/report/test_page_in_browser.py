@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-import shutil
-from importlib.resources import files
 
 import pytest
 
 from bftrainer.runs.run_pages import write_page
+from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
 from tests.finished import write_sample_run, write_tuned_run
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER), reason="no chromium and chromedriver here; Debian: chromium chromium-driver"
-    ),
-    pytest.mark.xdist_group("browser"),
-    # What the browser's client library leaves open is its own affair.
-    pytest.mark.filterwarnings("default::ResourceWarning"),
-]
-
-WIDE, PHONE = (1280, 900), (390, 844)
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -40,49 +29,8 @@ def pages(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """A browser without a window."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-def opened(browser, address, size=WIDE, scheme="light"):
-    """Open a page on a screen of that size, and wait until it says that its charts are drawn."""
-    screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get(address)
-    return drawn(browser)
-
-
-def drawn(browser):
-    """How many charts the page says it has drawn, once it says so."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    ready = "return document.documentElement.dataset.drawn"
-    return int(WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda page: page.execute_script(ready)))
-
-
-PAINTED = """
-return [...document.querySelectorAll('.chart')].filter(place => {
-  const canvas = place.querySelector('canvas'), size = canvas.width * canvas.height * 4;
-  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  return size && data.some(value => value !== 0);
-}).length"""
-SEEN = "return [explorer.begin, explorer.end]"
-
-
-def settled(browser):
-    """Wait until what was changed is drawn."""
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")
+    with chromium() as driver:
+        yield driver
 
 
 @pytest.mark.parametrize(
@@ -103,11 +51,10 @@ def test_all_charts_are_drawn(browser, pages, name, size, scheme):
 def test_the_page_is_accessible(browser, pages, name, width):
     """axe-core finds no violation, on phones and wide screens, light and dark."""
     opened(browser, pages[name], (width, 900))
-    browser.execute_script(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     for _ in range(2):
-        found = browser.execute_async_script("axe.run(document).then(arguments[0])")
-        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found["violations"]] == []
-        assert {"color-contrast", "scrollable-region-focusable"} <= {each["id"] for each in found["passes"]}
+        found, passed = violations(browser)
+        assert found == []
+        assert {"color-contrast", "scrollable-region-focusable"} <= passed
         browser.find_element("id", "theme").click()
 
 
@@ -181,15 +128,12 @@ def test_the_keyboard_zooms_all_charts(browser, pages):
 def test_a_brief_is_printed_on_one_side(browser, pages, name):
     """Without scripts it is complete, nothing sticks out on a phone, and it takes one side of paper."""
     address = pages[name].replace(".html", "-brief.html")
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
+    with without_scripts(browser):
         browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
         )
         browser.get(address)
         printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) == 1
     drawn_bars = "return document.querySelectorAll('svg [id$=-patch_2], svg [id$=-patch_3]').length"
     assert browser.execute_script(drawn_bars) >= 2

@@ -1,0 +1,226 @@
+"""The explorer in a browser: linked, fast with many intervals, and whole for runs and names of every kind."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bftrainer.model.records import Holdings, NodeMoves
+from bftrainer.report.page import LogFigures, page
+from bftrainer.runs.finished import read_run
+from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
+from tests.finished import write_sample_run
+
+pytestmark = IN_BROWSER
+
+LONG, RIGHT_TO_LEFT, EVIL = "n" * 300, "مهمة تدريب على العقد", "</script><b>&amp;$x_"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window."""
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of the sample, in which tasks complete."""
+    return read_run(write_sample_run(tmp_path_factory.mktemp("explorer") / "run", events=1500))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Where a page of runs is written."""
+
+    def written(*runs):
+        place = tmp_path_factory.mktemp("page") / "page.html"
+        place.write_text(page(runs, [LogFigures(None)] * len(runs), "1.2.3"), encoding="utf-8")
+        return place.as_uri()
+
+    return written
+
+
+def many_tasks(run, count, pieces):
+    """The run with so many tasks, of which each holds a node of its own in so many intervals."""
+    tasks = {key: np.resize(column, count) for key, column in run.tasks.items()}
+    tasks["name"] = np.array([f"T{number}" for number in range(count)], dtype=object)
+    time_s = np.tile(np.linspace(0, run.window_s, 2 * pieces, endpoint=False), count)
+    task, held = np.repeat(np.arange(count), 2 * pieces), np.tile([1, 0], count * pieces)
+    order = np.argsort(time_s, kind="stable")
+    moves = NodeMoves(time_s[order], task[order], np.where(held == 1, task, -1)[order], [f"n{n}" for n in range(count)])
+    return replace(run, tasks=tasks, holdings=Holdings(time_s, task, held), moves=moves)
+
+
+def of_one_event(run):
+    """The run as it was after its first event."""
+    tasks = {key: column.copy() for key, column in run.tasks.items()}
+    tasks["started_s"][:] = tasks["completed_s"][:] = np.nan
+    empty = np.zeros(0)
+    return replace(
+        run,
+        summary={**run.summary, "tasks_completed": 0, "makespan_s": None, "partial": True},
+        steps={key: column[:1] for key, column in run.steps.items()},
+        decisions={key: column[:0] for key, column in run.decisions.items()},
+        tasks=tasks,
+        holdings=Holdings(empty, empty.astype(int), empty.astype(int)),
+        moves=NodeMoves(empty, empty.astype(int), empty.astype(int), []),
+    )
+
+
+def odd_names(run):
+    """The run with names of tasks and of itself that are long, written from right to left, and look like markup."""
+    names = run.tasks["name"].copy()
+    names[:3] = LONG, RIGHT_TO_LEFT, EVIL
+    return replace(run, name=f"{EVIL}{RIGHT_TO_LEFT}{LONG}", tasks={**run.tasks, "name": names})
+
+
+@pytest.mark.parametrize("kind", ["one event", "odd names", "ten thousand tasks", "twenty runs"])
+def test_every_kind_of_run_is_shown(browser, address, run, kind):
+    """All is drawn, accessible, no wider than the screen, and without an error."""
+    runs = {
+        "one event": lambda: [of_one_event(run)],
+        "odd names": lambda: [odd_names(run)],
+        "ten thousand tasks": lambda: [many_tasks(run, 10_000, 10)],
+        "twenty runs": lambda: [replace(run, name=f"run {number}") for number in range(20)],
+    }[kind]()
+    size = PHONE if kind == "odd names" else WIDE
+    charts = opened(browser, address(*runs), size)
+    assert browser.execute_script(PAINTED) == charts == 3
+    assert browser.get_log("browser") == []
+    assert violations(browser)[0] == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    if kind == "odd names":
+        assert LONG in browser.execute_script("return document.querySelector('#task-table').textContent")
+        assert browser.execute_script("return document.querySelectorAll('b').length") == len(
+            browser.find_elements("css selector", ".cards b")
+        )
+
+
+def test_a_hundred_thousand_intervals_are_drawn_in_a_second(browser, address, run):
+    """Of 10,000 tasks with ten intervals each, by task and by node."""
+    opened(browser, address(many_tasks(run, 10_000, 10)))
+    took = "const before = performance.now(); explorer.draw(); return performance.now() - before"
+    assert browser.execute_script(took) < 1000
+    assert browser.find_element("id", "gantt-count").text == "10,000 tasks in view"
+    pick(browser, "rows-by", "nodes")
+    assert browser.execute_script(took) < 1000
+    assert browser.find_element("id", "gantt-count").text == "10,000 nodes in view"
+
+
+def pick(browser, select, value):
+    """Choose an option as a user does, and wait until all is drawn."""
+    browser.execute_script(
+        "const place = document.getElementById(arguments[0]); place.value = arguments[1];"
+        "place.dispatchEvent(new Event('input'))",
+        *(select, value),
+    )
+    settled(browser)
+
+
+def cells(browser, table, column):
+    """Texts of a column of a table."""
+    script = f"return [...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[{column}].textContent)"
+    return browser.execute_script(script)
+
+
+def test_tables_are_sorted_and_filtered(browser, address, run):
+    """A heading sorts up, then down, what is missing last; search and state leave fewer tasks, in the chart too."""
+    opened(browser, address(run))
+    heading = browser.find_element("css selector", "#task-table th:nth-child(6) button")
+    for direction in ("ascending", "descending"):
+        browser.execute_script("arguments[0].click()", heading)
+        hours = [float(text.replace(",", "")) for text in cells(browser, "task-table", 5)]
+        assert hours == sorted(hours, reverse=direction == "descending")
+        sort = "return document.querySelector('#task-table th:nth-child(6)').getAttribute('aria-sort')"
+        assert browser.execute_script(sort) == direction
+    pick(browser, "state", "completed")
+    done = int(np.isfinite(run.tasks["completed_s"]).sum())
+    assert 0 < done < len(run.tasks["name"])
+    assert len(cells(browser, "task-table", 0)) == done
+    assert browser.find_element("id", "gantt-count").text == f"{done} tasks in view"
+    pick(browser, "state", "")
+    pick(browser, "search", run.tasks["name"][3].upper())
+    assert cells(browser, "task-table", 0) == [run.tasks["name"][3]]
+    assert browser.find_element("id", "gantt-count").text == "1 task in view"
+
+
+def test_what_is_chosen_is_chosen_everywhere(browser, address, run):
+    """A task of the table is marked in it, and Enter on the chart shows the time in which it held nodes."""
+    opened(browser, address(run))
+    name = browser.find_element("css selector", "#task-table tbody tr:nth-child(4) button")
+    browser.execute_script("arguments[0].click()", name)
+    settled(browser)
+    assert browser.find_element("css selector", "tr.chosen button").text == name.text
+    browser.find_element("id", "gantt-chart").send_keys("\ue007")
+    begin, end, task, _ = run.holdings.spans(run.window_s)
+    mine = task == run.tasks["name"].tolist().index(name.text)
+    assert browser.execute_script(SEEN) == pytest.approx([begin[mine].min(), end[mine].max()], abs=0.01)
+
+
+def test_times_are_told_in_the_chosen_clock(browser, address, run):
+    """In UTC as the log, in the viewer's zone, and from the start."""
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    try:
+        opened(browser, address(run))
+        texts = []
+        for clock in ("UTC", "local", "start"):
+            pick(browser, "clock", clock)
+            texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+    assert run.summary["window_start"].startswith("2021-02-10T00:00:00")
+    assert texts == ["10 Feb 2021, 00:00", "10 Feb 2021, 09:00", "0:00 h after the start"]
+
+
+def test_nothing_moves_where_motion_is_reduced(browser, address, run):
+    """Pages scroll smoothly to a section, but not for those who ask for less motion; nothing else is animated."""
+    found = []
+    for wish in ("reduce", "no-preference"):
+        opened(browser, address(run))
+        media = {"features": [{"name": "prefers-reduced-motion", "value": wish}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        found.append(browser.execute_script("return getComputedStyle(document.documentElement).scrollBehavior"))
+        assert browser.execute_script("return document.getAnimations().length") == 0
+    assert found == ["auto", "smooth"]
+
+
+def test_without_scripts_brief_and_tables_are_whole(browser, address, run):
+    """The brief's drawings, every task and the slowest decisions are there, and no empty chart."""
+    place = address(run)
+    with without_scripts(browser):
+        browser.get(place)
+    visible = "return [...document.querySelectorAll(arguments[0])].filter(each => each.checkVisibility()).length"
+    assert browser.execute_script(visible, ".brief svg") == 2
+    assert browser.execute_script(visible, ".static tbody tr") == len(run.tasks["name"]) + 200
+    assert browser.execute_script(visible, ".chart, #tools") == 0
+    assert browser.execute_script(visible, "noscript p") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_printed_whole(browser, address, run, scheme):
+    """On paper all is light, no region is cut, nothing is wider than the sheet, and the screen is as before."""
+    opened(browser, address(odd_names(run)), scheme=scheme)
+    dark_or_light = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"} | dark_or_light)
+    cut = "return [...document.querySelectorAll('.scroll')].filter(each => each.checkVisibility() && "
+    cut += "getComputedStyle(each).overflowY !== 'visible').length"
+    assert browser.execute_script(cut) == 0
+    buttons = (
+        "return [...document.querySelectorAll('td button, th button')].filter(each => !each.checkVisibility()).length"
+    )
+    assert browser.execute_script(buttons) == 0
+    split = "return [...document.querySelectorAll('.explorer figure')].map(each => getComputedStyle(each).breakInside)"
+    assert set(browser.execute_script(split)) == {"avoid"}
+    sheet = {"width": 700, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sheet)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""} | dark_or_light)
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) > 3
+    assert browser.execute_script("return document.documentElement.dataset.theme") == scheme
+    assert browser.get_log("browser") == []
