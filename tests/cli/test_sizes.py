@@ -131,3 +131,13 @@ def test_no_size_has_slipped_through():
         and "--large" not in (option.help or "")
     ]
     assert open_ended == []
+
+
+def test_numbers_that_nothing_foresaw(monkeypatch, call):
+    """What follows from numbers may be too large although each of them is fine: that is bad input, in one line."""
+
+    def grows(*_, **__):
+        return float(10**400)
+
+    monkeypatch.setattr(cli.get_command(click.Context(cli), "convert"), "callback", grows)
+    check_refusal(call("convert", "evt.pkl", "out.csv"))

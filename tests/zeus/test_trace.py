@@ -175,6 +175,7 @@ def test_missing_columns_of_measurements(frames, column):
     [
         (0, "batch_size", 8.5, "whole number above 0, got '8.5'"),
         (0, "batch_size", "eight", "whole number above 0, got 'eight'"),
+        (0, "batch_size", 2.0**64, "whole number above 0, got '1"),
         (0, "target_metric", None, "finite number, got"),
         (0, "target_epoch", -1.0, "at least 1 epoch, or nothing if never reached, got '-1.0'"),
         (0, "target_epoch", 0.0, "at least 1 epoch, or nothing if never reached, got '0.0'"),

@@ -193,6 +193,10 @@ def _guarded(command: Callable[..., Any], program: str) -> int:
     except MemoryError:
         click.echo("Error: Out of memory.", err=True)
         return BftrainerError.exit_status
+    except OverflowError as error:
+        # Numbers are checked where they are read, but what follows from two of them may be too large all the same.
+        tell(f"Error: A number that is given, or follows from one, is too large: {_one_line(str(error))}.")
+        return InputError.exit_status
     return status or 0
 
 

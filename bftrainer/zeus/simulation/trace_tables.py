@@ -91,8 +91,8 @@ class TraceTable:
         return numbers
 
     def integers(self, column: str, expected: str = "a whole number above 0") -> list[int]:
-        """Read a column of whole numbers above 0; see `numbers`."""
-        return [int(number) for number in self.numbers(column, expected, lambda x: x > 0 and x.is_integer())]
+        """Read a column of whole numbers from 1 to 2^53, the last that are exact; see `numbers`."""
+        return [int(number) for number in self.numbers(column, expected, lambda x: 0 < x <= 2**53 and x.is_integer())]
 
 
 def cell_number(cell: object) -> float | None:
