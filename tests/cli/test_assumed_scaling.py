@@ -126,7 +126,7 @@ def test_page(call, two):
     call("report", "measured", "assumed", "-o", "both.html")
     page = (two / "both.html").read_text().split("<script", 1)[0]
     assert 'class="warn">assumed: rests on assumed scaling: linear' in page
-    assert re.search(r">work done</td><td>\d+</td><td>\* \d+", page)
+    assert re.search(r">work done</th><td>\d+</td><td>\* \d+", page)
     call("report", "measured", "-o", "none.html")
     assert "assumed" not in (two / "none.html").read_text().split("<script", 1)[0]
 

@@ -169,7 +169,7 @@ def test_every_command_is_called():
 def test_extras_are_those_of_the_package():
     """Each extra is known, with modules that its distributions bring; none of these is part of a base install."""
     known = set(distribution("bftrainer").metadata.get_all("Provides-Extra"))
-    assert set(EXTRAS) == known - {"dev", "test"}
+    assert set(EXTRAS) == known - {"dev", "docs", "test"}
     base, providers = base_distributions(), packages_distributions()
     needs = [Requirement(text) for text in distribution("bftrainer").requires]
     for extra, modules in EXTRAS.items():

@@ -31,6 +31,7 @@ LONG = (
     "README.md",
     *(
         "campaigns.md",
+        "figures.md",
         "gallery.md",
         "import.md",
         "index.md",
@@ -41,6 +42,7 @@ LONG = (
         "server.md",
     ),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
+    "tutorial-assess.md",
     *("zeus-tutorial.md", "import-alcf.md", "import-batsim.md", "import-cobalt.md", "import-flux.md", "import-lsf.md"),
     *("import-pbs.md", "import-spot.md"),
 )

@@ -140,6 +140,7 @@ def test_a_map_of_too_many_panels_shows_means():
     assert "Means over c, d, of which there are too many combinations." in text
 
 
+@pytest.mark.slow
 def test_a_map_that_nobody_could_read_is_left_out():
     """Of 4,800 combinations, and the page says so; of 240 it is there."""
     for count, drawn in ((60, False), (3, True)):

@@ -227,7 +227,7 @@ def test_fragments_rise():
     """The share of intervals that are over by a time, over minutes; of many points few are drawn."""
     ax = axes_or_new(None)
     draw_fragments([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))], ax)
-    assert [each.tolist() for each in ax.lines[0].get_data()] == [[1, 2], [0.5, 1]]
+    assert [each.tolist() for each in ax.lines[0].get_data()] == [[1, 2], [50, 100]]
     time_s = np.arange(1.0, 5001.0)
     draw_fragments([("log", time_s, 1 - time_s / 5000)], ax)
     assert len(ax.lines[1].get_xdata()) == 1000

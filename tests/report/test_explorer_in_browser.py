@@ -79,7 +79,14 @@ def odd_names(run):
     return replace(run, name=f"{EVIL}{RIGHT_TO_LEFT}{LONG}", tasks={**run.tasks, "name": names})
 
 
-@pytest.mark.parametrize("kind", ["one event", "odd names", "ten thousand tasks", "twenty runs"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one event",
+        "odd names",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ten thousand tasks", "twenty runs")),
+    ],
+)
 def test_every_kind_of_run_is_shown(browser, address, run, kind):
     """All is drawn, accessible, no wider than the screen, and without an error."""
     runs = {

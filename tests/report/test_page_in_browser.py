@@ -46,7 +46,14 @@ def test_all_charts_are_drawn(browser, pages, name, size, scheme):
 
 
 @pytest.mark.parametrize(
-    ("name", "width"), [("plain", 390), ("plain", 1280), ("tuned", 1920), ("both", 390), ("both", 1280)]
+    ("name", "width"),
+    [
+        ("plain", 1280),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("plain", 390), ("tuned", 1920), ("both", 390), ("both", 1280))
+        ),
+    ],
 )
 def test_the_page_is_accessible(browser, pages, name, width):
     """axe-core finds no violation, on phones and wide screens, light and dark."""
