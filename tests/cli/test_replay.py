@@ -344,7 +344,7 @@ def test_a_partial_run_goes_on_from_anywhere(here):
     assert (refused.status, "these differ: " in refused.err) == (2, True), refused
     assert names(here) == before
     (here / "other").mkdir()
-    done = spawn("bftrainer", "replay", "--resume", "../debug-itrOut", cwd=here / "other")
+    done = spawn("bftrainer", "replay", "--resume", "../debug-itrOut", "--open", cwd=here / "other")
     assert done.status == 0, done
     assert f"Inputs are those of {here}, where the run was begun." in done.err
     assert json.loads((here / "debug-itrOut" / "summary.json").read_text())["end_reason"] == "window_end"

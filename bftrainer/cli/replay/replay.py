@@ -166,9 +166,10 @@ def _values(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _without_resume(arguments: list[str]) -> list[str]:
-    """Arguments but for ``--resume DIR``."""
+    """Arguments but for ``--resume DIR``, and ``--open``, which is of the terminal and not of the run."""
     place = next(number for number, word in enumerate(arguments) if word.startswith("--resume"))
-    return arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
+    others = arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
+    return [word for word in others if word != "--open"]
 
 
 def _replayed(
