@@ -235,12 +235,12 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     if not plan.in_turn:
         _search(plan, objective)
     best = best_seen()
-    given, there = (_value(rest, settings, plan.metric, readers, checksums) for settings in (plan.given, best))
-    if math.isnan(given) or math.isnan(there):
+    held_out = {each: _value(rest, each, plan.metric, readers, checksums) for each in {plan.given: 0, best: 0}}
+    if any(map(math.isnan, held_out.values())):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    trained = (seen[plan.given], seen[best])
-    return Advice(plan, best, trained, (given, there), float(split_s), tuple(seen.items()), assumed)
+    trained, there = ((values[plan.given], values[best]) for values in (seen, held_out))
+    return Advice(plan, best, trained, there, float(split_s), tuple(seen.items()), assumed)
 
 
 def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:

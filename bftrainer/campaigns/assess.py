@@ -36,7 +36,7 @@ FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
 _SEARCHED_S = WEEK_S
 """How much of the log settings are searched on, but a tenth of it at least and six tenths at most."""
-_MOST_SEARCHED = 400
+_MOST_SEARCHED = 256
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
 LEAST_BLOCKS = 4
 _MOST_GPUS = 10**6
