@@ -47,7 +47,7 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-@click.option("--latex", "as_latex", is_flag=True, help="A table for LaTeX: headline figures, or those of --figure.")
+@click.option("--latex", "as_latex", is_flag=True, help="A table for LaTeX: headline figures, or those of --metric.")
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool, as_latex: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
