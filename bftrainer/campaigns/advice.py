@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
-from bftrainer.errors import SettingsError, suggestion
+from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import GLOSSARY, ON_SCALING
+from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metric
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
@@ -69,10 +69,7 @@ class AdvicePlan:
     in_turn: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Figures that depend on the clock would give different advice on the same inputs.
-        judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
-        if self.metric not in judged:
-            raise SettingsError(f"Expected a metric to improve, got {self.metric!r}.{suggestion(self.metric, judged)}")
+        check_metric(self.metric)
         if not 0.1 <= self.train_share <= 0.9:
             raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:

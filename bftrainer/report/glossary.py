@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from bftrainer.errors import SettingsError, suggestion
+
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
 
 
@@ -135,6 +137,19 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     "W": ((1e6, 1e6, "MW"), (1e3, 1e3, "kW"), (0.0, 1.0, "W")),
     "g": ((1e6, 1e6, "t"), (1e3, 1e3, "kg"), (0.0, 1.0, "g")),
 }
+
+
+def check_metric(name: str) -> None:
+    """Refuse a figure that cannot be better or worse, or that depends on the clock, as equal inputs would differ in it.
+
+    Raises
+    ------
+    SettingsError
+        Naming those that are like it.
+    """
+    judged = [key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
+    if name not in judged:
+        raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, judged)}")
 
 
 def format_value(value: float | None, unit: Unit) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import SettingsError, suggestion
+from bftrainer.errors import SettingsError
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
 from bftrainer.report.drawing import palette, plain
-from bftrainer.report.glossary import GLOSSARY, Term, format_value
+from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.pictures import Picture, below_axes, plainly
 
@@ -38,10 +38,8 @@ def check_metrics(names: Sequence[str]) -> None:
     SettingsError
         Naming the first one.
     """
-    judged = [name for name, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
     for name in names:
-        if name not in judged:
-            raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, judged)}")
+        check_metric(name)
     if len(names) > 2 or len({*names}) < len(names):
         raise SettingsError(f"Expected one metric or two different ones, got {', '.join(names)}.")
 
