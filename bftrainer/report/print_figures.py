@@ -393,6 +393,8 @@ def _replayed(summaries: Sequence[Mapping[str, Any]]) -> str:
         "max_tasks": "at most {} tasks at once",
     }
     parts += [
-        text.format(first[key]) for key, text in texts.items() if all(each[key] == first[key] for each in summaries)
+        text.format(first[key])
+        for key, text in texts.items()
+        if first.get(key) is not None and all(each.get(key) == first[key] for each in summaries)
     ]
     return f"{', '.join(parts)}."

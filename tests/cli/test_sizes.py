@@ -6,7 +6,7 @@ import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
-from bftrainer.cli._shared.usage import LARGE_DAYS, LARGE_PROCESSES, LARGE_SIZE, LARGE_TOTAL
+from bftrainer.cli._shared.usage import LARGE_DAYS, LARGE_PROCESSES, LARGE_RUNS, LARGE_SIZE, LARGE_TOTAL
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents
 
@@ -38,7 +38,7 @@ SIZES = {
     "replay --max-tasks": LARGE_SIZE,
     "forecast --deadline 5d --max-tasks": LARGE_SIZE,
     "advise --max-tasks": LARGE_SIZE,
-    "master run job.toml --recurrences": LARGE_SIZE,
+    "master run job.toml --recurrences": LARGE_RUNS,
     "master run job.toml --gpus": LARGE_PROCESSES,
     "bso serve --workers": LARGE_PROCESSES,
 }

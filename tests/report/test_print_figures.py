@@ -201,6 +201,14 @@ def test_runs_without_a_ledger_say_so(run):
         plot_losses([run, older], Sheet())
 
 
+def test_captions_name_only_what_is_known(run):
+    """A summary without one of the settings that captions name is drawn without it."""
+    less = replace(run, summary={key: run.summary[key] for key in run.summary if key != "max_tasks"})
+    captions = [drawn(lambda sheet, one=one: plot_pool([one], sheet)).caption for one in (run, less)]
+    assert "at most 10 tasks at once" in captions[0]
+    assert "at once" not in captions[1]
+
+
 def test_groups_of_tuned_tasks_differ(tuned, places):
     """Each group of tuned tasks has a colour and a mark of its own, and each task a row of the data."""
     groups = tuning_groups(places[1])

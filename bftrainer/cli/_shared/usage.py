@@ -194,6 +194,8 @@ LARGE_SIZE = 200_000
 """Recurrences, tasks, trials, nodes and the like; the largest machines have 160,000 nodes."""
 LARGE_PROCESSES = 1_000
 """Processes and threads of one machine."""
+LARGE_RUNS = 10_000
+"""Runs of a real script, each of which takes seconds at least."""
 LARGE_TOTAL = 20_000_000
 """What sizes amount to together where each of them is usual."""
 LARGE_DAYS = 2_000

@@ -15,7 +15,14 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    LARGE_RUNS,
+    check_size,
+    large_option,
+    refuse_unused,
+    size_option,
+)
 from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
 
 if TYPE_CHECKING:
@@ -139,7 +146,7 @@ def status(logdir: Path, as_json: bool) -> None:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=click.Path(path_type=Path))
-@size_option("--recurrences", kind=click.IntRange(min=1), help="Times that the job recurs.")
+@size_option("--recurrences", usual=LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
@@ -184,6 +191,7 @@ def run(
     )
     given = {name: value for name, value in changes.items() if value is not None}
     job, file = read_job_file(job_file, given)
+    check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
     settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
     policy, was_there = named_policy(file.policy, file.seed, file.window_size), Path(file.log_base).exists()
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
