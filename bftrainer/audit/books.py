@@ -54,7 +54,7 @@ class Books:
         self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
         self.groups = {group.name: group for group in groups}
         self.attempts: list[EndedRun] = []
-        self.nodes = Pool(log, list(self.accounts))
+        self.nodes = Pool(log, list(self.accounts), foreseen=settings.foreseen)
         self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
         self._opened = False
@@ -289,7 +289,10 @@ class Books:
         for account, mode, after in zip(accounts, modes, row["after"], strict=True):
             account.adopt(after, mode, self.settings.full_start, self.now)
         changes = [(each.task.name, each.count - before) for each, before in zip(accounts, held, strict=True)]
-        self.nodes.move(changes)
+        if self.settings.foreseen:
+            self.nodes.follow(where, changes, self._moves.get(self.now, ()))
+        else:
+            self.nodes.move(changes)
 
 
 def _group(account: Account) -> str:

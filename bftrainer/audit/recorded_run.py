@@ -62,12 +62,15 @@ _ATTEMPTS: _Columns = {
     **dict.fromkeys(("energy_j", "train_s"), (_REAL, False)),
     "reached": (pa.bool_(), False),
 }
-# Newer runs tell who settled a decision, and what it took.
+# Newer runs tell who settled a decision, and what it took; some foresee.
 _OPTIONAL_DECISIONS: _Columns = {
     "decided_by": (_TEXT, True),
     "model_rows": (_WHOLE, True),
     "model_columns": (_WHOLE, True),
     "backend_s": (_REAL, True),
+    "offered": (_WHOLE, True),
+    "departures_per_s": (_REAL, True),
+    "departure_share": (_REAL, True),
 }
 STEP_COLUMNS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),

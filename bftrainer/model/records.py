@@ -28,7 +28,9 @@ _OF_RESULT = attrgetter(
     *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
     *("decided_by", "model_rows", "model_columns", "backend_s"),
 )
-_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter("batch_sizes", "power_limits_w", "drawn_w", "cap_w")
+_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(
+    *("batch_sizes", "power_limits_w", "drawn_w", "cap_w", "offered", "departures_per_s", "departure_share")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class DecisionRecord:
     tasks : tuple of int, length A
         Active tasks in order of admission, as indices of the roster.
     time_s, nodes, before, after, batch_sizes, power_limits_w, drawn_w, cap_w
+    offered, departures_per_s, departure_share
         See `Decision`.
     objective, bound, gap : float
         NaN and infinity where they are unknown.
@@ -150,6 +153,9 @@ class DecisionRecord:
     power_limits_w: tuple[int | None, ...] | None = None
     drawn_w: float | None = None
     cap_w: float | None = None
+    offered: int | None = None
+    departures_per_s: float | None = None
+    departure_share: float | None = None
 
     @classmethod
     def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:

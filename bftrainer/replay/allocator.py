@@ -16,11 +16,12 @@ import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import checked_names, instances, whole_number
-from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
+from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
 from bftrainer.replay.checkpoints import KeptState
+from bftrainer.replay.foresight import Foresight, Sight
 from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
-from bftrainer.replay.state import BUSY, NO_NODES, ReplayState, Status
-from bftrainer.replay.tuned import TunedTasks, drawn_at_most_w, drawn_w
+from bftrainer.replay.state import NO_NODES, ReplayState, Status
+from bftrainer.replay.tuned import TunedTasks, drawn_w, spare_w, within_cap
 from solvers.registry import get_solver, solve
 
 
@@ -38,6 +39,8 @@ class Allocator:
         The instant that times count from, for tasks with absolute submission times.
     tuner : Tuner, optional
         Chooses batch size and power limit of tasks that ask for it; its state changes.
+    foresight : Foresight, optional
+        What decisions may know of how long nodes stay; its state changes.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class Allocator:
         nodes: Sequence[str] = (),
         start_ns: int = 0,
         tuner: Tuner | None = None,
+        foresight: Foresight | None = None,
     ) -> None:
         if not isinstance(settings, Settings):
             raise SettingsError(f"Expected settings to be Settings, got {settings!r}.")
@@ -84,6 +88,7 @@ class Allocator:
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
+        self.foresight = foresight
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
         self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
@@ -99,6 +104,8 @@ class Allocator:
         parts = {"settings": self.settings, "solver": self.solver, "fallback": self._fallback} | self._first_tasks
         for tuner in self.tuners:
             parts |= getattr(tuner, "given", {})
+        if self.foresight is not None and getattr(self.foresight.model, "reads_future", False):
+            parts["oracle"] = self.foresight.model
         return {name: part for name, part in parts.items() if part is not None}
 
     def save(self, path: str | Path) -> None:
@@ -157,7 +164,7 @@ class Allocator:
             If the solver fails and no fallback is set.
         """
         state, cap_w, is_first = self.state, self.power_cap_w, self._is_first
-        untune = None if self._tuned is None else self._tuned.checkpoint()
+        undo = [each.checkpoint() for each in (self._tuned, self.foresight) if each is not None]
         try:
             self._taken_in(instances("events", events, Event, InputError))
             return self.decide()[0]
@@ -165,8 +172,8 @@ class Allocator:
             self.state, self.power_cap_w, self._is_first = state, cap_w, is_first
             del self.node_names[state.owner.size :]
             self._number(state.specs)
-            if untune is not None:
-                untune()
+            for back in undo:
+                back()
             self._tables.clear()  # cached options may be of tasks, or runs of tasks, that no longer exist
             raise
 
@@ -217,6 +224,8 @@ class Allocator:
         """
         self._check_time(time_s)
         before = self.state
+        if self.foresight is not None:
+            self.foresight.applied(time_s, before.owner, joined, left)
         self.state, effects = before.apply(time_s, joined, left, completed)
         if self._tuned is not None:
             self.state, effects = self._tuned.after(before, self.state, effects)
@@ -281,12 +290,13 @@ class Allocator:
             return self._decision(state, None, None), None
         if is_first and self.settings.initial == INITIAL_RANDOM:
             rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
-            self.state, moves = state.adopt_random(rng, partial(self._within_cap, state))
+            self.state, moves = state.adopt_random(rng, partial(within_cap, state, self.power_cap_w))
             return self._decision(state, moves, None), moves
-        problem, limits = self._problem(state)
+        sight = None if self.foresight is None else self.foresight.sight(state.time_s, state.owner)
+        problem, limits = self._problem(state, sight)
         result = self.solve(problem)
-        self.state, moves = self._adopt(state, result, limits)
-        return self._decision(state, moves, result), moves
+        self.state, moves = self._adopt(state, result, limits, sight)
+        return self._decision(state, moves, result, sight), moves
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, and the fallback if it fails."""
@@ -297,14 +307,18 @@ class Allocator:
                 raise
             return solve(self._fallback, problem, self.settings.limits)
 
-    def _problem(self, state: ReplayState) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
+    def _problem(
+        self, state: ReplayState, sight: Sight | None
+    ) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
         """Build the problem: pool and options of each active task; also the power limit that each option stands for."""
         capped = math.isfinite(self.power_cap_w)
+        self._tables.departures = None if sight is None else sight.departures
         offers = self._tables.offers(state, metered=capped)
         limits = {slot: modes for slot, (_, modes) in enumerate(offers) if modes.size}
-        capacities = (max(0.0, self._spare_w(state)),) if capped else ()
+        capacities = (max(0.0, spare_w(state, self.power_cap_w)),) if capped else ()
         tasks = tuple([options for options, _ in offers])
-        problem = solvers.AllocationProblem(tasks, state.pool, capacities=capacities)
+        nodes = state.pool if sight is None else sight.offered
+        problem = solvers.AllocationProblem(tasks, nodes, capacities=capacities)
         constraints = getattr(self.settings.objective, "constraints", None)
         if constraints is not None:
             behind = tuple(self._tables.state_of(state, slot) for slot in range(state.active.size))
@@ -313,37 +327,24 @@ class Allocator:
                 problem = constrained(problem, constraints(problem, behind), where)
         return problem, limits
 
-    def _spare_w(self, state: ReplayState) -> float:
-        """Power that training may draw beyond the pool's idle power under the present cap."""
-        settings = self.settings
-        return self.power_cap_w / settings.pue - state.pool * settings.idle_node_w
-
-    def _within_cap(self, state: ReplayState, counts: list[int]) -> list[int]:
-        """Reduce counts to meet the present cap: tasks that were admitted last give up theirs."""
-        if math.isinf(self.power_cap_w):
-            return counts
-        idle_w, spare_w = self.settings.idle_node_w, self._spare_w(state)
-        for slot, (number, count) in enumerate(zip(state.active.tolist(), counts, strict=True)):
-            drawn_w = drawn_at_most_w(state.specs[number], float(state.progress[slot]), count) - count * idle_w
-            if drawn_w > spare_w:
-                counts[slot] = 0
-            else:
-                spare_w -= max(0.0, drawn_w)
-        return counts
-
     def _adopt(
-        self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
+        self,
+        state: ReplayState,
+        result: solvers.SolveResult,
+        limits: dict[int, NDArray[np.int64]],
+        sight: Sight | None,
     ) -> tuple[ReplayState, Moves]:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
+        remaining_s = None if sight is None else sight.remaining_s
         if result.counts is None:
-            return state.adopt(self._within_cap(state, _kept(state)))
+            return state.adopt(within_cap(state, self.power_cap_w, state.kept), remaining_s)
         changed = self._changed(state, result, limits)
         if changed and self.settings.startup_cost == "full":
             # A task that starts pays at the limit that it starts with; one that rescales, at the limit that it leaves.
             held = dict(zip(state.active.tolist(), state.counts.tolist(), strict=True))
             starting = [number for number, mode in changed.items() if held[number] < mode.min_nodes]
             state = state.respecified({number: changed.pop(number) for number in starting})
-        after, moves = state.adopt(result.counts)
+        after, moves = state.adopt(result.counts, remaining_s)
         return (after.respecified(changed) if changed else after), moves
 
     def _changed(
@@ -362,7 +363,13 @@ class Allocator:
                     changed[number] = mode
         return changed
 
-    def _decision(self, before: ReplayState, moves: Moves | None, result: solvers.SolveResult | None) -> Decision:
+    def _decision(
+        self,
+        before: ReplayState,
+        moves: Moves | None,
+        result: solvers.SolveResult | None,
+        sight: Sight | None = None,
+    ) -> Decision:
         names = self.node_names
         specs = before.specs
 
@@ -379,6 +386,7 @@ class Allocator:
             removed=named(moves.removed) if moves else {},
             result=result,
             **self._power(self.state),
+            **({} if sight is None else sight.recorded),
         )
 
     def _power(self, state: ReplayState) -> dict[str, Any]:
@@ -390,11 +398,3 @@ class Allocator:
         sizes, limits = self._tuned.held(state)
         drawn = drawn_w(state, settings.idle_node_w)
         return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}
-
-
-def _kept(state: ReplayState) -> list[int]:
-    """The current allocation, without the nodes of tasks that hold fewer than their minimum."""
-    return [
-        count if count >= state.specs[task].min_nodes else 0
-        for task, count in zip(state.active.tolist(), state.counts.tolist(), strict=True)
-    ]

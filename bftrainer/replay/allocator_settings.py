@@ -16,6 +16,7 @@ from bftrainer.model.records import Overrun
 from bftrainer.model.type_checks import real_number, whole_number
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
+BUSY, FREE = -2, -1
 
 
 @dataclass(frozen=True, slots=True)

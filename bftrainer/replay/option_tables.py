@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import BftrainerError, ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
+from bftrainer.model.lifetime import Departures
 from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
@@ -30,6 +31,11 @@ NO_MODES = np.zeros(0, dtype=np.int64)
 class OptionTables:
     """Value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks.
 
+    With `departures` to expect, the first term is ``Tfwd O_j(n) (1 - hits(n) Tcdw)``: in the forward time, a task on n
+    nodes expects ``Tfwd hits(n)`` events that take some of them, each of which costs it ``Tcdw O_j(n)``. This assumes
+    that it keeps its count meanwhile, and that departures do not depend on which nodes it has; so each task's values
+    depend on its own count alone, as all solvers need.
+
     Parameters
     ----------
     settings : Settings
@@ -44,6 +50,7 @@ class OptionTables:
         self.settings, self._start_ns, self._modes = settings, start_ns, modes
         self._is_static = is_static(settings.objective)
         self._known: dict[int, dict[Situation, Offer]] = {}
+        self.departures: Departures | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Snapshots leave out what can be made again."""
@@ -98,9 +105,9 @@ class OptionTables:
             if known is None:
                 known = self._known[number] = {}
             offer = known.get(situation)
-            if offer is None:
+            if offer is None or self.departures is not None:
                 offer = self._made(state, slot, metered=metered)
-                if self._is_static:
+                if self._is_static and self.departures is None:
                     known[situation] = offer
             found.append(offer)
         return found
@@ -161,6 +168,9 @@ class OptionTables:
         current = state.specs[number]
         rows = [self.credit(self.state_of(state, slot, spec), state.time_s) for spec in modes]
         table = settings.forward_time_s * np.stack(rows)
+        if self.departures is not None:
+            for spec, values in zip(modes, table, strict=True):
+                values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * spec.shrink_cost_s
         if held >= current.min_nodes:
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
             if not known:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.allocator_settings import Effects, Floats, Indices, Moves, Settings
-
-BUSY, FREE = -2, -1
+from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Moves, Settings
+from bftrainer.replay.moves import Moved, moved, moved_by_lifetime
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
 
@@ -84,6 +83,12 @@ class ReplayState:
     def is_finished(self) -> bool:
         """Whether nothing is active and nothing will be submitted."""
         return self.active.size == 0 and bool((self.status >= Status.DONE).all())
+
+    @property
+    def kept(self) -> list[int]:
+        """The present allocation, without the nodes of tasks that hold fewer than their minimum."""
+        held = zip(self.active.tolist(), self.counts.tolist(), strict=True)
+        return [count if count >= self.specs[task].min_nodes else 0 for task, count in held]
 
     def next_completion(self) -> tuple[float, NDArray[np.bool_]]:
         """Time at which the next active task completes its work at the present rates, and which ones do then.
@@ -298,40 +303,30 @@ class ReplayState:
         state, admitted = replace(self, owner=owner, status=status, **kept)._admit()
         return state, admitted, released
 
-    def adopt(self, counts: Sequence[int]) -> tuple[ReplayState, Moves]:
+    def adopt(self, counts: Sequence[int], remaining_s: Floats | None = None) -> tuple[ReplayState, Moves]:
         """Give each active task its new count, without migration.
 
-        Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
+        Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order. With
+        `remaining_s`, by node number how long each is expected to stay, they give up those that leave first, and those
+        tasks that lose most when they lose nodes are the first to take those that stay longest.
         """
         after = np.array(counts, dtype=np.int64)
         changed = (after != self.counts).nonzero()[0].tolist()
-        owner, added, removed = self._move_nodes(after, changed)
+        owner, added, removed = self._moved(after, changed, remaining_s)
         pending = self._rescale_costs(after, changed)
         return self._with_allocation(owner, after, pending), Moves(added, removed, pending)
 
-    def _move_nodes(
-        self, after: NDArray[np.int64], changed: Sequence[int]
-    ) -> tuple[Indices, tuple[tuple[int, Indices], ...], tuple[tuple[int, Indices], ...]]:
+    def _moved(
+        self, after: NDArray[np.int64], changed: list[int], remaining_s: Floats | None
+    ) -> tuple[Indices, Moved, Moved]:
         """Owners when the slots `changed` have `after` nodes, and the nodes that tasks gain and give up."""
         if not changed:
             return self.owner, (), ()
-        owner = self.owner.copy()
-        added, removed = [], []
+        if remaining_s is not None:
+            at_stake = self._rates(after) * [self.specs[task].shrink_cost_s for task in self.active.tolist()]
+            changed = sorted(changed, key=lambda slot: -at_stake[slot])
         sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
-        for task, size in sizes:
-            if size < 0:
-                nodes = (owner == task).nonzero()[0][:-size].astype(np.int32)
-                owner[nodes] = FREE
-                removed.append((task, nodes))
-        free = (owner == FREE).nonzero()[0].astype(np.int32)
-        taken = 0
-        for task, size in sizes:
-            if size > 0:
-                nodes = free[taken : taken + size]
-                owner[nodes] = task
-                added.append((task, nodes))
-                taken += size
-        return owner, tuple(added), tuple(removed)
+        return moved(self.owner, sizes) if remaining_s is None else moved_by_lifetime(self.owner, sizes, remaining_s)
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -61,6 +62,26 @@ def drawn_w(state: ReplayState, idle_node_w: float) -> float:
         if above_w > 0.0:
             drawn += above_w
     return drawn
+
+
+def spare_w(state: ReplayState, cap_w: float) -> float:
+    """Power that training may draw beyond the pool's idle power under a cap at the meter."""
+    settings = state.settings
+    return cap_w / settings.pue - state.pool * settings.idle_node_w
+
+
+def within_cap(state: ReplayState, cap_w: float, counts: list[int]) -> list[int]:
+    """Reduce counts to meet a cap at the meter: tasks that were admitted last give up theirs."""
+    if math.isinf(cap_w):
+        return counts
+    idle_w, left_w = state.settings.idle_node_w, spare_w(state, cap_w)
+    for slot, (number, count) in enumerate(zip(state.active.tolist(), counts, strict=True)):
+        above_w = drawn_at_most_w(state.specs[number], float(state.progress[slot]), count) - count * idle_w
+        if above_w > left_w:
+            counts[slot] = 0
+        else:
+            left_w -= max(0.0, above_w)
+    return counts
 
 
 _Held = tuple[tuple[int | None, ...], tuple[int | None, ...]]

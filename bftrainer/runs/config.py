@@ -128,6 +128,26 @@ class ReplayConfig:
         1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
     )
     threads: int = option_field(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    foresight: str = option_field(
+        "none",
+        str,
+        "foresight: --foresight",
+        "Model of how long nodes stay: none, age, survival, oracle, or module:callable.",
+        metavar="NAME",
+    )
+    foresight_use: str = option_field(
+        "order,value,pool",
+        str,
+        "foresight: --foresight-use",
+        "What it changes: which nodes tasks get, what counts are worth, and which nodes are on offer.",
+        metavar="order,value,pool",
+    )
+    foresight_horizon_s: float = option_field(
+        60.0, float, "foresight: --foresight-horizon", "Seconds for which a free node must be expected to stay."
+    )
+    foresight_least: float = option_field(
+        0.5, float, "foresight: --foresight-least", "Probability with which it must be expected to stay so long."
+    )
     max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
     seed: int = option_field(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
     prune: bool = option_field(
@@ -215,6 +235,9 @@ class ReplayConfig:
         if self.fallback is not None and self.fallback == self.solver:
             found["fallback"] = "it is the solver that would have failed"
         found |= self._without_effect()
+        if self.foresight == "none":
+            others = ("foresight_use", "foresight_horizon_s", "foresight_least")
+            found |= dict.fromkeys(others, "decisions foresee nothing without --foresight")
         if tuned is False:
             if self.initial != "random":
                 found["seed"] = "nothing is drawn without --initial random or tuned tasks"

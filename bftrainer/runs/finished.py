@@ -208,7 +208,7 @@ def _reason(error: Exception) -> str:
 
 def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
     for column in schema.read:
-        if not column.tuned and column.name not in there:
+        if not column.only and column.name not in there:
             raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
         if there.count(column.name) > 1:
             raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")

@@ -13,6 +13,7 @@ SECTIONS = {
     "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
     "solver": "Which solver decides?",
     "objective": "What is maximised?",
+    "foresight": "What may decisions know of the future?",
     "start": "When are decisions made, and how do runs start?",
     "limits": "How accurate are decisions?",
     "power": "How much power is drawn?",

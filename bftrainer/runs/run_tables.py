@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class Column:
         Whether pages and figures of finished runs show it.
     null : bool
         Whether it may be null.
-    tuned : bool
-        Whether only runs with tuned tasks have it.
+    only : {"", "tuned", "foresight"}
+        Whether only runs with tuned tasks have it, or only those whose decisions foresee.
     among : tuple of str
         Allowed texts; if empty, any.
     """
@@ -92,7 +92,7 @@ class Column:
     of: str | Callable[[Any], Any]
     read: bool = False
     null: bool = False
-    tuned: bool = False
+    only: Literal["", "tuned", "foresight"] = ""
     among: tuple[str, ...] = ()
 
     @property
@@ -144,7 +144,8 @@ class RunTable:
         """Names and types of the columns that the result has."""
         import pyarrow as pa
 
-        has = [column for column in self.columns if not column.tuned or _is_tuned(result)]
+        there = {"": True, "tuned": _is_tuned(result), "foresight": result.config.foresight != "none"}
+        has = [column for column in self.columns if there[column.only]]
         return pa.schema([(column.name, column.kind.type) for column in has])
 
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
@@ -266,8 +267,10 @@ DECISIONS = RunTable(
         *_columns(Holds.TEXT, "decided_by"),
         *_columns(Holds.COUNT, "model_rows model_columns", null=True),
         *_columns(Holds.REAL, "backend_s", null=True),
-        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, tuned=True),
-        *_columns(Holds.REAL, "drawn_w cap_w", null=True, tuned=True),
+        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only="tuned"),
+        *_columns(Holds.REAL, "drawn_w cap_w", null=True, only="tuned"),
+        *_columns(Holds.COUNT, "offered", only="foresight"),
+        *_columns(Holds.REAL, "departures_per_s departure_share", null=True, only="foresight"),
     ),
 )
 TASKS = RunTable(
@@ -281,9 +284,9 @@ TASKS = RunTable(
         *_columns(Holds.REAL, "work_done work_total node_s", read=True),
         *_columns(Holds.COUNT, "rescales preemptions", read=True),
         *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
-        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, tuned=True),
-        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, tuned=True),
-        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, tuned=True),
+        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only="tuned"),
+        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only="tuned"),
+        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only="tuned"),
     ),
 )
 ALLOCATION = RunTable(

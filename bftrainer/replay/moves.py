@@ -1,0 +1,54 @@
+"""Which nodes change hands when tasks get new counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bftrainer.replay.allocator_settings import FREE, Floats, Indices
+
+Moved = tuple[tuple[int, Indices], ...]
+
+
+def moved(owner: Indices, sizes: Sequence[tuple[int, int]]) -> tuple[Indices, Moved, Moved]:
+    """Owners after tasks (by number) gain or give up nodes, and the nodes that they gain and give up.
+
+    Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
+    """
+    owner = owner.copy()
+    added, removed = [], []
+    for task, size in sizes:
+        if size < 0:
+            nodes = (owner == task).nonzero()[0][:-size].astype(np.int32)
+            owner[nodes] = FREE
+            removed.append((task, nodes))
+    free = (owner == FREE).nonzero()[0].astype(np.int32)
+    taken = 0
+    for task, size in sizes:
+        if size > 0:
+            nodes = free[taken : taken + size]
+            owner[nodes] = task
+            added.append((task, nodes))
+            taken += size
+    return owner, tuple(added), tuple(removed)
+
+
+def moved_by_lifetime(
+    owner: Indices, sizes: Sequence[tuple[int, int]], remaining_s: Floats
+) -> tuple[Indices, Moved, Moved]:
+    """As `moved`, by how long nodes are expected to stay (by node number).
+
+    Shrinking tasks give up those that leave first; growing ones, in the order given, take those that stay longest.
+    """
+    order = np.argsort(remaining_s, kind="stable").astype(np.int32)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    # Nodes are numbered anew for giving up, first those that leave first, and again for taking, from the other end.
+    owners, _, removed = moved(owner[order], [(task, size) for task, size in sizes if size < 0])
+    owners, added, _ = moved(owners[::-1], [(task, size) for task, size in sizes if size > 0])
+
+    def named(pairs: Moved, numbers: Indices) -> Moved:
+        return tuple((task, np.sort(numbers[nodes])) for task, nodes in pairs)
+
+    return owners[::-1][place], named(added, order[::-1]), named(removed, order)
