@@ -55,7 +55,7 @@ class Bounds:
     time_s : float
         The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
     outstanding_share : float
-        Share of all work that is outstanding at half of that time, for the given settings.
+        Share of all work that blind decisions have left at half of the window.
     """
 
     bounds: tuple[Bound, ...]
@@ -129,7 +129,8 @@ def bounds(
     time_s = min(end_s for end_s, _ in runs)
     works = [run.work_at(time_s) for _, run in runs]
     best = max(range(1, 1 + len(pool)), key=works.__getitem__)
-    total = math.fsum(task.work for task in given.tasks)
+    half_s = min(given.log.window_s, config.until_s(given.log.start_ns)) / 2
+    left = 1.0 - runs[-1][1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         Bound(
             name,
@@ -141,7 +142,7 @@ def bounds(
         for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
     )
-    return Bounds(found, time_s, 1.0 - runs[-1][1].work_at(time_s / 2) / total)
+    return Bounds(found, time_s, left)
 
 
 def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float, Intervals]:

@@ -34,6 +34,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
+    "foreseeing": {"solver": "dp", "foresight": "survival"},
+    "oracle": {"solver": "dp", "foresight": "oracle"},
     "tuned": {"solver": "dp", "tasks": TUNED},
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
