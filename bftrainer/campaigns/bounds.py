@@ -20,7 +20,7 @@ ORACLE = {"foresight": "oracle"}
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class WorkBound:
     """Work of one way to decide.
 
     Parameters
@@ -45,12 +45,12 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Bounds of a replay, from the ceiling down to the settings as given.
+class WorkBounds:
+    """WorkBounds of a replay, from the ceiling down to the settings as given.
 
     Parameters
     ----------
-    bounds : tuple of Bound
+    bounds : tuple of WorkBound
         *cost-free*, *clairvoyant pool*, *clairvoyant order*, *as given* if decisions foresee, and *blind*.
     time_s : float
         The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
@@ -58,7 +58,7 @@ class Bounds:
         Share of all work that blind decisions have left at half of the window.
     """
 
-    bounds: tuple[Bound, ...]
+    bounds: tuple[WorkBound, ...]
     time_s: float
     outstanding_share: float
 
@@ -87,7 +87,7 @@ def bounds(
     config: ReplayConfig,
     horizons_s: Sequence[float] = HORIZONS_S,
     count: Callable[[int], object] = lambda done: None,  # noqa: ARG005
-) -> Bounds:
+) -> WorkBounds:
     """Bound what a replay could do.
 
     All are replays of the same rules: *cost-free* has no rescale costs and maximises throughput; *clairvoyant order*
@@ -132,7 +132,7 @@ def bounds(
     half_s = min(given.log.window_s, config.until_s(given.log.start_ns)) / 2
     left = 1.0 - runs[-1][1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
-        Bound(
+        WorkBound(
             name,
             changes,
             works[place],
@@ -142,7 +142,7 @@ def bounds(
         for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
     )
-    return Bounds(found, time_s, left)
+    return WorkBounds(found, time_s, left)
 
 
 def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float, Intervals]:

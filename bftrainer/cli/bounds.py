@@ -12,7 +12,7 @@ from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, setting_options
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.bounds import Bounds
+    from bftrainer.campaigns.bounds import WorkBounds
 
 
 def _horizons(text: str) -> tuple[float, ...]:
@@ -54,7 +54,7 @@ def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, *
         _print_bounds(found)
 
 
-def _print_bounds(found: Bounds) -> None:
+def _print_bounds(found: WorkBounds) -> None:
     rows = []
     for each in found.bounds:
         gain = "" if each.name == "blind" or each.against_blind is None else f"{100 * each.against_blind:+.1f} %"

@@ -1,12 +1,14 @@
-"""Lifetime models: one that knows, and causal ones."""
+"""Lifetime models: one that knows, causal ones, and the look-up of models by name."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import LifetimeError
 from bftrainer.model import RowArrays
-from bftrainer.model.lifetime import Departures, Floats, Pool, PoolChange
+from bftrainer.model.lifetime import Departures, Floats, IdlePool, LifetimeModel, PoolChange
+from bftrainer.plugins import Plugins
 
 # Ages at which hazards may change: about four to a decade, from seconds to months.
 _EDGES_S = np.concatenate(([0.0], 10.0 ** np.arange(0.5, 7.01, 0.25)))
@@ -14,7 +16,7 @@ _EDGES_S = np.concatenate(([0.0], 10.0 ** np.arange(0.5, 7.01, 0.25)))
 _PRIOR_S = 3600.0
 
 
-class Oracle:
+class KnownLifetimes:
     """Knows when each node will leave: the bound of what foresight could bring. It is not causal.
 
     Parameters
@@ -38,7 +40,7 @@ class Oracle:
     def observe(self, change: PoolChange) -> None:
         """It knew."""
 
-    def remaining_s(self, pool: Pool) -> Floats:
+    def remaining_s(self, pool: IdlePool) -> Floats:
         """Seconds until each node leaves; infinity for those that stay to the end."""
         place = np.searchsorted(self._key, pool.nodes * self._span_s + pool.time_s, side="right")
         known = place < self._first[pool.nodes + 1]
@@ -46,12 +48,12 @@ class Oracle:
         leave_s[known] = self._leave_s[place[known]]
         return leave_s - pool.time_s
 
-    def survival(self, ages_s: Floats, pool: Pool, horizon_s: float) -> Floats:  # noqa: ARG002 - it knows
+    def survival(self, ages_s: Floats, pool: IdlePool, horizon_s: float) -> Floats:  # noqa: ARG002 - it knows
         """1 for nodes that stay so long, 0 for others."""
         return (self.remaining_s(pool) > horizon_s).astype(np.float64)
 
 
-class Age:
+class AgeLifetimes:
     """Departures depend on how long a node has been idle: a hazard for each range of ages, learnt as the replay goes.
 
     The estimate is departures over idle time in a range, with one departure in an hour of one node added to each: a
@@ -72,7 +74,7 @@ class Age:
         self._idle_s += _within(ages_s).sum(axis=0)
         self._left += np.bincount(_range_of(ages_s), minlength=_EDGES_S.size)
 
-    def survival(self, ages_s: Floats, pool: Pool, horizon_s: float) -> Floats:
+    def survival(self, ages_s: Floats, pool: IdlePool, horizon_s: float) -> Floats:
         """``exp(-integral of the hazard)`` from each node's age on."""
         idle_s = self._idle_s + _within(pool.ages_s).sum(axis=0)
         hazard = (self._left + 1.0) / (idle_s + _PRIOR_S)
@@ -86,8 +88,8 @@ class Age:
         return np.exp(until(ages_s) - until(ages_s + horizon_s))
 
 
-class Survival(Age):
-    """As `Age`, and departures come in bursts: events take a share of the pool, as often as they have lately.
+class BurstLifetimes(AgeLifetimes):
+    """As `AgeLifetimes`, and departures come in bursts: events take a share of the pool, as often as they have lately.
 
     The rate is that of the last events, the share the mean share of nodes that they took.
     """
@@ -106,7 +108,7 @@ class Survival(Age):
             self._times_s = [*self._times_s[1 - self.recent :], change.before.time_s]
             self._shares = [*self._shares[1 - self.recent :], float(change.left.mean())]
 
-    def departures(self, pool: Pool) -> Departures:
+    def departures(self, pool: IdlePool) -> Departures:
         """Rate of the recent events, with one in an hour added, and the share of the pool that they took."""
         first_s = self._times_s[0] if len(self._times_s) == self.recent else 0.0
         share = (sum(self._shares) + 1.0 / max(1, pool.nodes.size)) / (len(self._shares) + 1)
@@ -123,3 +125,38 @@ def _within(ages_s: Floats) -> Floats:
     widths_s = np.append(np.diff(_EDGES_S), np.inf)
     spent: Floats = np.clip(ages_s[:, None] - _EDGES_S, 0.0, widths_s)
     return spent
+
+
+_LIFETIMES = Plugins("bftrainer.lifetimes", "lifetime model", LifetimeError)
+
+
+def lifetime_names() -> list[str]:
+    """Names of the registered models, sorted."""
+    return _LIFETIMES.names()
+
+
+def get_lifetimes(name: str, rows: RowArrays) -> LifetimeModel:
+    """Make a new model of this name.
+
+    Parameters
+    ----------
+    name : str
+        An entry point of the group ``bftrainer.lifetimes``, or ``module:callable``: what makes a model, without
+        arguments.
+    rows : RowArrays
+        The log of the replay, which only what is marked ``reads_future = True`` is called with: an oracle.
+
+    Raises
+    ------
+    LifetimeError
+        If there is none of that name, or it does not make a model.
+    """
+    make = _LIFETIMES.get(name)
+    try:
+        model = make(rows) if getattr(make, "reads_future", False) else make()
+    except Exception as error:  # a model may be third-party code
+        raise LifetimeError(f"lifetime model {name}: raised {type(error).__name__}: {error}.") from error
+    missing = [each for each in ("observe", "survival") if not callable(getattr(model, each, None))]
+    if missing:
+        raise LifetimeError(f"lifetime model {name}: Expected a method {missing[0]}, got {type(model).__name__}.")
+    return model  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class IdlePool:
     """The idle nodes at an instant, as a lifetime model sees them.
 
     Parameters
@@ -40,7 +40,7 @@ class PoolChange:
 
     Parameters
     ----------
-    before : Pool
+    before : IdlePool
         The pool just before it, at the instant's time.
     joined : ndarray of int32
         Numbers of the nodes that became idle.
@@ -48,7 +48,7 @@ class PoolChange:
         Which nodes of that pool left.
     """
 
-    before: Pool
+    before: IdlePool
     joined: Indices
     left: NDArray[np.bool_]
 
@@ -95,6 +95,6 @@ class LifetimeModel(Protocol):
         """Learn of nodes that joined or left."""
         ...
 
-    def survival(self, ages_s: Floats, pool: Pool, horizon_s: float) -> Floats:
+    def survival(self, ages_s: Floats, pool: IdlePool, horizon_s: float) -> Floats:
         """Probability that each node of the pool, idle for `ages_s`, is idle for another `horizon_s`; shape (P,)."""
         ...

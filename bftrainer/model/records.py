@@ -28,9 +28,8 @@ _OF_RESULT = attrgetter(
     *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
     *("decided_by", "model_rows", "model_columns", "backend_s"),
 )
-_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(
-    *("batch_sizes", "power_limits_w", "drawn_w", "cap_w", "offered", "departures_per_s", "departure_share")
-)
+_SETTINGS = "batch_sizes power_limits_w drawn_w cap_w offered departures_per_s departure_share"
+_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(*_SETTINGS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,7 @@ class DecisionRecord:
         Number of the event that triggered it.
     tasks : tuple of int, length A
         Active tasks in order of admission, as indices of the roster.
-    time_s, nodes, before, after, batch_sizes, power_limits_w, drawn_w, cap_w
-    offered, departures_per_s, departure_share
+    time_s, nodes, before, after, batch_sizes and all after it
         See `Decision`.
     objective, bound, gap : float
         NaN and infinity where they are unknown.

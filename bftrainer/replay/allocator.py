@@ -16,9 +16,10 @@ import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import checked_names, instances, whole_number
-from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Moves, Settings
+from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings
 from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.foresight import Foresight, Sight
+from bftrainer.replay.moves import Moves
 from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
 from bftrainer.replay.state import NO_NODES, ReplayState, Status
 from bftrainer.replay.tuned import TunedTasks, drawn_w, spare_w, within_cap
@@ -370,8 +371,7 @@ class Allocator:
         result: solvers.SolveResult | None,
         sight: Sight | None = None,
     ) -> Decision:
-        names = self.node_names
-        specs = before.specs
+        names, specs = self.node_names, before.specs
 
         def named(pairs: Sequence[tuple[int, NDArray[np.int32]]]) -> dict[str, tuple[str, ...]]:
             return {specs[task].name: tuple(names[node] for node in nodes) for task, nodes in pairs}

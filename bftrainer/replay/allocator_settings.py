@@ -1,4 +1,4 @@
-"""Settings of an allocator, and the effects and moves that the state machine returns."""
+"""Settings of an allocator, and the effects that the state machine returns."""
 
 from __future__ import annotations
 
@@ -177,19 +177,3 @@ class Effects:
     retrying: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     overruns: tuple[Overrun, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Moves:
-    """Moves of adopting an allocation: per task number the nodes it gains and gives up.
-
-    Parameters
-    ----------
-    added, removed : tuple of (int, ndarray of int32)
-    rescale_cost : ndarray of float64, shape (A,)
-        Work that the next event deducts from each active task.
-    """
-
-    added: tuple[tuple[int, Indices], ...]
-    removed: tuple[tuple[int, Indices], ...]
-    rescale_cost: Floats

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import BftrainerError, LifetimeError, SettingsError
-from bftrainer.model.lifetime import Departures, Floats, Indices, LifetimeModel, Pool, PoolChange
+from bftrainer.model.lifetime import Departures, Floats, IdlePool, Indices, LifetimeModel, PoolChange
 from bftrainer.replay.allocator_settings import BUSY, FREE
 
 USES = ("order", "value", "pool")
@@ -131,16 +131,16 @@ class Foresight:
             departures = self._departures(pool)
         return Sight(offered, remaining_s, departures)
 
-    def _pool(self, time_s: float, owner: Indices) -> Pool:
+    def _pool(self, time_s: float, owner: Indices) -> IdlePool:
         nodes = np.flatnonzero(owner != BUSY).astype(np.int32)
-        return Pool(time_s, self._start_ns, nodes, time_s - self._since_s[nodes])
+        return IdlePool(time_s, self._start_ns, nodes, time_s - self._since_s[nodes])
 
-    def _survival(self, pool: Pool, horizon_s: float) -> Floats:
+    def _survival(self, pool: IdlePool, horizon_s: float) -> Floats:
         """Probabilities of the pool's nodes, checked."""
         found = self._answer(lambda: self.model.survival(pool.ages_s, pool, horizon_s))
         return self._checked(found, pool, "a probability of survival", 1.0)
 
-    def _remaining_s(self, pool: Pool) -> Floats:
+    def _remaining_s(self, pool: IdlePool) -> Floats:
         own = getattr(self.model, "remaining_s", None)
         if own is not None:
             return self._checked(self._answer(lambda: own(pool)), pool, "a rest of idle time", np.inf)
@@ -149,7 +149,7 @@ class Foresight:
             rest_s += span_s * self._survival(pool, float(horizon_s))
         return rest_s
 
-    def _departures(self, pool: Pool) -> Departures:
+    def _departures(self, pool: IdlePool) -> Departures:
         own = getattr(self.model, "departures", None)
         if own is None:
             leaving = float((1.0 - self._survival(pool, self._horizon_s)).sum())
@@ -159,7 +159,7 @@ class Foresight:
             raise LifetimeError(f"{self._name}: Expected Departures of a finite rate and a share, got {found!r}.")
         return found
 
-    def _checked(self, found: object, pool: Pool, what: str, most: float) -> Floats:
+    def _checked(self, found: object, pool: IdlePool, what: str, most: float) -> Floats:
         values = np.asarray(found)
         if values.shape != pool.nodes.shape or values.dtype.kind not in "fiu":
             raise LifetimeError(

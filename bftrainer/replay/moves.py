@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bftrainer.replay.allocator_settings import FREE, Floats, Indices
 
 Moved = tuple[tuple[int, Indices], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """Moves of adopting an allocation: per task number the nodes it gains and gives up.
+
+    Parameters
+    ----------
+    added, removed : tuple of (int, ndarray of int32)
+    rescale_cost : ndarray of float64, shape (A,)
+        Work that the next event deducts from each active task.
+    """
+
+    added: tuple[tuple[int, Indices], ...]
+    removed: tuple[tuple[int, Indices], ...]
+    rescale_cost: Floats
 
 
 def moved(owner: Indices, sizes: Sequence[tuple[int, int]]) -> tuple[Indices, Moved, Moved]:

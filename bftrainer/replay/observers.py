@@ -20,7 +20,8 @@ from bftrainer.model.records import (
     Recording,
     TaskRecord,
 )
-from bftrainer.replay.allocator_settings import Effects, Moves
+from bftrainer.replay.allocator_settings import Effects
+from bftrainer.replay.moves import Moves
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import held_idle_w
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Moves, Settings
-from bftrainer.replay.moves import Moved, moved, moved_by_lifetime
+from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings
+from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
 

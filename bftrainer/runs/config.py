@@ -18,6 +18,7 @@ from bftrainer.runs.option_values import check_solver_option, input_value, optio
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
     from bftrainer.replay.allocator_settings import Settings
+    from bftrainer.replay.foresight import Foresight
     from solvers import Solver
 
 DecideOn = Literal["all", "nodes"]
@@ -277,6 +278,25 @@ class ReplayConfig:
             completions="reported" if self.decide_on == "all" else "noticed",
             idle_node_w=self.idle_power_w,
         )
+
+    def foresees(self, log: NodeLog) -> Foresight | None:
+        """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
+
+        Raises
+        ------
+        LifetimeError
+            If there is no such model.
+        SettingsError
+            If a use is unknown, or a number out of range.
+        """
+        if self.foresight == "none":
+            return None
+        from bftrainer.lifetimes import get_lifetimes
+        from bftrainer.replay.foresight import Foresight
+
+        model, uses = get_lifetimes(self.foresight, log.row_arrays()), self.foresight_use.split(",")
+        given = {"horizon_s": self.foresight_horizon_s, "least_survival": self.foresight_least}
+        return Foresight(model, uses, **given, start_ns=log.start_ns)
 
     def start_ns(self, log: NodeLog) -> int:
         """Start of the replay of a log, in nanoseconds since the Unix epoch.

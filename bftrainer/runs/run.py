@@ -16,7 +16,6 @@ from bftrainer.files.budgets import budget
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.files.writing import versions
-from bftrainer.lifetimes import get_lifetimes
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.nodelogs.node_spans import nanoseconds
@@ -25,7 +24,6 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
 from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
-from bftrainer.replay.foresight import Foresight
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.kept import keep_problem
@@ -136,7 +134,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    _foresight(config, log)  # a model that cannot be made is refused now
+    config.foresees(log)  # a model that cannot be made is refused now
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
@@ -364,7 +362,7 @@ def _recorded(
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
-        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, _foresight(config, log)),
+        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log)),
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
@@ -379,16 +377,6 @@ def _recorded(
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
     return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
-
-
-def _foresight(config: ReplayConfig, log: NodeLog) -> Foresight | None:
-    """What the decisions of a run foresee; a new model each time, which has seen nothing."""
-    if config.foresight == "none":
-        return None
-    model = get_lifetimes(config.foresight, log.row_arrays())
-    uses = config.foresight_use.split(",")
-    given = {"horizon_s": config.foresight_horizon_s, "least_survival": config.foresight_least}
-    return Foresight(model, uses, **given, start_ns=log.start_ns)
 
 
 def _compared(

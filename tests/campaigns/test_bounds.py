@@ -1,4 +1,4 @@
-"""Bounds of a replay: what they are replays of, what they are compared at, and what is said beside them."""
+"""WorkBounds of a replay: what they are replays of, what they are compared at, and what is said beside them."""
 
 from __future__ import annotations
 

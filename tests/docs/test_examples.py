@@ -32,6 +32,7 @@ LONG = (
     *(
         "campaigns.md",
         "figures.md",
+        "foresight.md",
         "gallery.md",
         "import.md",
         "index.md",

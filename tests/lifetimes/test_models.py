@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LifetimeError
-from bftrainer.lifetimes import Age, Oracle, Survival, get_lifetimes, lifetime_names
+from bftrainer.lifetimes import AgeLifetimes, BurstLifetimes, KnownLifetimes, get_lifetimes, lifetime_names
 from bftrainer.model import NodeLog, RowArrays
-from bftrainer.model.lifetime import Departures, Pool, PoolChange
+from bftrainer.model.lifetime import Departures, IdlePool, PoolChange
 from bftrainer.runs import run_replay
 from tests.logs import random_log
 
 NS = 1_000_000_000
 
 
-def pool_of(ages_s: list[float], time_s: float = 1e6) -> Pool:
+def pool_of(ages_s: list[float], time_s: float = 1e6) -> IdlePool:
     """Nodes 0, 1 ... of these ages."""
-    return Pool(time_s, 0, np.arange(len(ages_s), dtype=np.int32), np.array(ages_s))
+    return IdlePool(time_s, 0, np.arange(len(ages_s), dtype=np.int32), np.array(ages_s))
 
 
-def told(model: Age, lives_s: np.ndarray) -> None:
+def told(model: AgeLifetimes, lives_s: np.ndarray) -> None:
     """Tell a model of lives that ended, one at a time."""
     for number, life_s in enumerate(lives_s.tolist()):
         before = pool_of([life_s], time_s=10.0 * number)
@@ -46,8 +46,8 @@ def test_the_oracle_knows_when_nodes_leave(seed, share):
     log = random_log(seed)
     time_s = share * log.window_s
     nodes = np.arange(len(log.nodes), dtype=np.int32)
-    oracle = Oracle(log.row_arrays())
-    pool = Pool(time_s, 0, nodes, np.zeros(nodes.size))
+    oracle = KnownLifetimes(log.row_arrays())
+    pool = IdlePool(time_s, 0, nodes, np.zeros(nodes.size))
     found = oracle.remaining_s(pool)
     assert found.tolist() == [rest_of(log, node, time_s) for node in nodes.tolist()]
     assert oracle.survival(pool.ages_s, pool, 600.0).tolist() == (found > 600.0).tolist()
@@ -78,7 +78,7 @@ def test_causal_models_see_only_the_past(name, seed):
 
 def test_a_constant_hazard_is_found():
     """Of exponential lives the model finds the rate: survival is exp(-rate x horizon) at any age, within 5 %."""
-    model = Age()
+    model = AgeLifetimes()
     told(model, np.random.default_rng(1).exponential(2_000.0, size=4_000))
     pool = pool_of([0.0, 100.0, 1_000.0, 3_000.0])
     for horizon_s in (60.0, 600.0):
@@ -87,7 +87,7 @@ def test_a_constant_hazard_is_found():
 
 def test_nodes_that_are_still_idle_count_as_censored():
     """Nodes that have been idle for long without leaving make departures less probable."""
-    model = Age()
+    model = AgeLifetimes()
     told(model, np.full(50, 100.0))
     few, many = pool_of([50.0]), pool_of([50.0] + [900.0] * 400)
     longer = [float(model.survival(pool.ages_s, pool, 60.0)[0]) for pool in (few, many)]
@@ -96,7 +96,7 @@ def test_nodes_that_are_still_idle_count_as_censored():
 
 def test_bursts_are_counted_by_event():
     """Events that take half of the pool are expected to take half of it again, as often as they came."""
-    model = Survival()
+    model = BurstLifetimes()
     for number in range(200):
         before = pool_of([500.0] * 8, time_s=100.0 * number)
         model.observe(PoolChange(before, np.empty(0, dtype=np.int32), np.arange(8) < 4))
@@ -119,8 +119,8 @@ def test_models_are_found_by_name():
     """Registered names and module:callable; anything else is refused with what is known."""
     rows = RowArrays(np.zeros(0), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=bool))
     assert lifetime_names() == ["age", "oracle", "survival"]
-    assert isinstance(get_lifetimes("oracle", rows), Oracle)
-    assert isinstance(get_lifetimes("bftrainer.lifetimes:Age", rows), Age)
+    assert isinstance(get_lifetimes("oracle", rows), KnownLifetimes)
+    assert isinstance(get_lifetimes("bftrainer.lifetimes:AgeLifetimes", rows), AgeLifetimes)
     with pytest.raises(LifetimeError, match=r"Expected a known lifetime model .* got 'agee'\. Did you mean 'age'"):
         get_lifetimes("agee", rows)
     with pytest.raises(LifetimeError, match="Expected a method observe, got dict"):

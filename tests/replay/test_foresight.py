@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LifetimeError, SettingsError
-from bftrainer.lifetimes import Survival
+from bftrainer.lifetimes import BurstLifetimes
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.model.lifetime import Departures
 from bftrainer.objectives import as_given
@@ -189,4 +189,4 @@ def test_settings_of_foresight_are_checked():
         (("pool",), {"least_survival": 1.1}, "Expected a probability of survival from 0 to 1, got 1.1"),
     ):
         with pytest.raises(SettingsError, match=message):
-            Foresight(Survival(), uses, **more)
+            Foresight(BurstLifetimes(), uses, **more)
