@@ -96,7 +96,7 @@ def _raise_limits(_: click.Context, __: click.Parameter, value: str | None) -> N
 
 # Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
 _COMMANDS = {
-    "bound": ("bftrainer.cli.bounds", "bound", "How much better decisions could do that knew the future."),
+    "bound": ("bftrainer.cli.bound", "bound", "How much better decisions could do that knew the future."),
     "advise": (
         "bftrainer.cli.campaigns",
         "advise",
