@@ -133,7 +133,7 @@ def sweep(
     else:
         _print_points(result.points)
         click.echo(f"Table: {place / 'sweep.parquet'}")
-        tell_page(report)
+    tell_page(report, quiet=as_json)
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
@@ -209,7 +209,9 @@ _DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
 
 
 @click.command(
-    **_helped("deadline", "start", "horizon", "report", "force", "stretches", "generated", "workers", "as_json"),
+    **_helped(
+        "deadline", "start", "horizon", "report", "open", "force", "stretches", "generated", "workers", "as_json"
+    ),
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
@@ -268,7 +270,7 @@ def forecast(
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         _print_forecast(found)
-        tell_page(report)
+    tell_page(report, quiet=as_json)
 
 
 def _seconds(when: _Moment, start_ns: int | None) -> float:
@@ -329,7 +331,7 @@ def _print_forecast(found: Forecast) -> None:
 
 
 @click.command(
-    **_helped("metric", "train_share", "trials", "objectives", "as_json"),
+    **_helped("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
 @click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
@@ -370,7 +372,7 @@ def advise(
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         _print_advice(found)
-        tell_page(report)
+    tell_page(report, quiet=as_json)
 
 
 def _print_advice(found: Advice) -> None:

@@ -120,7 +120,8 @@ class Alike:
     Parameters
     ----------
     label : str
-        The name of a single run; of several the settings in which they differ from others, and their number.
+        The name of a single run; of several the settings in which they differ from others, and their number. Runs
+        of a sweep, whose names are no words, are called by their settings too.
     places : tuple of int
     setting : str
         The settings alone; empty if all runs have the same.
@@ -150,7 +151,7 @@ def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None 
         settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
         seeds: list[Any] = [] if apart == "seed" else [settings.pop("seed", None)]
         for file in input_files(summary).get("node_log", ())[:1]:
-            log = _GENERATED.fullmatch(PurePath(file["path"]).name)
+            log = GENERATED.fullmatch(PurePath(file["path"]).name)
             if log is not None:
                 seeds.append(log["seed"])
                 settings["node_log"] = (log["origin"], f"generated {log['origin']}")
@@ -165,9 +166,11 @@ def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None 
     groups = []
     for place, (places, setting) in enumerate(zip(found.values(), _settings_in_words(firsts, apart), strict=True)):
         label = ", ".join(filter(None, (own.get(place), f"{len(places)} seeds")))
-        groups.append(Alike(label if place in own else names[places[0]], tuple(places), setting))
+        name = setting if setting and _KEY.fullmatch(names[places[0]]) else names[places[0]]
+        groups.append(Alike(label if place in own else name, tuple(places), setting))
     # Of many runs, as those of a sweep, whose directories have no names of people, the settings say the sequence.
-    return sorted(groups, key=lambda group: _natural(group.setting)) if repeated else groups
+    is_sweep = repeated or all(map(_KEY.fullmatch, names))
+    return sorted(groups, key=lambda group: _natural(group.setting)) if is_sweep else groups
 
 
 def _natural(text: str) -> list[tuple[float, str]]:
@@ -213,8 +216,10 @@ def _named(key: str) -> tuple[str, str]:
 _FOLLOWING = ("large_idle", "baseline")
 
 
+# How a sweep names its runs.
+_KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
 # How a sweep names the node logs that it generates.
-_GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
+GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import thinned_steps
-from bftrainer.report.drawing import figure_of, palette, rendered
+from bftrainer.report.drawing import below_axes, palette, rendered
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD
 
@@ -134,15 +134,6 @@ def with_dates(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
     plainly(ax)
     below_axes(ax, 0.2)
-
-
-def below_axes(ax: Axes, distance_in: float) -> None:
-    """Put the legend so many inches below the axes."""
-    from matplotlib.transforms import ScaledTranslation
-
-    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure_of(ax).dpi_scale_trans)
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 5}
-    ax.legend(**place, frameon=False, fontsize=8, labelcolor=palette()["ink"])
 
 
 def waterfall(ledger: Mapping[str, Any]) -> Picture:

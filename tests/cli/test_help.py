@@ -165,6 +165,15 @@ def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
     assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
 
 
+def test_kinds_of_figures_are_listed(call):
+    """`plot --list` needs no run, and names each kind that the argument takes, with a line of its own."""
+    done = call("plot", "--list")
+    kinds = dict(commands())[("plot",)].params[0].type.choices
+    assert [line.split()[0] for line in done.out.splitlines()] == list(kinds)
+    shown = call("plot", "--help").out
+    assert all(f"  {line}\n" in shown for line in done.out.splitlines())
+
+
 def test_opening_nothing_is_refused(call):
     """A replay without a page has none to open."""
     refused = call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")

@@ -85,6 +85,14 @@ def test_runs_that_differ_in_seeds_alone_are_alike():
     assert labels[5,] == "5"
 
 
+def test_runs_of_a_sweep_are_called_by_their_settings():
+    """Names that are keys say nothing to people; others stay as they are."""
+    runs = [run(settings={"max_tasks": most}) for most in (5, 10)]
+    assert [group.label for group in alike(["0f8bba581807fa2b", "mine"], runs)] == ["max tasks 5", "mine"]
+    keys = ["0f8bba581807fa2b", "a/133411cc3f7a87e2"]
+    assert [group.label for group in alike(keys, runs[::-1])] == ["max tasks 5", "max tasks 10"]
+
+
 def test_the_same_run_again_is_not_alike():
     """A copy says nothing about spread."""
     assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
