@@ -224,10 +224,9 @@ def test_it_is_printed_whole(browser, address, run, scheme):
     cut = "return [...document.querySelectorAll('.scroll')].filter(each => each.checkVisibility() && "
     cut += "getComputedStyle(each).overflowY !== 'visible').length"
     assert browser.execute_script(cut) == 0
-    buttons = (
-        "return [...document.querySelectorAll('td button, th button')].filter(each => !each.checkVisibility()).length"
-    )
-    assert browser.execute_script(buttons) == 0
+    unseen = "const range = new Range(); return [...document.querySelectorAll('td button, th button')].filter("
+    unseen += "each => { range.selectNodeContents(each); return !range.getBoundingClientRect().width; }).length"
+    assert browser.execute_script(unseen) == 0
     split = "return [...document.querySelectorAll('.explorer figure')].map(each => getComputedStyle(each).breakInside)"
     assert set(browser.execute_script(split)) == {"avoid"}
     sheet = {"width": 700, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
