@@ -394,9 +394,6 @@ def _replayed(summaries: Sequence[Mapping[str, Any]]) -> str:
         "forward_time_s": "decisions look {:g} s ahead",
         "max_tasks": "at most {} tasks at once",
     }
-    parts += [
-        text.format(first[key])
-        for key, text in texts.items()
-        if first.get(key) is not None and all(each.get(key) == first[key] for each in summaries)
-    ]
+    common = [key for key in texts if first.get(key) is not None and len({each.get(key) for each in summaries}) == 1]
+    parts += [texts[key].format(first[key]) for key in common]
     return f"{', '.join(parts)}."

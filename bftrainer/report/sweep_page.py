@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
+from bftrainer.report.comparison import SEEDS
 from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _OVER = ", 95 % over {} seeds"
-SEEDS = ("seed", "trace_seed")
-"""Factors over which figures are averaged: points that differ in these alone repeat each other."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
 _SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")

@@ -81,8 +81,8 @@ class Column:
         Whether pages and figures of finished runs show it.
     null : bool
         Whether it may be null.
-    tuned : bool
-        Whether only runs with tuned tasks have it.
+    only : callable, optional
+        Which runs have it; by default all.
     among : tuple of str
         Allowed texts; if empty, any.
     """
@@ -92,7 +92,7 @@ class Column:
     of: str | Callable[[Any], Any]
     read: bool = False
     null: bool = False
-    tuned: bool = False
+    only: Callable[[RunResult], bool] | None = None
     among: tuple[str, ...] = ()
 
     @property
@@ -144,7 +144,7 @@ class RunTable:
         """Names and types of the columns that the result has."""
         import pyarrow as pa
 
-        has = [column for column in self.columns if not column.tuned or _is_tuned(result)]
+        has = [column for column in self.columns if column.only is None or column.only(result)]
         return pa.schema([(column.name, column.kind.type) for column in has])
 
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
@@ -176,6 +176,11 @@ def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
 def _is_tuned(result: RunResult) -> bool:
     """Whether a run has tuned tasks."""
     return any(task.tuned is not None for task in result.recording.tasks)
+
+
+def _is_grouped(result: RunResult) -> bool:
+    """Whether a run has tasks of named groups."""
+    return any(task.spec.group is not None for task in result.recording.tasks)
 
 
 class _Piece(NamedTuple):
@@ -266,8 +271,8 @@ DECISIONS = RunTable(
         *_columns(Holds.TEXT, "decided_by"),
         *_columns(Holds.COUNT, "model_rows model_columns", null=True),
         *_columns(Holds.REAL, "backend_s", null=True),
-        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, tuned=True),
-        *_columns(Holds.REAL, "drawn_w cap_w", null=True, tuned=True),
+        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
+        *_columns(Holds.REAL, "drawn_w cap_w", null=True, only=_is_tuned),
     ),
 )
 TASKS = RunTable(
@@ -275,15 +280,16 @@ TASKS = RunTable(
     lambda result: result.recording.tasks,
     (
         *_columns(Holds.TEXT, {"task": "spec.name"}, read=True),
+        *_columns(Holds.TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
         *_columns(
             Holds.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
         ),
         *_columns(Holds.REAL, "work_done work_total node_s", read=True),
         *_columns(Holds.COUNT, "rescales preemptions", read=True),
         *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
-        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, tuned=True),
-        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, tuned=True),
-        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, tuned=True),
+        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only=_is_tuned),
+        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only=_is_tuned),
+        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only=_is_tuned),
     ),
 )
 ALLOCATION = RunTable(

@@ -98,6 +98,23 @@ def test_the_same_run_again_is_not_alike():
     assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
 
 
+def test_runs_of_several_windows_are_alike_where_asked():
+    """Of one machine and unit, whatever their node logs; an interrupted run, and one of other settings, is not."""
+    settings = BASE["settings"]
+    changes = [
+        {},
+        {"settings": {**settings, "since": "2026-01-02T00:00:00Z"}},
+        {"inputs": {**BASE["inputs"], "node_log": {"path": "b", "sha256": "00"}}, "settings": {**settings, "seed": 2}},
+        {"settings": {**settings, "since": "2026-01-03T00:00:00Z"}, "partial": True},
+        {"settings": {**settings, "max_tasks": 1}},
+        {"nodes_total": 1},
+    ]
+    runs = [run(**{"nodes_total": 9} | each) for each in changes]
+    groups = [group.places for group in alike("abcdef", runs, over_windows=True)]
+    assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
+    assert len(alike("abcdef", runs)) == 6
+
+
 def test_alike_runs_sort_by_their_settings():
     """As people sort numbers; without repeats the sequence is that of the user."""
     runs = [run(settings={"seed": seed, "max_tasks": most}) for most in (20, 5, 100) for seed in (1, 2)]
