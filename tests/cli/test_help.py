@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import webbrowser
 
 import click
@@ -56,17 +57,27 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     command.make_context("bftrainer", words[len(path) :])
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Where the files are kept that the examples name, once they were made."""
+    return tmp_path_factory.mktemp("kept") / "inputs"
+
+
 @pytest.fixture
-def inputs(call, here):
+def inputs(call, here, kept):
     """The files that the examples name."""
+    if kept.exists():
+        shutil.copytree(kept, here, dirs_exist_ok=True)
+        return
     call("convert", "evt.pkl", "idle.csv")
-    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=16))
+    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=4))
     for name in ("monday.csv", "tuesday.csv"):
         call("convert", "evt.pkl", name)
     for name in ("a-itrOut", "b-itrOut"):
         assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", name).status == 0
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
     (here / "sweep.toml").write_text(SWEEP)
+    shutil.copytree(here, kept)
 
 
 @pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
