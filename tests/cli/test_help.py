@@ -63,6 +63,25 @@ def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept") / "inputs"
 
 
+def groups(command=cli, path=()):
+    """Names and groups, the root first."""
+    yield path, command
+    with click.Context(command) as ctx:
+        for name in command.list_commands(ctx):
+            each = command.get_command(ctx, name)
+            yield from groups(each, (*path, name)) if isinstance(each, click.Group) else ()
+
+
+def test_help_of_groups_ends_with_an_example():
+    """It calls one of the group's commands, with options that there are."""
+    known = dict(commands())
+    for path, group in groups():
+        words = example(group)
+        (called,) = (each for each in known if tuple(words[: len(each)]) == each)
+        assert called[: len(path)] == path
+        known[called].make_context("bftrainer", words[len(called) :])
+
+
 @pytest.fixture
 def inputs(call, here, kept):
     """The files that the examples name."""
@@ -148,6 +167,17 @@ def test_one_place_for_output(call):
         assert_matches("one place for the output", refused.err)
 
 
+def test_commands_that_report_do_so_in_json():
+    """All but those that make a file, or change what a server keeps, and say in a line that they did."""
+    flags = {
+        " ".join(path): {flag for option in command.params for flag in option.opts} for path, command in commands()
+    }
+    assert {name for name, known in flags.items() if "--json" not in known} == {
+        *("bso delete", "bso export", "bso import", "bso serve", "completion", "convert", "plot", "report"),
+        *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
+    }
+
+
 def test_json_of_what_was_made(call, here):
     """Commands that report do so for programs, too."""
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
@@ -172,7 +202,9 @@ def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or there)
     done = call("report", "a-itrOut", "-o", "it's here.html", "--open")
     assert (done.status, done.out) == (0, "Page: it's here.html\n")
-    assert opened == [f"{here.as_uri()}/it%27s%20here.html"]
+    swept = call("sweep", "sweep.toml", "--report", "sweep.html", "--open")
+    assert (swept.status, swept.out.splitlines()[-1]) == (0, "Page: sweep.html")
+    assert opened == [f"{here.as_uri()}/it%27s%20here.html", f"{here.as_uri()}/sweep.html"]
     assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
 
 
@@ -185,8 +217,11 @@ def test_kinds_of_figures_are_listed(call):
     assert all(f"  {line}\n" in shown for line in done.out.splitlines())
 
 
-def test_opening_nothing_is_refused(call):
-    """A replay without a page has none to open."""
-    refused = call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
+@pytest.mark.parametrize(
+    "words", [("replay",), ("forecast", "--deadline", "36h"), ("advise",)], ids=lambda each: each[0]
+)
+def test_opening_nothing_is_refused(call, words):
+    """A command without a page has none to open."""
+    refused = call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
     check_refusal(refused)
     assert_matches("--open.*no --report", refused.err)

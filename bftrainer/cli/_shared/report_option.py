@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.usage import open_option, refuse_inputs, refuse_unused, show_page
+from bftrainer.cli._shared.usage import open_option, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 report_option = with_options(
     click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows."), open_option
 )
-page_options = with_options(
-    report_option, click.option("--force", is_flag=True, help="Replace an existing page."),
-)  # fmt: skip
+page_options = with_options(report_option, click.option("--force", is_flag=True, help="Replace an existing page."))
 
 
 def check_report(report: Path | None, *, force: bool) -> None:
@@ -32,9 +30,7 @@ def check_report(report: Path | None, *, force: bool) -> None:
     Raises
     ------
     InputError
-        If it exists and not `force`, or cannot be written, or a library is missing.
-    UnusedOptionsError
-        If there is none to open.
+        If it exists and not `force`, or cannot be written, or a library is missing, or there is none to open.
     """
     from bftrainer.extras import require_extra
     from bftrainer.files.writing import refuse_existing
@@ -80,9 +76,3 @@ def save_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes
     if report is not None:
         with replacing(report) as stream:
             stream.write(make(found, shlex.join(["bftrainer", *sys.argv[1:]])))
-
-
-def tell_page(report: Path | None, *, quiet: bool) -> None:
-    """Print where the page is, if there is one, and not `quiet`; with `--open` show it."""
-    if report is not None:
-        show_page(report, quiet=quiet)
