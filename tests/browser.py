@@ -20,6 +20,7 @@ IN_BROWSER = [
 ]
 
 WIDE, PHONE = (1280, 900), (390, 844)
+WIDTHS, SCHEMES = (390, 1280, 1920), ("light", "dark")
 PAINTED = """
 return [...document.querySelectorAll('.chart')].filter(place => {
   const canvas = place.querySelector('canvas'), size = canvas.width * canvas.height * 4;
@@ -46,6 +47,7 @@ def chromium() -> Iterator:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(120)  # axe goes through long pages, and others may be at work beside it
     try:
         yield driver
     finally:
@@ -54,12 +56,17 @@ def chromium() -> Iterator:
 
 def opened(browser, address, size=WIDE, scheme="light"):
     """Open a page on a screen of that size, and wait until it says that its charts are drawn."""
+    shown(browser, address, size, scheme)
+    return drawn(browser)
+
+
+def shown(browser, address, size=WIDE, scheme="light"):
+    """Open a page on a screen of that size, for a reader who likes it light or dark."""
     screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.get(address)
-    return drawn(browser)
 
 
 def drawn(browser):
@@ -68,6 +75,11 @@ def drawn(browser):
 
     ready = "return document.documentElement.dataset.drawn"
     return int(WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda page: page.execute_script(ready)))
+
+
+def asked_for(browser):
+    """Addresses of all that the page loaded, or tried to."""
+    return browser.execute_script("return performance.getEntriesByType('resource').map(each => each.name)")
 
 
 def violations(browser):

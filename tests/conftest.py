@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
+
+from bftrainer import parallel
 
 # How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
 # time, so that few of them make many in the end; `scripts/test --all` tries as many as Hypothesis does by default.
@@ -74,6 +76,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep parsed logs and keys out of the user's directories, also in processes that tests start."""
     os.environ["BFTRAINER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_imports() -> Iterator[None]:
+    """Have pools of processes import what a command has that replays, not all that tests have: two seconds for each."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parallel, "_IMPORTED", ("bftrainer.campaigns.", "pyarrow.", "solvers."))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -125,7 +125,7 @@ def read_record(run: Path) -> RecordedRun:
         summary=summary,
         steps=_steps(run / "step-logs.csv", unknown),
         decisions=decisions,
-        tasks=_table(run, "tasks", _TASKS | (_TUNED_TASKS if tuned else {}), unknown),
+        tasks=_table(run, "tasks", _TASKS | (_TUNED_TASKS if tuned else {}), unknown, {"group": (_TEXT, True)}),
         moves=[(row["time"], row["node"], row["task"]) for row in moves],
         power=_table(run, "power", _POWER, unknown) if (run / "power.parquet").is_file() else None,
         attempts=_table(run, "attempts", _ATTEMPTS, unknown) if tuned else None,

@@ -32,6 +32,8 @@ def check_tasks(record: RecordedRun, books: Books) -> Part:
             slack = ROUNDING * account.gross if name in ("work_done", "rescale_cost", "preemption_cost") else 0.0
             slack = ROUNDED_NS if name == "submitted" else slack
             part.same(f"{row['task']} {name}", row[name], figure, slack)
+        if "group" in row:
+            part.same(f"{row['task']} group", row["group"], account.task.group)
     return part
 
 

@@ -27,7 +27,7 @@ _READ = frozenset(("settings", "inputs"))
 _UNCHECKED = {
     **dict.fromkeys(("load_s", "replay_s", "baseline_s"), CLOCK),
     **dict.fromkeys(("command", "versions", "engine"), "only says how the run was made"),
-    "node_log_notes": "says how the node log was made",
+    **dict.fromkeys(("node_log_notes", "node_log_zone"), "says how the node log was made"),
     "failures": "reasons in words; tasks_failed counts them",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),

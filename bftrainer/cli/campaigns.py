@@ -18,7 +18,6 @@ from bftrainer.cli._shared.report_option import (
     page_options,
     report_option,
     save_report,
-    tell_page,
 )
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
@@ -29,6 +28,7 @@ from bftrainer.cli._shared.usage import (
     check_size,
     large_option,
     refuse_unused,
+    show_page,
     size_option,
 )
 from bftrainer.cli.replay.options import (
@@ -133,7 +133,7 @@ def sweep(
     else:
         _print_points(result.points)
         click.echo(f"Table: {place / 'sweep.parquet'}")
-        tell_page(report)
+    show_page(report, quiet=as_json)
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
@@ -209,14 +209,16 @@ _DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
 
 
 @click.command(
-    **_helped("deadline", "start", "horizon", "report", "force", "stretches", "generated", "workers", "as_json"),
+    **_helped(
+        "deadline", "start", "horizon", "report", "open", "force", "stretches", "generated", "workers", "as_json"
+    ),
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
     "--deadline",
     type=_DEADLINE,
     required=True,
-    help='ISO time, the next friday or "friday 12:00" (18:00 UTC unless said), or seconds after the start: 36h, 5d.',
+    help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
@@ -268,7 +270,7 @@ def forecast(
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         _print_forecast(found)
-        tell_page(report)
+    show_page(report, quiet=as_json)
 
 
 def _seconds(when: _Moment, start_ns: int | None) -> float:
@@ -329,7 +331,7 @@ def _print_forecast(found: Forecast) -> None:
 
 
 @click.command(
-    **_helped("metric", "train_share", "trials", "objectives", "as_json"),
+    **_helped("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
 @click.option("--metric", default="efficiency", show_default=True, help="Figure to improve, named as in summary.json.")
@@ -370,11 +372,10 @@ def advise(
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         _print_advice(found)
-        tell_page(report)
+    show_page(report, quiet=as_json)
 
 
 def _print_advice(found: Advice) -> None:
-
     term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
     rows = []
     for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):

@@ -41,7 +41,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer spot simulate --trace idle.csv")
 def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 

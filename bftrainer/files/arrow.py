@@ -5,7 +5,7 @@ Columns are made of buffers because `pyarrow.array` imports pandas, which takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,11 +73,13 @@ def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64
     return _column(pa.timestamp("ns", tz="UTC"), stamps, missing)
 
 
-def texts(values: Iterable[str], which: NDArray[np.integer] | None = None) -> pa.Array:
-    """Column of strings: `values`, or those at the indices `which`, null where an index is negative."""
+def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
+    """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
     import pyarrow as pa
 
-    encoded = [value.encode() for value in values]
+    if which is None and None in values:
+        which = np.array([-1 if value is None else place for place, value in enumerate(values)])
+    encoded = [(value or "").encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     column = pa.Array.from_buffers(pa.string(), len(encoded), buffers)

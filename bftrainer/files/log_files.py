@@ -35,6 +35,7 @@ _LONGEST_FIELD = 1 << 26
 _LONGEST_CELL = 100
 """Most lines of a cell in quotes, and one."""
 _ZIP = b"PK\x03\x04"
+_ENCRYPTED = 0x1  # in the flags of an archive's member
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -196,10 +197,14 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) != 1:
                 raise LogError(f"{path}: Expected one file in the archive, got {len(members)}.")
+            if members[0].flag_bits & _ENCRYPTED:
+                raise LogError(f"{path}: Expected an archive without a password, got an encrypted one.")
             with archive.open(members[0]) as stream:
                 yield metered(path, cast(BinaryIO, stream), members[0].compress_size.__int__)
     except zipfile.BadZipFile as cause:
         raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
+    except NotImplementedError as cause:
+        raise LogError(f"{path}: Expected an archive that zipfile reads, got another ({cause}).") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,13 @@ class NodeLog:
         return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
     @property
+    def zone(self) -> str | None:
+        """Time zone of the site's clocks, as told when the log, or those that it was merged from, was made."""
+        stories = [self.provenance, *_mappings(self.provenance.get("merged"))]
+        zones = {zone for story in stories if isinstance(zone := story.get("zone"), str)}
+        return zones.pop() if len(zones) == 1 else None
+
+    @property
     def window_s(self) -> float:
         """Length of the observation window in seconds."""
         return (self.end_ns - self.start_ns) / NS_PER_S

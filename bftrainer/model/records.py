@@ -377,7 +377,8 @@ class FinishedRun:
     decisions : mapping, arrays of shape (D,)
         `time_s`, `solve_s`, `held` (one of `HELD`), and `gap`, NaN where it is unknown.
     tasks : mapping, arrays of shape (T,)
-        In file order: `name`, then the fields of a `TaskRecord`; NaN where there is no time or tuning.
+        In file order: `name` and `group`, empty without one, then the fields of a `TaskRecord`; NaN where there is no
+        time or tuning.
     holdings : Holdings
     power : mapping or None, arrays of shape (P,)
         Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is

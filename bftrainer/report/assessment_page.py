@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bftrainer._version import __version__
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.drawing import palette
 from bftrainer.report.glossary import GLOSSARY, format_value
@@ -31,6 +32,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
     best = found["recommended"]
     return rendered_page(
         "assessment.html",
+        version=__version__,
         found=found,
         brief=assessment_brief(found),
         tone=_TONES[found["verdict"]],

@@ -17,7 +17,7 @@ from bftrainer.report.drawing import METADATA, palette, plain
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import PARTS, limit_in_words
-from bftrainer.report.pictures import Picture, draw_window, waterfall
+from bftrainer.report.pictures import Picture, draw_window, machine_in_words, waterfall
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +111,7 @@ def brief_of(run: FinishedRun, worth: Worth | None = None) -> Brief:
     return Brief(
         run.name,
         f"{run.name}: training on idle nodes",
-        f"{summary['nodes_total']:,} nodes, {summary['window_start'][:16]} to {summary['window_end'][:16]} UTC",
+        machine_in_words(summary),
         headline(summary),
         tuple(_cards(run, worth or Worth())),
         tuple(_caveats(run)),
@@ -171,7 +171,7 @@ def _cards(run: FinishedRun, worth: Worth) -> list[Card]:
         if worth.node_hour is not None:
             text = f"Useful node-hours at {worth.node_hour:g} each, energy not deducted."
             cards.append(Card("worth", f"{hours * worth.node_hour:,.0f}", text, mark))
-    keys = ("eq_nodes", "occupancy", "tasks_completed", "energy_j", "turnaround_mean_s", "makespan_s", "preemptions")
+    keys = ("energy_j", "eq_nodes", "occupancy", "tasks_completed", "turnaround_mean_s", "makespan_s", "preemptions")
     for key in keys:
         if figures.get(key) is not None and len(cards) < _MOST_CARDS:
             term, value = GLOSSARY[key], format_value(figures[key], GLOSSARY[key].unit)

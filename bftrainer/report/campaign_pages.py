@@ -15,18 +15,18 @@ import numpy as np
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
 from bftrainer.report.brief import Brief, Card
-from bftrainer.report.drawing import palette, plain
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, format_value
+from bftrainer.report.drawing import below_axes, palette, plain
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, format_value, scaled_label
 from bftrainer.report.intervals import proportion
 from bftrainer.report.page import rendered_page
-from bftrainer.report.pictures import Picture, below_axes, date_of, plainly, with_dates
+from bftrainer.report.pictures import Picture, date_of, plainly, with_dates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_ROWS = 500
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
-_MOST_SHOWN = 24
+_MOST_SHOWN, _MOST_STEPS, _MOST_MARKS = 24, 500, 1500
 _STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
 _MARKS = (("blue", "o"), ("purple", "s"), ("sky", "^"), ("red", "v"), ("gray", "P"))
 
@@ -107,7 +107,13 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
     )
     pictures = (
         Picture("fan", "When all tasks are done", _FAN, partial(_draw_fan, found, times_s), 3.2),
-        Picture("stretches", "Each of them", _EACH, partial(_draw_stretches, found, times_s), 2.2),
+        Picture(
+            "stretches",
+            "Each of them",
+            _EACH + _SOME * (number >= _MOST_MARKS),
+            partial(_draw_stretches, found, times_s),
+            2.2,
+        ),
     )
     step_s = next((step for step in _STEPS_S if found["horizon_s"] / step <= 12), 30 * _DAY_S)
     first = -math.ceil(found["deadline_s"] / step_s) + 1
@@ -134,6 +140,7 @@ _FAN = (
 _EACH = (
     "When all tasks are done in each, in the order of their place in the log, or of their seed; triangles: not done."
 )
+_SOME = " Some of them: all would hide each other."
 
 
 def when_text(start: str | None, time_s: float | None) -> str:
@@ -169,9 +176,10 @@ def _shown(found: Mapping[str, Any], times_s: Sequence[float]) -> tuple[float, f
 def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:
     """Share of the stretches in which all is done, over time, and in which span most are."""
     ink, start, horizon_s = palette(), found["start"], found["horizon_s"]
-    ends_s = np.array(sorted({each for each in times_s if math.isfinite(each)}))
-    steps_s = np.concatenate(([0.0], ends_s[ends_s < horizon_s], [horizon_s]))
-    known = [proportion(sum(each <= at for each in times_s), len(times_s)) for at in steps_s]
+    ordered = np.sort(times_s)
+    ends_s = np.unique(ordered[ordered < horizon_s])
+    steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
+    known = [proportion(int(done), len(times_s)) for done in np.searchsorted(ordered, steps_s, side="right")]
     x = _along(start, steps_s)
     quantiles = found["completion_quantiles_s"]
     for (low, high), alpha, label in ((("p10", "p90"), 0.15, "80 % of completions"), (("p25", "p75"), 0.3, "50 %")):
@@ -202,10 +210,11 @@ def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> N
 def _draw_stretches(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:
     """Completion in each stretch, from the first on."""
     ink, start = palette(), found["start"]
-    places = np.arange(1, len(times_s) + 1)
-    done = np.isfinite(times_s)
-    x = _along(start, np.where(done, times_s, found["horizon_s"]))
-    size = max(4.0, min(18.0, 1500 / len(times_s)))
+    places = np.arange(1, len(times_s) + 1, 1 + len(times_s) // _MOST_MARKS)
+    shown_s = np.asarray(times_s)[places - 1]
+    done = np.isfinite(shown_s)
+    x = _along(start, np.where(done, shown_s, found["horizon_s"]))
+    size = max(4.0, min(18.0, 1500 / places.size))
     if done.any():
         ax.scatter(x[done], places[done], s=size, color=ink["blue"], label="all done")
     if not done.all():
@@ -232,7 +241,11 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
     gains = {part: "from 0" if gain is None else f"{100 * gain:+.2f} %" for part, gain in found["gain"].items()}
     cards = [
         Card(
-            name, short_label(advised[key]), "Advised" + (", as given." if advised[key] == found["given"][key] else ".")
+            name,
+            short_label(advised[key]),
+            "Advised, as given."
+            if advised[key] == found["given"][key]
+            else f"Advised; given: {short_label(found['given'][key])}.",
         )
         for key, name in (("forward_time_s", "-Tfwd"), ("max_tasks", "-maxJ"), ("objective", "objective"))
     ]
@@ -246,7 +259,7 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
         settings = (f"{each['forward_time_s']:g}", str(each["max_tasks"]), each["objective"])
         values = (each["training"], found[said[0]]["held_out"] if said else None)
         rows.append([", ".join(said), *settings, *(format_value(value, term.unit) for value in values)])
-    headings = ("", "-Tfwd", "-maxJ", "objective", f"{term.label} on the training part", "on the rest")
+    headings = ("which", "-Tfwd", "-maxJ", "objective", f"{term.label} on the training part", "on the rest")
     note = "Only the given settings and the best ones are replayed on the rest, so that it stays unseen."
     pictures = (
         Picture(
@@ -284,18 +297,18 @@ def _draw_tried(found: Mapping[str, Any], ax: Axes) -> None:
     """The metric on the training part, of all settings that were tried."""
     ink, term = palette(), GLOSSARY[found["metric"]]
     known = [each for each in found["tried"] if each["training"] is not None]
-    scale = 100 if term.unit == "share" else 1
+    size, label = scaled_label([each["training"] for each in known], term)
     for number, name in enumerate(dict.fromkeys(each["objective"] for each in known)):
         own = [each for each in known if each["objective"] == name]
         color, mark = _MARKS[number % len(_MARKS)]
         sizes = [12 + 24 * math.log2(each["max_tasks"]) for each in own]
-        places = [each["forward_time_s"] for each in own], [scale * each["training"] for each in own]
+        places = [each["forward_time_s"] for each in own], [each["training"] / size for each in own]
         look = {"marker": mark, "facecolors": "none", "edgecolors": ink[color]}
         ax.scatter(*places, s=sizes, label=plain(short_label(name)), **look)
     for name, (color, mark) in {"given": ("orange", "D"), "best": ("green", "*")}.items():
-        at = found[name]["forward_time_s"], scale * found[name]["training"]
+        at = found[name]["forward_time_s"], found[name]["training"] / size
         ax.scatter(*at, s=70 if name == "best" else 26, marker=mark, color=ink[color], label=name, zorder=3)
-    ax.set(xscale="log", xlabel="-Tfwd (s)", ylabel=f"{term.label}{' (%)' if scale == 100 else ''}")
+    ax.set(xscale="log", xlabel="-Tfwd (s)", ylabel=label)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()
     plainly(ax)

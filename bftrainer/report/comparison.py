@@ -14,8 +14,12 @@ from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 Summary = Mapping[str, Any]
 
+SEEDS = ("seed", "trace_seed")
+"""Settings of runs, or of points of sweeps, in which those may differ that repeat each other."""
+_WINDOWS = ("since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
+
 # What is a number or null in a summary, and no outcome.
-_NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "assumed_scaling"}
+_NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "node_log_zone", "assumed_scaling"}
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:
@@ -115,12 +119,13 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Runs that differ in their seeds alone, by their places in what was compared.
+    """Runs that differ in their seeds, or also their windows, alone, by their places in what was compared.
 
     Parameters
     ----------
     label : str
-        The name of a single run; of several the settings in which they differ from others, and their number.
+        The name of a single run; of several the settings in which they differ from others, and their number. Runs
+        of a sweep, whose names are no words, are called by their settings too.
     places : tuple of int
     setting : str
         The settings alone; empty if all runs have the same.
@@ -131,7 +136,9 @@ class Alike:
     setting: str
 
 
-def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None) -> list[Alike]:
+def alike(
+    names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None, *, over_windows: bool = False
+) -> list[Alike]:
     """Put together runs that differ in their seeds alone: ``--seed``, or that of a sweep's generated node logs.
 
     The same run given twice stays apart from itself, as it says nothing about spread.
@@ -142,16 +149,21 @@ def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None 
     summaries : sequence of mapping
     apart : str, optional
         A setting that is left out of the labels.
+    over_windows : bool
+        Whether runs of one machine may also differ in what part of which node log they replay.
     """
     found: dict[str, list[int]] = {}
     firsts: list[dict[str, tuple[Any, Any]]] = []
     seen: dict[str, int] = {}
     for place, summary in enumerate(summaries):
         settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
-        seeds: list[Any] = [] if apart == "seed" else [settings.pop("seed", None)]
+        seeds: list[Any] = [settings.pop(name, None) for name in SEEDS if name != apart]
+        if over_windows:
+            settings["machine"] = ((summary["nodes_total"], unit_of(summary)), None)
+            seeds += [settings.pop(name, None) for name in _WINDOWS]
         for file in input_files(summary).get("node_log", ())[:1]:
-            log = _GENERATED.fullmatch(PurePath(file["path"]).name)
-            if log is not None:
+            log = GENERATED.fullmatch(PurePath(file["path"]).name)
+            if log is not None and not over_windows:
                 seeds.append(log["seed"])
                 settings["node_log"] = (log["origin"], f"generated {log['origin']}")
         key = json.dumps({name: value for name, (value, _) in settings.items()}, default=str)
@@ -165,9 +177,17 @@ def alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None 
     groups = []
     for place, (places, setting) in enumerate(zip(found.values(), _settings_in_words(firsts, apart), strict=True)):
         label = ", ".join(filter(None, (own.get(place), f"{len(places)} seeds")))
-        groups.append(Alike(label if place in own else names[places[0]], tuple(places), setting))
+        name = setting if setting and _KEY.fullmatch(names[places[0]]) else names[places[0]]
+        groups.append(Alike(label if place in own else name, tuple(places), setting))
     # Of many runs, as those of a sweep, whose directories have no names of people, the settings say the sequence.
-    return sorted(groups, key=lambda group: _natural(group.setting)) if repeated else groups
+    is_sweep = repeated or all(map(_KEY.fullmatch, names))
+    return sorted(groups, key=lambda group: _natural(group.setting)) if is_sweep else groups
+
+
+def unit_of(summary: Summary) -> str:
+    """What the log of a run counts: as its notes say, parts of shared nodes, or else nodes."""
+    found = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
+    return f"{found[1]}s" if found else "nodes"
 
 
 def _natural(text: str) -> list[tuple[float, str]]:
@@ -213,8 +233,10 @@ def _named(key: str) -> tuple[str, str]:
 _FOLLOWING = ("large_idle", "baseline")
 
 
+# How a sweep names its runs.
+_KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
 # How a sweep names the node logs that it generates.
-_GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
+GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:

@@ -169,6 +169,19 @@ def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
         legend.remove()
 
 
+def below_axes(ax: Axes, distance_in: float) -> None:
+    """Put the legend so many inches below the axes, in as many columns as fit."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = figure_of(ax)
+    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    for columns in range(5, 0, -1):
+        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=8, labelcolor=palette()["ink"])
+        if legend.get_window_extent().width <= ax.get_window_extent().width:
+            return
+
+
 def check_drawable(name: str) -> str:
     """Check a figure's file name and return its form; call this before the work that the figure shows.
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.chart import LineChart, Packed, TaskSpans, joined
+from bftrainer.report.page_drawings import OUTCOMES
+from bftrainer.report.pictures import zone_of
 
 MOST_SPANS = 500_000
 """Intervals of all runs of a page; of more, those of tasks are joined, and those of nodes left out."""
@@ -29,10 +31,11 @@ def explorer_data(runs: Sequence[FinishedRun], charts: Sequence[LineChart]) -> t
     """Data of the explorer: JSON, the columns that it refers to, and what had to be left out, in sentences."""
     packed = Packed()
     notes: list[str] = []
-    starts = {run.summary["window_start"] for run in runs}
+    starts, zones = {run.summary["window_start"] for run in runs}, {zone_of(run.summary) for run in runs} - {"UTC"}
     most = MOST_SPANS // len(runs)
     data = {
         "start": starts.pop()[:23].rstrip("Z") if len(starts) == 1 else None,
+        "zone": zones.pop() if len(zones) == 1 else None,
         "window": max(run.window_s for run in runs),
         "charts": [{"key": c.key, "unit": c.unit, "lines": _lines(packed, c)} for c in charts],
         "runs": [_run(packed, run, most, notes) for run in runs],
@@ -86,6 +89,7 @@ def _run(packed: Packed, run: FinishedRun, most: int, notes: list[str]) -> dict[
         },
         "tasks": {
             "name": packed.texts(tasks["name"]),
+            **({"group": packed.texts(tasks["group"])} if any(tasks["group"]) else {}),
             "count": total.size,
             **times,
             "share": numbers(np.clip(share, 0.0, 1.0), 1e-4),
@@ -100,7 +104,7 @@ def _run(packed: Packed, run: FinishedRun, most: int, notes: list[str]) -> dict[
             "solve": numbers(run.decisions["solve_s"], _SOLVE_STEP_S),
             "gap": numbers(run.decisions["gap"], 1e-6),
         },
-        "outcomes": _OUTCOMES,
+        "outcomes": [OUTCOMES[each] for each in _OUTCOMES],
     }
     return found | _node_spans(packed, run, most, notes)
 

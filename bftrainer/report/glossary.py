@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -190,6 +190,12 @@ def scale(value: float, unit: Unit) -> tuple[float, str]:
     if unit in _SCALES:
         return next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
     return {"share": (0.01, "%"), "node_s": (3600.0, "node-hours"), "nodes": (1.0, "nodes")}.get(unit, (1.0, ""))
+
+
+def scaled_label(values: Iterable[float | None], term: Term) -> tuple[float, str]:
+    """The unit in which such values are drawn, as a number, and the label of their axis, which names it."""
+    size, unit = scale(max((abs(value) for value in values if value is not None), default=0.0), term.unit)
+    return size, f"{term.label} ({unit})" if unit else term.label
 
 
 ON_SCALING = (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bftrainer.report.comparison import Summary, alike, compare_runs, figures_of, setting_label
+from bftrainer.report.comparison import GENERATED, Summary, alike, compare_runs, figures_of, setting_label
 from bftrainer.report.glossary import ASSUMED, HEADLINES, assumption, scale, term_of
 from bftrainer.report.intervals import Estimate, estimate
 
@@ -49,7 +49,9 @@ def latex_table(names: Sequence[str], summaries: Sequence[Summary], chosen: Sequ
         {} if len(groups) == 1 else {key: row for key, row in settings.items() if key != "node_log" or not all(many)}
     )
     for key, values in settings.items():
-        lines.append(_row(_text(setting_label(key)), ["--" if each is None else _text(str(each)) for each in values]))
+        logs = [GENERATED.match(str(value)) if several else None for value, several in zip(values, many, strict=True)]
+        named = [f"generated {log['origin']}" if log else value for log, value in zip(logs, values, strict=True)]
+        lines.append(_row(_text(setting_label(key)), ["--" if each is None else _text(str(each)) for each in named]))
     lines += [r"\midrule"] if settings else []
     each = [figures_of(summary) for summary in summaries]
     headlines = [key for key in HEADLINES if term_of(key).unit != "wall_s"]
@@ -61,8 +63,10 @@ def latex_table(names: Sequence[str], summaries: Sequence[Summary], chosen: Sequ
         lines.append(_figure_row(key, samples, marks))
     lines += [r"\bottomrule", r"\end{tabular}"]
     if any(many):
-        lines.append(r"\par\footnotesize Mean and 95~\% confidence interval of the mean over seeds (Student's $t$).")
-    lines += [rf"\par\footnotesize {_MARK} {_text(f'{ASSUMED}: {note}.')}" for note in notes]
+        lines.append(
+            r"{\par\footnotesize Mean and 95~\% confidence interval of the mean over seeds (Student's $t$).\par}"
+        )
+    lines += [rf"{{\par\footnotesize {_MARK} {_text(f'{ASSUMED}: {note}.')}\par}}" for note in notes]
     return "\n".join(lines)
 
 

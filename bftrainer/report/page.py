@@ -21,6 +21,7 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_valu
 from bftrainer.report.ledger import limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.page_drawings import OUTCOMES, page_drawings
+from bftrainer.report.pictures import local_time, machine_in_words, zone_of
 from bftrainer.report.print_figures import Curve
 from bftrainer.report.side_by_side import names_of, side_by_side
 
@@ -70,7 +71,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         "page.html",
         version=version,
         title=f"{names_of(runs)}: training on idle nodes",
-        subtitle="Machines, units or windows differ." if several and several.apart else _subtitle(first),
+        subtitle="Machines, units or windows differ." if several and several.apart else machine_in_words(first),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
         notes=[*_notes(runs, logs), *left_out, *(several.apart if several else ())],
         assumed=_assumed(runs),
@@ -81,7 +82,12 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
         charts=charts,
         drawings=page_drawings(runs, _curves(runs, logs)),
-        facts={"losses": _limits(runs), "decisions": _optimality(runs), "fragments": _fragment_facts(runs, logs)},
+        facts={
+            "losses": _limits(runs),
+            "tasks": list(filter(None, map(_longest_wait, runs))),
+            "decisions": _optimality(runs),
+            "fragments": _fragment_facts(runs, logs),
+        },
         task_tables=[_task_table(run, MOST_ROWS // len(runs)) for run in runs],
         decision_tables=[_decision_table(run, MOST_ROWS // 5 // len(runs)) for run in runs],
         made=[_provenance(run) for run in runs],
@@ -109,11 +115,6 @@ def rendered_page(name: str, **values: Any) -> str:
 def _escape(value: Any) -> Any:
     """Escape control characters, which may change the text's direction, in paths and commands; markup is kept."""
     return escaped(value) if type(value) is str else value
-
-
-def _subtitle(summary: Mapping[str, Any]) -> str:
-    window = f"{summary['window_start'][:16]} to {summary['window_end'][:16]} UTC"
-    return f"{summary['nodes_total']:,} nodes, {window}"
 
 
 def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Curve]:
@@ -161,6 +162,8 @@ def _answer(summary: Mapping[str, Any]) -> str:
         )
         if summary.get("limited_by") == "demand":
             text += " Those would have been as short of tasks, so this says little."
+        else:
+            text += " Those would run the same tasks, so what they too would leave unused is no loss in U."
     return text
 
 
@@ -199,9 +202,16 @@ def _large_idle(run: FinishedRun, named: bool) -> str:
     if small.get("occupancy") is None:
         return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
     share, occupancy = (format_value(small.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
+    edges_s = np.append(run.steps["time_s"], run.window_s)
+    large_s: dict[str, float] = {}
+    for row in np.flatnonzero(run.steps["idle"] >= small["large_idle"]).tolist():
+        day = local_time(run.summary["window_start"], edges_s[row], zone := zone_of(run.summary))[:10]
+        large_s[f"{day} {zone}"] = large_s.get(f"{day} {zone}", 0.0) + edges_s[row + 1] - edges_s[row]
+    longest = max(large_s, key=lambda each: large_s[each], default="")
+    when = f" (longest on {longest}: {format_value(large_s[longest], 's')})" if longest else ""
     return (
-        f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh "
-        f"much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
+        f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say){when} "
+        f"weigh much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
         f"{occupancy}{marked(run.summary, 'occupancy')}."
     )
 
@@ -258,23 +268,48 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
     return list(dict.fromkeys(found))
 
 
+def _waits(run: FinishedRun) -> Any:
+    """How long tasks waited in the window; those that never started until its end, those submitted later NaN."""
+    submitted_s, started_s = run.tasks["submitted_s"], run.tasks["started_s"]
+    waits_s = np.where(np.isnan(started_s), run.window_s, started_s) - submitted_s
+    return np.where(waits_s < 0, np.nan, waits_s)
+
+
+def _longest_wait(run: FinishedRun) -> str | None:
+    """Which task waited longest, and how many never started, in a sentence or two."""
+    waits_s, has_started = _waits(run), ~np.isnan(run.tasks["started_s"])
+    known_s, text, zone = np.where(has_started, waits_s, 0.0), "", zone_of(run.summary)
+    if known_s.any():
+        row = int(np.argmax(known_s))
+        name, wait = run.tasks["name"][row], format_value(known_s[row], "s")
+        began = local_time(run.summary["window_start"], run.tasks["started_s"][row], zone)
+        text = f"Of the tasks that started, {name} waited longest: {wait}, until {began} {zone}. "
+    if waiting := int((~has_started & ~np.isnan(waits_s)).sum()):
+        text += f"{waiting:,} waited until the end and never started."
+    return f"{run.name}: {text}" if text else None
+
+
 def _task_table(run: FinishedRun, most: int) -> dict[str, Any]:
     """Table of tasks in file order; if there are many, of those with the most node-time."""
-    tasks = run.tasks
-    total = len(tasks["name"])
+    tasks, zone = run.tasks, zone_of(run.summary)
+    total, waits_s = len(tasks["name"]), _waits(run)
     shown_rows = np.arange(total)
-    notes = _assumed([run])
+    notes = [*_assumed([run]), f"Times are {zone}."]
     if total > most:
         shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
-        notes.append(f"The {most:,} tasks of {total:,} with the most node-time; all are in tasks.parquet.")
-    tuned = bool(np.isfinite(tasks["energy_j"]).any())
-    headings = ["task", "progress", "submitted", "started", "completed", "node-hours", "preemptions", "rescales"]
+        notes.append(f"{_left_out('tasks', most, total)} Listed are those with the most node-time.")
+    tuned, grouped = bool(np.isfinite(tasks["energy_j"]).any()), any(tasks["group"])
+    headings = ["task", "progress", *(["group"] if grouped else []), "submitted", "started", "completed", "wait"]
+    headings += ["node-hours", "preemptions", "rescales"]
     rows = []
     for row in shown_rows.tolist():
         task = {key: column[row] for key, column in tasks.items()}
         share = min(1.0, max(0.0, task["work_done"] / task["work_total"])) if task["work_total"] > 0 else 0.0
         times = (task["submitted_s"], task["started_s"], task["completed_s"])
-        cells = ["-" if np.isnan(time) else f"{time / 3600:,.2f} h" for time in times]
+        cells = [task["group"] or "-"] if grouped else []
+        cells += ["-" if np.isnan(each) else local_time(run.summary["window_start"], each, zone) for each in times]
+        wait = "-" if np.isnan(waits_s[row]) else format_value(waits_s[row], "s")
+        cells.append(f"> {wait}" if np.isnan(times[1]) and wait != "-" else wait)
         cells += [f"{task['node_s'] / 3600:,.1f}", f"{task['preemptions']:,}", f"{task['rescales']:,}"]
         if tuned:
             energy = float(task["energy_j"])
@@ -293,17 +328,24 @@ def _decision_table(run: FinishedRun, most: int) -> dict[str, Any]:
     columns = run.decisions
     total = columns["time_s"].size
     rows = np.sort(np.argsort(-columns["solve_s"], kind="stable")[:most])
-    note = f"The {most:,} decisions of {total:,} that took longest; all are in decisions.parquet."
+    note = f"Times are {(zone := zone_of(run.summary))}."
+    if total > most:
+        note += f" {_left_out('decisions', most, total)} Listed are those that took longest."
     cells = [
         (
-            f"{columns['time_s'][row] / 3600:,.2f} h",
+            local_time(run.summary["window_start"], columns["time_s"][row], zone),
             OUTCOMES[columns["held"][row]],
             format_value(float(columns["solve_s"][row]), "wall_s"),
             format_value(None if np.isnan(columns["gap"][row]) else float(columns["gap"][row]), "share"),
         )
         for row in rows.tolist()
     ]
-    return {"name": run.name, "note": note if total > most else "", "rows": cells}
+    return {"name": run.name, "note": note, "rows": cells}
+
+
+def _left_out(what: str, most: int, total: int) -> str:
+    """How many rows a table without a script leaves out, and where they are."""
+    return f"{total - most:,} of {total:,} {what} are left out here; {what}.parquet in the run's directory has all."
 
 
 def _provenance(run: FinishedRun) -> dict[str, Any]:

@@ -6,14 +6,16 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import thinned_steps
-from bftrainer.report.drawing import figure_of, palette, rendered
+from bftrainer.report.drawing import below_axes, palette, rendered
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD
 
@@ -64,12 +66,20 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
         return
     rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
     edges_s = np.append(time_s[rows], run.window_s)
-    held = ("held by tasks", edges_s, used[rows])
-    draw_idle(run.summary["window_start"], (edges_s, idle[rows]), held, run.summary.get("eq_nodes") or 0.0, ax)
+    held, zone = ("held by tasks", edges_s, used[rows]), zone_of(run.summary)
+    mean = run.summary.get("eq_nodes") or 0.0
+    draw_idle(run.summary["window_start"], (edges_s, idle[rows]), held, mean, ax, zone=zone)
 
 
 def draw_idle(
-    start: str, idle: tuple[Any, Any], used: tuple[str, Any, Any], mean: float, ax: Axes, *, is_exact: bool = True
+    start: str,
+    idle: tuple[Any, Any],
+    used: tuple[str, Any, Any],
+    mean: float,
+    ax: Axes,
+    *,
+    is_exact: bool = True,
+    zone: str = "UTC",
 ) -> None:
     """Draw steps by date: idle nodes, with their mean and their largest number, and what was made of them.
 
@@ -85,6 +95,7 @@ def draw_idle(
     ax : Axes
     is_exact : bool
         Whether those nodes are some of the idle ones at each time, and fill their place; means are a line.
+    zone : str
     """
     from matplotlib.colors import to_rgba
 
@@ -96,10 +107,9 @@ def draw_idle(
     look = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
     ax.stairs(held, date_of(start, used_s), color=ink["blue"], label=label, **look)
     ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
-    at = np.datetime64(start[:19], "ms") + np.timedelta64(int(edges_s[top] * 1e3), "ms")
     late = edges_s[top] > edges_s[-1] / 2
     ax.annotate(
-        f"most idle: {round(float(nodes[top])):,} nodes, {str(at)[:16].replace('T', ' ')}",
+        f"most idle: {round(float(nodes[top])):,} nodes, {local_time(start, edges_s[top], zone)} {zone}",
         (dates[top], nodes[top]),
         xytext=(0, 3),
         textcoords="offset points",
@@ -109,7 +119,30 @@ def draw_idle(
         color=ink["ink"],
     )
     ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, float(nodes[top]))), xlim=(dates[0], dates[-1]))
-    with_dates(ax)
+    with_dates(ax, zone)
+
+
+def zone_of(summary: Mapping[str, Any]) -> str:
+    """Time zone in which times of a run are told: the site's, where its node log names one that is known, else UTC."""
+    zone: str | None = summary.get("node_log_zone")
+    return zone if zone is not None and zone in available_timezones() else "UTC"
+
+
+def local_time(start: str, time_s: float, zone: str) -> str:
+    """What clocks of a zone show so many seconds after an ISO time."""
+    at = datetime.fromisoformat(start[:19]).replace(tzinfo=UTC) + timedelta(seconds=float(time_s))
+    return f"{at.astimezone(_clock(zone)):%Y-%m-%d %H:%M}"
+
+
+def _clock(zone: str) -> tzinfo:
+    return UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
+
+
+def machine_in_words(summary: Mapping[str, Any]) -> str:
+    """How many nodes, and from when until when."""
+    zone = zone_of(summary)
+    begin, end = (local_time(summary["window_start"], time_s, zone) for time_s in (0.0, summary["window_s"]))
+    return f"{summary['nodes_total']:,} nodes, {begin} to {end} {zone}"
 
 
 def date_of(start: str, time_s: Any) -> Any:
@@ -125,24 +158,15 @@ def said_instead(text: str, ax: Axes) -> None:
     ax.set_axis_off()
 
 
-def with_dates(ax: Axes) -> None:
-    """Write dates along axes whose x counts days, the legend below them."""
+def with_dates(ax: Axes, zone: str = "UTC") -> None:
+    """Write dates of a zone along axes whose x counts days, the legend below them."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=8)
+    locator = AutoDateLocator(tz=_clock(zone), minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=_clock(zone)))
     plainly(ax)
     below_axes(ax, 0.2)
-
-
-def below_axes(ax: Axes, distance_in: float) -> None:
-    """Put the legend so many inches below the axes."""
-    from matplotlib.transforms import ScaledTranslation
-
-    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure_of(ax).dpi_scale_trans)
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below, "ncols": 5}
-    ax.legend(**place, frameon=False, fontsize=8, labelcolor=palette()["ink"])
 
 
 def waterfall(ledger: Mapping[str, Any]) -> Picture:

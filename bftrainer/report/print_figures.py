@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
+_Point = tuple[Any, float, float | None, int]
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
 _POINTS, _BINS, _NAME, _MOST_SPANS = 600, 200, 40, 20_000
 _MARKERS, _HATCHES = "osD^vPX*", ("", "/////", ".....", "xxxxx", "-----")
@@ -152,11 +153,11 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     values = [_number(run, setting, key) for run in runs]
     groups = alike([run.name for run in runs], [run.summary for run in runs], apart=setting)
     size, unit = scale(max(map(abs, values)), term_of(key).unit)
-    points: dict[str, list[tuple[Any, float, float, int]]] = {}
+    points: dict[str, list[_Point]] = {}
     for group in groups:
         found = estimate([values[place] / size for place in group.places])
         x = runs[group.places[0]].summary["settings"][setting]
-        points.setdefault(group.setting, []).append((x, found.mean, found.half_width or 0.0, found.number))
+        points.setdefault(group.setting, []).append((x, found.mean, found.half_width, found.number))
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     xs = [x for line in points.values() for x, *_ in line]
@@ -175,24 +176,25 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     return _finished(figure, sheet, runs, groups, key, columns, rows, lead)
 
 
-def _setting_lines(ax: Axes, points: Mapping[str, list[tuple[Any, float, float, int]]]) -> list[Any]:
+def _setting_lines(ax: Axes, points: Mapping[str, list[_Point]]) -> list[Any]:
     drawn = []
     for number, line in enumerate(points.values()):
-        x, mean, half, _ = (np.array(each) for each in zip(*sorted(line), strict=True))
+        columns = list(zip(*sorted(line, key=lambda point: point[:2]), strict=True))
+        x, mean, half = (np.array(each, dtype=np.float64) for each in columns[:3])  # NaN for an interval of one run
         (handle,) = ax.plot(x, mean, **line_look(number), marker=_MARKERS[number % len(_MARKERS)])
-        if half.any():
+        if x.size > 1 and np.isfinite(half).all():
             ax.fill_between(x, mean - half, mean + half, color=handle.get_color(), alpha=0.2, linewidth=0)
+        elif np.isfinite(half).any():  # a band needs neighbours
+            ax.errorbar(x, mean, half, fmt="none", ecolor=handle.get_color(), capsize=2, linewidth=0.8)
         drawn.append(handle)
     return drawn
 
 
-def _setting_bars(
-    ax: Axes, points: Mapping[str, list[tuple[Any, float, float, int]]], names: Sequence[str], hatched: bool
-) -> list[Any]:
+def _setting_bars(ax: Axes, points: Mapping[str, list[_Point]], names: Sequence[str], hatched: bool) -> list[Any]:
     ink, drawn, wide = palette()["ink"], [], 0.8 / len(points)
     for number, line in enumerate(points.values()):
         at = [names.index(str(x)) + (number - (len(points) - 1) / 2) * wide for x, *_ in line]
-        whiskers, color = [half for _, _, half, _ in line], line_look(number)["color"]
+        whiskers, color = [half or 0.0 for _, _, half, _ in line], line_look(number)["color"]
         color = tint(color) if not hatched and number % 2 else color
         hatch = _HATCHES[number % len(_HATCHES)] if hatched or number >= len(SERIES) else ""
         look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
@@ -392,9 +394,6 @@ def _replayed(summaries: Sequence[Mapping[str, Any]]) -> str:
         "forward_time_s": "decisions look {:g} s ahead",
         "max_tasks": "at most {} tasks at once",
     }
-    parts += [
-        text.format(first[key])
-        for key, text in texts.items()
-        if first.get(key) is not None and all(each.get(key) == first[key] for each in summaries)
-    ]
+    common = [key for key in texts if first.get(key) is not None and len({each.get(key) for each in summaries}) == 1]
+    parts += [texts[key].format(first[key]) for key in common]
     return f"{', '.join(parts)}."

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.comparison import RunComparison, compare_runs, figures_of
+from bftrainer.report.comparison import RunComparison, alike, compare_runs, figures_of, unit_of
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, MARK, WORK_SHARES, Unit, format_value
 from bftrainer.report.intervals import estimate
 
-# Settings by which runs of one kind may differ: of these, means are told.
-_REPEATED = ("seed", "since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
 _SAME_WINDOW = 0.01
 """Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
 
@@ -53,7 +50,7 @@ def side_by_side(runs: Sequence[FinishedRun]) -> SideBySide:
             for key, row in found.settings.items()
         ],
         _rows(found, [not reason for reason in reasons]),
-        _groups(runs, found),
+        _groups(runs),
     )
 
 
@@ -62,19 +59,13 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     found = []
     if base["nodes_total"] != other["nodes_total"]:
         found.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
-    if _unit_of(base) != _unit_of(other):
-        found.append(f"another unit ({_unit_of(other)}, not {_unit_of(base)})")
+    if unit_of(base) != unit_of(other):
+        found.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
     is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
     if base["window_start"] != other["window_start"] or not is_long:
         ours, theirs = (f"{each['window_start'][:16]} to {each['window_end'][:16]}" for each in (other, base))
         found.append(f"another window ({ours}, not {theirs})")
     return found
-
-
-def _unit_of(summary: Mapping[str, Any]) -> str:
-    """What the log of a run counts: as its notes say, parts of shared nodes, or else nodes."""
-    found = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
-    return f"{found[1]}s" if found else "nodes"
 
 
 def _rows(found: RunComparison, comparable: Sequence[bool]) -> list[dict[str, Any]]:
@@ -107,15 +98,11 @@ def _signed(difference: float, unit: Unit) -> str:
     return f"{sign}{text}"
 
 
-def _groups(runs: Sequence[FinishedRun], found: RunComparison) -> list[dict[str, Any]]:
+def _groups(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Means and 95 % intervals of the headlines of runs that differ by seed or window alone, two at least."""
-    alike: dict[tuple[Any, ...], list[FinishedRun]] = {}
-    for place, run in enumerate(runs):
-        kind = (run.summary["nodes_total"], _unit_of(run.summary))
-        kept = tuple(str(row[place]) for key, row in found.settings.items() if key not in _REPEATED)
-        alike.setdefault((*kind, *kept), []).append(run)
     groups = []
-    for members in alike.values():
+    for group in alike([run.name for run in runs], [run.summary for run in runs], over_windows=True):
+        members = [runs[place] for place in group.places]
         if len(members) < 2:
             continue
         figures, rows = [figures_of(run.summary) for run in members], []

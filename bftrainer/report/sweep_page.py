@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
-from bftrainer.report.drawing import palette, plain
-from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value
+from bftrainer.report.comparison import SEEDS
+from bftrainer.report.drawing import below_axes, palette, plain
+from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.pictures import Picture, below_axes, plainly
+from bftrainer.report.pictures import Picture, plainly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _OVER = ", 95 % over {} seeds"
-SEEDS = ("seed", "trace_seed")
-"""Factors over which figures are averaged: points that differ in these alone repeat each other."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
-_SECOND = ("turnaround_mean_s", "makespan_s", "preemptions", "rescales", "energy_j", "wait_mean_s")
+_OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
+_SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
 _MOST_CELLS, _MOST_LEVELS = 4000, 300
 """Larger maps and effects are left out: nobody could read them."""
 _MOST_PANELS, _PANELS_ACROSS, _MOST_LABELS, _MOST_SIGNS = 12, 3, 12, 14
@@ -94,9 +94,16 @@ class _Sweep:
         self.front = self._front()
 
     def _chosen(self, given: Sequence[str], usual: Sequence[str]) -> str:
-        """The given figure, else the first of the usual ones that differs between points, else one that is known."""
+        """The given figure, else the first of the usual ones that differs between points, of those that all have."""
         values = {name: {row.get(name) for row in self.rows} - {None} for name in usual}
-        return [*given, *sorted(usual, key=lambda name: -min(len(values[name]), 2))][0]
+        cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
+
+        def order(name: str) -> tuple[int, int]:
+            """Times of the few tasks that are done say little of the others, as means without points that have none."""
+            unknown = len(self.rows) if cut and name in _OF_DONE else sum(row.get(name) is None for row in self.rows)
+            return -min(len(values[name]), 2), unknown
+
+        return [*given, *sorted(usual, key=order)][0]
 
     def _setting(self, values: tuple[Any, ...], rows: tuple[Mapping[str, Any], ...]) -> _Setting:
         sums = {}
@@ -236,8 +243,8 @@ def _pictures(found: _Sweep) -> list[Picture]:
         across, down, *others = _axes_of(found)
         rows = -(-len(panels) // _PANELS_ACROSS) * (len(found.levels(down)) + 2)
         names = [found.factors[place] for place in (across, down)]
-        reading = f"Mean {first.label}{_percent(first)} with each {names[0]} (across) and {names[1]} (down); darker is "
-        reading += "better; hatched: a point failed."
+        reading = f"Mean {_scaled(found, found.first)[1]} with each {names[0]} (across) and {names[1]} (down); "
+        reading += "darker is better; hatched: a point failed."
         if others and len(panels) == 1:
             hidden = ", ".join(found.factors[place] for place in others)
             reading += f" Means over {hidden}, of which there are too many combinations."
@@ -251,7 +258,8 @@ def _pictures(found: _Sweep) -> list[Picture]:
         pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
     if found.front:
         reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first.label} gets "
-        reading += f"better only as {second.label} gets worse; the star is the best setting."
+        reading += f"better only as {second.label} gets worse; the star is the best of these settings."
+        reading += f" Others have no {second.label}." * any(each.of(found.second) is None for each in found.done)
         title = f"{first.label} against {second.label}"
         pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.5))
     return pictures
@@ -260,12 +268,9 @@ def _pictures(found: _Sweep) -> list[Picture]:
 _AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best setting."
 
 
-def _percent(term: Term) -> str:
-    return {"share": " (%)", "s": " (h)"}.get(term.unit, "")
-
-
-def _scale(term: Term) -> float:
-    return {"share": 100.0, "s": 1 / 3600}.get(term.unit, 1.0)
+def _scaled(found: _Sweep, key: str) -> tuple[float, str]:
+    """The unit in which a figure is drawn, as a number, and the figure's label with its name."""
+    return scaled_label([each.of(key) for each in found.done], _term(key))
 
 
 def _axes_of(found: _Sweep) -> list[int]:
@@ -288,6 +293,7 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
     columns, rows = found.levels(x), found.levels(y)
     wide, deep = len(columns) + 0.6, len(rows) + 2.0
     room = 6 * _MOST_SIGNS / min(len(panels), _PANELS_ACROSS) / len(columns)
+    size, _ = _scaled(found, found.first)
     style: dict[str, Any] = {"fontsize": 7.5, "color": palette()["ink"]}
     cells: dict[tuple[Any, ...], list[_Setting]] = {}
     for each in found.settings:
@@ -299,7 +305,7 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
         title = ", ".join(f"{name} {short_label(value)}" for name, value in named)
         ax.text(left, top - 0.15, plain(title), va="bottom", weight="bold", **style)
         for (column, across), (row, down) in itertools.product(enumerate(columns), enumerate(rows)):
-            _draw_cell(found, cells.get((panel, across, down), []), (left + column, top + row), room, ax)
+            _draw_cell(found, cells.get((panel, across, down), []), size, (left + column, top + row), room, ax)
         across_step, down_step = (-(-len(each) // _MOST_LABELS) for each in (columns, rows))
         for column in range(0, len(columns), across_step):
             text = plain(short_label(columns[column], _MOST_SIGNS))
@@ -312,11 +318,13 @@ def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> Non
     ax.set_axis_off()
 
 
-def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, float], room: float, ax: Axes) -> None:
+def _draw_cell(
+    found: _Sweep, own: Sequence[_Setting], size: float, corner: tuple[float, float], room: float, ax: Axes
+) -> None:
     """A cell of the map: its mean as strength of colour and, where there is room for so many signs, in figures."""
     from matplotlib.patches import Rectangle
 
-    term, ink = _term(found.first), palette()
+    ink = palette()
     if any(each.error for each in own):
         ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=ink["orange"], hatch="////", lw=0.6))
     known = [value for each in own if (value := each.of(found.first)) is not None]
@@ -326,7 +334,7 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
     most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
     share = 0.5 if most == least else (mean - least) / (most - least)
     ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
-    text = f"{100 * mean:.1f}" if term.unit == "share" else format_value(mean, term.unit)
+    text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
     if len(text) <= room:
         place = (corner[0] + 0.48, corner[1] + 0.47)
         ax.text(*place, plain(text), ha="center", va="center", fontsize=7, color=ink["ink"])
@@ -334,18 +342,18 @@ def _draw_cell(found: _Sweep, own: Sequence[_Setting], corner: tuple[float, floa
 
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
     """Mean of the first figure at each value of each factor, factors side by side."""
-    ink, term, begin = palette(), _term(found.first), 0
-    scale, ticks, labels = _scale(term), [], []
+    ink, begin, ticks, labels = palette(), 0, [], []
+    size, label = _scaled(found, found.first)
     for number, factor in enumerate(found.factors):
         levels = found.levels(number)
         step = -(-len(levels) * len(found.factors) // (2 * _MOST_LABELS))
         means = []
         for place, level in enumerate(levels, start=begin):
             own = [each for each in found.done if each.values[number] == level]
-            values = [scale * (each.of(found.first) or 0.0) for each in own] or [math.nan]
+            values = [(each.of(found.first) or 0.0) / size for each in own] or [math.nan]
             means.append(math.fsum(values) / len(values))
             half = own[0].sums[found.first].half_width if len(found.factors) == 1 and own else None
-            ends = (min(values), max(values)) if half is None else (means[-1] - scale * half, means[-1] + scale * half)
+            ends = (min(values), max(values)) if half is None else (means[-1] - half / size, means[-1] + half / size)
             ax.plot([place, place], ends, color=ink["sky"], linewidth=4, alpha=0.5, solid_capstyle="butt")
             if (place - begin) % step == 0:
                 ticks.append(place)
@@ -357,17 +365,18 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
         begin += len(levels) + 1
     is_long = max(map(len, labels)) > 6
     ax.set_xticks(ticks, labels, rotation=25 if is_long else 0, ha="right" if is_long else "center")
-    ax.set(ylabel=f"{term.label}{_percent(term)}")
+    ax.set(ylabel=label)
     plainly(ax)
 
 
 def _draw_front(found: _Sweep, ax: Axes) -> None:
     """Settings by both figures, with the front as a line."""
-    ink, (first, second) = palette(), (_term(found.first), _term(found.second))
+    ink = palette()
+    (up, first), (across, second) = (_scaled(found, key) for key in (found.first, found.second))
 
     def at(each: _Setting) -> tuple[float, float]:
         """Place of a setting."""
-        return _scale(second) * (each.of(found.second) or 0.0), _scale(first) * (each.of(found.first) or 0.0)
+        return (each.of(found.second) or 0.0) / across, (each.of(found.first) or 0.0) / up
 
     front = set(map(id, found.front))
     others = [at(each) for each in found.done if id(each) not in front and each.of(found.second) is not None]
@@ -380,10 +389,10 @@ def _draw_front(found: _Sweep, ax: Axes) -> None:
     ax.plot(*at(best), marker="*", markersize=12, color=ink["green"], linestyle="none", label="the best")
     half = best.sums[found.first].half_width
     if half is not None:
-        ax.errorbar(*at(best), yerr=_scale(first) * half, color=ink["green"], capsize=4, linewidth=1.2)
+        ax.errorbar(*at(best), yerr=half / up, color=ink["green"], capsize=4, linewidth=1.2)
     for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
         ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points", fontsize=8, color=ink["ink"])
-    ax.set(xlabel=f"{second.label}{_percent(second)}", ylabel=f"{first.label}{_percent(first)}")
+    ax.set(xlabel=second, ylabel=first)
     ax.margins(x=0.08, y=0.15)
     plainly(ax)
     below_axes(ax, 0.42)

@@ -139,6 +139,7 @@ def _schema() -> type[BaseModel]:
         "limited_by": (str | None, None),
         "below_large_idle": (below | None, None),
         "node_log_notes": (list[str] | None, None),
+        "node_log_zone": (str | None, None),
         "assumed_scaling": (Assumed | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)

@@ -160,14 +160,18 @@ def finished_run(
         summary=summary,
         steps=arrays(STEPS),
         decisions=arrays(DECISIONS),
-        # Names are written into pages and figures, where control characters would take effect.
-        tasks=tasks | {"name": np.array([escaped(each) for each in tasks["name"]], dtype=object)},
+        tasks=tasks | {key: _texts(tasks[key]) for key in ("name", "group")},
         holdings=_holdings(moves),
         power=arrays(POWER) if "energy_j" in summary else None,
         moves=moves,
     )
     check_one_run(run, directory)
     return run
+
+
+def _texts(names: NDArray[Any]) -> NDArray[Any]:
+    """Names for pages and figures, where control characters would take effect; empty where there is none."""
+    return np.array([escaped(each) if isinstance(each, str) else "" for each in names], dtype=object)
 
 
 # Numbers beyond this have no meaning in a run, and sums of them would overflow.
@@ -208,7 +212,7 @@ def _reason(error: Exception) -> str:
 
 def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
     for column in schema.read:
-        if not column.only and column.name not in there:
+        if column.only is None and column.name not in there:
             raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
         if there.count(column.name) > 1:
             raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
@@ -243,7 +247,7 @@ def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.Chunke
 
 
 def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
-    """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only tuned runs have."""
+    """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only some runs have."""
     typed = _typed(path, table, schema)
     found = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
     for column in schema.read:

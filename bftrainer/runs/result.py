@@ -64,6 +64,8 @@ class RunResult:
         Node names.
     log_notes : tuple of str
         What was trimmed, assumed or not checked when the node log was made.
+    log_zone : str or None
+        Time zone of the site, where the node log tells.
     start_ns : int
         Start of the window, nanoseconds since the Unix epoch.
     recording : Recording
@@ -86,6 +88,7 @@ class RunResult:
     engine: Engine
     nodes: tuple[str, ...]
     log_notes: tuple[str, ...]
+    log_zone: str | None
     start_ns: int
     recording: Recording
     efficiency: Efficiency | None
@@ -127,6 +130,7 @@ class RunResult:
             "window_s": recording.end_s,
             "nodes_total": len(self.nodes),
             "node_log_notes": list(self.log_notes),
+            "node_log_zone": self.log_zone,
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),
             **pool,

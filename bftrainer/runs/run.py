@@ -324,6 +324,7 @@ def _result(
         engine=engine,
         nodes=given.log.nodes,
         log_notes=given.log.notes,
+        log_zone=given.log.zone,
         start_ns=given.log.start_ns,
         recording=recording,
         efficiency=compared,

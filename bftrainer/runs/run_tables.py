@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class Column:
         Whether pages and figures of finished runs show it.
     null : bool
         Whether it may be null.
-    only : {"", "tuned", "foresight"}
-        Whether only runs with tuned tasks have it, or only those whose decisions foresee.
+    only : callable, optional
+        Which runs have it; by default all.
     among : tuple of str
         Allowed texts; if empty, any.
     """
@@ -92,7 +92,7 @@ class Column:
     of: str | Callable[[Any], Any]
     read: bool = False
     null: bool = False
-    only: Literal["", "tuned", "foresight"] = ""
+    only: Callable[[RunResult], bool] | None = None
     among: tuple[str, ...] = ()
 
     @property
@@ -144,8 +144,7 @@ class RunTable:
         """Names and types of the columns that the result has."""
         import pyarrow as pa
 
-        there = {"": True, "tuned": _is_tuned(result), "foresight": result.config.foresight != "none"}
-        has = [column for column in self.columns if there[column.only]]
+        has = [column for column in self.columns if column.only is None or column.only(result)]
         return pa.schema([(column.name, column.kind.type) for column in has])
 
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
@@ -177,6 +176,16 @@ def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
 def _is_tuned(result: RunResult) -> bool:
     """Whether a run has tuned tasks."""
     return any(task.tuned is not None for task in result.recording.tasks)
+
+
+def _foresees(result: RunResult) -> bool:
+    """Whether decisions of a run foresee how long nodes stay."""
+    return result.config.foresight != "none"
+
+
+def _is_grouped(result: RunResult) -> bool:
+    """Whether a run has tasks of named groups."""
+    return any(task.spec.group is not None for task in result.recording.tasks)
 
 
 class _Piece(NamedTuple):
@@ -267,10 +276,10 @@ DECISIONS = RunTable(
         *_columns(Holds.TEXT, "decided_by"),
         *_columns(Holds.COUNT, "model_rows model_columns", null=True),
         *_columns(Holds.REAL, "backend_s", null=True),
-        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only="tuned"),
-        *_columns(Holds.REAL, "drawn_w cap_w", null=True, only="tuned"),
-        *_columns(Holds.COUNT, "offered", only="foresight"),
-        *_columns(Holds.REAL, "departures_per_s departure_share", null=True, only="foresight"),
+        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
+        *_columns(Holds.REAL, "drawn_w cap_w", null=True, only=_is_tuned),
+        *_columns(Holds.COUNT, "offered", only=_foresees),
+        *_columns(Holds.REAL, "departures_per_s departure_share", null=True, only=_foresees),
     ),
 )
 TASKS = RunTable(
@@ -278,15 +287,16 @@ TASKS = RunTable(
     lambda result: result.recording.tasks,
     (
         *_columns(Holds.TEXT, {"task": "spec.name"}, read=True),
+        *_columns(Holds.TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
         *_columns(
             Holds.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
         ),
         *_columns(Holds.REAL, "work_done work_total node_s", read=True),
         *_columns(Holds.COUNT, "rescales preemptions", read=True),
         *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
-        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only="tuned"),
-        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only="tuned"),
-        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only="tuned"),
+        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only=_is_tuned),
+        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only=_is_tuned),
+        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only=_is_tuned),
     ),
 )
 ALLOCATION = RunTable(

@@ -10,13 +10,18 @@ import numpy as np
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace
 from bftrainer.model.spot_training import SpotRun
-from bftrainer.report.drawing import axes_or_new, line_look, palette, plot_counts
+from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, plot_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TIMES = {"training": "blue", "redoing": "orange", "reconfiguring": "green", "stalled": "gray"}
+_TIMES = {
+    "training": ("blue", ""),
+    "redoing": ("orange", "/////"),
+    "reconfiguring": ("green", "....."),
+    "stalled": ("gray", "-----"),
+}
 
 
 def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
@@ -24,7 +29,7 @@ def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     starts = np.array([phase.start_ns for phase in run.phases] + [run.span_ns]) / NS_PER_S / 3600.0
     sizes = np.array([phase.world_size for phase in run.phases] + [0])
-    ax.fill_between(starts, sizes, step="post", color=palette()[_TIMES["training"]], label="training")
+    ax.fill_between(starts, sizes, step="post", color=palette()["blue"], label="training")
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     return ax
@@ -36,9 +41,10 @@ def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
     times = [figures[f"{name}_s"] for name in _TIMES]
     total = sum(times) or 1.0
     left = 0.0
-    for (name, colour), time_s in zip(_TIMES.items(), times, strict=True):
-        share = 100.0 * time_s / total
-        ax.barh(0, share, left=left, color=palette()[colour], label=f"{name} {share:.1f} %")
+    for (name, (shade, hatch)), time_s in zip(_TIMES.items(), times, strict=True):
+        share, color = 100.0 * time_s / total, palette()[shade]
+        look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch}
+        ax.barh(0, share, left=left, label=f"{name} {share:.1f} %", **look)
         left += share
     ax.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
     ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
@@ -78,5 +84,6 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
         values = [np.nan if row[name] is None else row[name] for row in line]
         ax.errorbar(levels, values, widths, marker="o", capsize=3, label=f"{addition:g}", **line_look(number))
     ax.set(xlabel="preemption level", ylabel=name.replace("_", " "))
-    ax.legend(title="addition level")
+    below_axes(ax, 0.5)
+    ax.get_legend().set_title("addition level")
     return ax

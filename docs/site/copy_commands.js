@@ -1,21 +1,28 @@
 // Copying a block of a terminal takes its commands, without the prompts and without what they print.
-document.addEventListener("DOMContentLoaded", () => {
-  for (const block of document.querySelectorAll(".language-console")) {
-    const commands = [];
-    let goesOn = false;
-    for (const line of block.querySelector("code").textContent.split("\n")) {
-      if (goesOn || line.startsWith("$ ")) {
-        commands.push(goesOn ? line : line.slice(2));
-        goesOn = line.endsWith("\\");
-      }
+function commandsOf(block) {
+  const commands = [];
+  let goesOn = false;
+  for (const line of block.querySelector("code").textContent.split("\n")) {
+    if (goesOn || line.startsWith("$ ")) {
+      commands.push(goesOn ? line : line.slice(2));
+      goesOn = line.endsWith("\\");
     }
-    const tell = () => {
-      for (const button of block.querySelectorAll("[data-clipboard-target]")) {
-        button.dataset.clipboardText = commands.join("\n");
-        delete button.dataset.clipboardTarget;
-      }
-    };
-    tell();
-    new MutationObserver(tell).observe(block, { childList: true, subtree: true });  // buttons may come later
   }
+  return commands.join("\n");
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const content = document.querySelector(".md-content");
+  const complete = () => {
+    for (const button of content.querySelectorAll(".language-console [data-clipboard-target]")) {
+      button.dataset.clipboardText = commandsOf(button.closest(".language-console"));
+      delete button.dataset.clipboardTarget;
+    }
+    // What the theme leaves out of reach of the keyboard, or without a name of its own.
+    for (const each of content.querySelectorAll("pre > code, .md-typeset__scrollwrap")) each.tabIndex = 0;
+    for (const each of content.querySelectorAll(".md-code__nav")) each.setAttribute("role", "presentation");
+  };
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  complete();
+  new MutationObserver(complete).observe(content, { childList: true, subtree: true });  // buttons come later
 });

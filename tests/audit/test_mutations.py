@@ -20,8 +20,8 @@ DECISIONS = (
     *("solver", "solve_s", "decided_by", "model_rows", "model_columns", "backend_s"),
 )
 TASKS = (
-    *("task", "submitted", "started", "completed", "work_done", "work_total", "node_s", "rescales", "preemptions"),
-    *("rescale_cost", "preemption_cost"),
+    *("task", "group", "submitted", "started", "completed", "work_done", "work_total", "node_s"),
+    *("rescales", "preemptions", "rescale_cost", "preemption_cost"),
 )
 COLUMNS = {
     "decisions": DECISIONS,
@@ -50,7 +50,7 @@ STEPS = (
 # What the audit says it cannot check, and what names files or is a nested table of its own.
 NOT_CHECKED = {
     *("command", "versions", "engine", "load_s", "replay_s", "baseline_s", "failures"),
-    *("node_log_notes", "ledger", "limited_by"),
+    *("node_log_notes", "node_log_zone", "ledger", "limited_by"),
     *("settings.time_limit_s", "settings.effort", "settings.threads", "settings.prune"),
 }
 # Settings that say nothing about these runs: solvers not asked.

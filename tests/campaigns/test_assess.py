@@ -69,7 +69,7 @@ def test_a_full_machine_is_not_worth_it():
 
 def test_holes_too_short_are_not_worth_it():
     """A fifth of the machine is idle, in holes of ten seconds on average: no start pays, and the verdict says so."""
-    found = assessment_of(AssessPlan(machine(10, 40, days=7, nodes=10)))
+    found = assessment_of(AssessPlan(machine(10, 40, days=7, nodes=3)))
     assert found["idle"]["share"] == pytest.approx(0.2, abs=0.02)
     assert found["verdict"] == "not worth it"
     assert "most is lost to" in found["sentence"]

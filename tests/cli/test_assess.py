@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -13,6 +14,7 @@ from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.offers import idle_node_s
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import check_refusal
+from tests.tiny import TASKS_TOML
 
 # A job of 4 nodes every two hours, for an hour each: of six nodes four are idle for half of the time, two always.
 SWF = "; MaxNodes: 6\n; UnixStartTime: 1788220800\n" + "".join(
@@ -27,11 +29,37 @@ def log(here):
     return "idle.parquet"
 
 
+@pytest.fixture
+def here_alone(monkeypatch):
+    """Compute in this process."""
+    monkeypatch.setattr(parallel, "usable_processors", lambda: 1)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Where an assessment of the log is kept, once it was made by two processes, and what it has printed."""
+    return {"place": tmp_path_factory.mktemp("kept") / "found"}
+
+
+@pytest.fixture
+def found(call, log, here, kept, monkeypatch):
+    """The assessment of the log, in `found`."""
+    if "done" not in kept:
+        monkeypatch.setattr(parallel, "usable_processors", lambda: 2)
+        kept["done"] = call("assess", log, "-o", "found", "--json")
+        assert kept["done"].status == 0, kept["done"]
+        shutil.copytree(here / "found", kept["place"])
+    else:
+        shutil.copytree(kept["place"], here / "found")
+    return here / "found"
+
+
 def summary(place):
     """The JSON, but for how it was called."""
     return {key: value for key, value in json.loads((place / "summary.json").read_text()).items() if key != "command"}
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_a_scheduler_log(call, here):
     """It is imported, assessed and told; the node log is kept, so that the recommended settings can be replayed."""
     (here / "log.swf").write_text(SWF)
@@ -59,6 +87,7 @@ def test_a_scheduler_log(call, here):
     assert call("replay", "--node-log", "found/idle.parquet", *words, "--solver", "dp", "--no-baseline").status == 0
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_gpus_of_shared_nodes(call, here):
     """With --unit gpu node-hours are GPU-hours, and the given number of GPUs of a node is the import's."""
     rows = "".join(
@@ -75,35 +104,37 @@ def test_gpus_of_shared_nodes(call, here):
     assert any("A node here is one gpu" in text for text in found["caveats"])
 
 
-def test_the_page_speaks_of_money_with_a_price_alone(call, log, here):
+def test_the_page_speaks_of_money_with_a_price_alone(call, log, here, found, here_alone):
     """A column of net values stands there with a price, and no empty one without."""
-    pages = {}
-    for name, words in (("bare", ()), ("priced", ("--price-node-hour", 1))):
-        assert call("assess", log, "-o", name, *words).status == 0
-        pages[name] = (here / name / "page.html").read_text()
+    del here_alone
+    assert call("assess", log, "-o", "priced", "--price-node-hour", 1).status == 0
+    pages = {"bare": (found / "page.html").read_text(), "priced": (here / "priced" / "page.html").read_text()}
     assert "<th>net value</th>" in pages["priced"]
     assert "net value" not in pages["bare"]
     assert "min of work" in pages["bare"]
 
 
-def test_json(call, log):
+def test_json(found, kept):
     """Prints what summary.json holds."""
-    done = call("assess", log, "-o", "found", "--json")
+    done = kept["done"]
+    assert done.json == json.loads((found / "summary.json").read_text())
     assert done.json["verdict"] == "only for some"
     assert done.json["log"]["nodes"] == 16
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_own_tasks(call, log, here):
     """The site's tasks are repeated until they saturate the pool, and the caveats say so."""
-    assert call("assess", log, "--tasks", "tasks.toml", "-o", "found").status == 0
+    own = here / "own.toml"
+    own.write_text(TASKS_TOML.replace("work = 50", "work = 20000"))  # so that dozens are enough
+    assert call("assess", log, "--tasks", own, "-o", "found").status == 0
     found = summary(here / "found")
     assert [kind["name"] for kind in found["kinds"]] == ["own"]
     assert any("repeated" in text for text in found["caveats"])
 
 
-def test_killed_and_resumed_is_straight_through(call, log, here, monkeypatch):
+def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypatch):
     """What was done is not done again, and the bytes are those of an assessment that never stopped."""
-    assert call("assess", log, "-o", "whole").status == 0
     replayed, done = assessing._replayed, []
 
     def dies(*given):
@@ -120,12 +151,12 @@ def test_killed_and_resumed_is_straight_through(call, log, here, monkeypatch):
     check_refusal(call("assess", log, "-o", "parted", "--offer-after", 60, "--resume"))
     assert call("assess", log, "-o", "parted", "--resume").status == 0
     assert len(done) == 4  # the second of three again, the third, and not the first
-    assert summary(here / "parted") == summary(here / "whole")
+    assert summary(here / "parted") == summary(found)
 
 
+@pytest.mark.usefixtures("found", "here_alone")
 def test_results_are_replaced_on_demand(call, log, here):
     """Not without --force, and never other files."""
-    assert call("assess", log, "-o", "found").status == 0
     check_refusal(call("assess", log, "-o", "found"))
     (here / "found" / "mine.txt").write_text("mine")
     assert call("assess", log, "-o", "found", "--force", "--worth-share", "50%").status == 0
@@ -155,6 +186,7 @@ def test_results_are_replaced_on_demand(call, log, here):
     ],
     ids=lambda words: " ".join(words),
 )
+@pytest.mark.usefixtures("here_alone")
 def test_bad_input(call, log, words):
     """One line, status 2, and nothing written."""
     assert log == "idle.parquet"
@@ -162,6 +194,7 @@ def test_bad_input(call, log, words):
     assert not os.path.exists("assessment")
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_departures_known_in_advance(call, log, here):
     """Nodes that are known to leave are not offered in the forward time before, which the ledger shows."""
     (here / "plan.csv").write_text("node,time\nn1,2026-09-08T00:00:00\n")

@@ -84,8 +84,8 @@ SWF = ("import", "swf", "{}", "--nodes", "4", "-o", "out.parquet")
 COMMENT, ROWS = b"#" * (1 << 20), b"2021-02-10T00:00:00,n1,1\n" * 40_000
 BOMBS: dict[str, tuple[str, Callable[[Path], object], tuple[str, ...]]] = {
     "gzip": ("log.swf.gz", partial(packed, gzip.GzipFile), SWF),
-    "bzip2": ("log.swf.bz2", partial(packed, bz2.BZ2File), SWF),
-    "xz": ("log.swf.xz", partial(packed, lzma.LZMAFile), SWF),
+    "bzip2": ("log.swf.bz2", partial(packed, partial(bz2.BZ2File, compresslevel=1)), SWF),
+    "xz": ("log.swf.xz", partial(packed, partial(lzma.LZMAFile, preset=0)), SWF),
     "zip": ("log.swf", zipped, SWF),
     "tar": ("evt.tar.gz", tarred, ("replay", "-ndmap", "{}")),
     "toml": ("tasks.toml.gz", partial(packed, gzip.GzipFile, piece=COMMENT), ("replay", "-bdfn", "{}")),

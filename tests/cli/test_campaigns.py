@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import webbrowser
 
 import pytest
 
@@ -88,8 +89,13 @@ def test_advise(call, here):
     assert json.dumps(found) == json.dumps(call("advise", *world, "--json").json)
 
 
-def test_pages(call, here):
-    """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before."""
+def test_pages(call, here, monkeypatch):
+    """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before.
+
+    --open shows it, also where --json is printed.
+    """
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
     world = ("-ndmap", log(here), "-bdfn", tasks(here), "--solver", "dp")
     commands = {
         "sweep.html": ("sweep", "tfwd.toml", "--workers", 1, "--metric", "work_done", "--metric", "rescales"),
@@ -104,8 +110,10 @@ def test_pages(call, here):
         assert "http-equiv" not in text
         assert "<script" not in text
         check_refusal(call(*words, "--report", name))
-        again = (*words, "--report", name, "--force", "--json")
+        assert opened == []
+        again = (*words, "--report", name, "--force", "--json", "--open")
         assert call(*again).json is not None
+        assert opened.pop() == (here / name).as_uri()
         assert (here / name).read_text().partition("How it was made")[0] == text.partition("How it was made")[0]
 
 
@@ -172,6 +180,7 @@ def test_a_weekday_is_a_deadline(call, here):
         (("sweep", "tfwd.toml", "--metric", "work_done"), "no effect: --metric (of the page, which takes --report)"),
         (("sweep", "tfwd.toml", "--report", "p.html", "--metric", "luck"), "Expected a metric to improve, got 'luck'"),
         (("sweep", "tfwd.toml", "--report", "no/p.html"), "No such directory: no"),
+        (("sweep", "tfwd.toml", "--open"), "no effect: --open (there is no --report)"),
         (("forecast", "--deadline", "1h", "--force"), "no effect: --force (there is no page to replace)"),
         (("forecast", "--deadline", "friday noon"), "or a weekday, got 'friday noon'"),
         (("advise", "--force"), "no effect: --force (there is no page to replace)"),

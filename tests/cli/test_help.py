@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import webbrowser
 
 import click
@@ -56,17 +57,46 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     command.make_context("bftrainer", words[len(path) :])
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Where the files are kept that the examples name, once they were made."""
+    return tmp_path_factory.mktemp("kept") / "inputs"
+
+
+def groups(command=cli, path=()):
+    """Names and groups, the root first."""
+    yield path, command
+    with click.Context(command) as ctx:
+        for name in command.list_commands(ctx):
+            each = command.get_command(ctx, name)
+            yield from groups(each, (*path, name)) if isinstance(each, click.Group) else ()
+
+
+def test_help_of_groups_ends_with_an_example():
+    """It calls one of the group's commands, with options that there are."""
+    known = dict(commands())
+    for path, group in groups():
+        words = example(group)
+        (called,) = (each for each in known if tuple(words[: len(each)]) == each)
+        assert called[: len(path)] == path
+        known[called].make_context("bftrainer", words[len(called) :])
+
+
 @pytest.fixture
-def inputs(call, here):
+def inputs(call, here, kept):
     """The files that the examples name."""
+    if kept.exists():
+        shutil.copytree(kept, here, dirs_exist_ok=True)
+        return
     call("convert", "evt.pkl", "idle.csv")
-    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=16))
+    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=4))
     for name in ("monday.csv", "tuesday.csv"):
         call("convert", "evt.pkl", name)
     for name in ("a-itrOut", "b-itrOut"):
         assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", name).status == 0
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
     (here / "sweep.toml").write_text(SWEEP)
+    shutil.copytree(here, kept)
 
 
 @pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
@@ -137,6 +167,17 @@ def test_one_place_for_output(call):
         assert_matches("one place for the output", refused.err)
 
 
+def test_commands_that_report_do_so_in_json():
+    """All but those that make a file, or change what a server keeps, and say in a line that they did."""
+    flags = {
+        " ".join(path): {flag for option in command.params for flag in option.opts} for path, command in commands()
+    }
+    assert {name for name, known in flags.items() if "--json" not in known} == {
+        *("bso delete", "bso export", "bso import", "bso serve", "completion", "convert", "plot", "report"),
+        *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
+    }
+
+
 def test_json_of_what_was_made(call, here):
     """Commands that report do so for programs, too."""
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
@@ -161,12 +202,26 @@ def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or there)
     done = call("report", "a-itrOut", "-o", "it's here.html", "--open")
     assert (done.status, done.out) == (0, "Page: it's here.html\n")
-    assert opened == [f"{here.as_uri()}/it%27s%20here.html"]
+    swept = call("sweep", "sweep.toml", "--report", "sweep.html", "--open")
+    assert (swept.status, swept.out.splitlines()[-1]) == (0, "Page: sweep.html")
+    assert opened == [f"{here.as_uri()}/it%27s%20here.html", f"{here.as_uri()}/sweep.html"]
     assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
 
 
-def test_opening_nothing_is_refused(call):
-    """A replay without a page has none to open."""
-    refused = call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
+def test_kinds_of_figures_are_listed(call):
+    """`plot --list` needs no run, and names each kind that the argument takes, with a line of its own."""
+    done = call("plot", "--list")
+    kinds = dict(commands())[("plot",)].params[0].type.choices
+    assert [line.split()[0] for line in done.out.splitlines()] == list(kinds)
+    shown = call("plot", "--help").out
+    assert all(f"  {line}\n" in shown for line in done.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "words", [("replay",), ("forecast", "--deadline", "36h"), ("advise",)], ids=lambda each: each[0]
+)
+def test_opening_nothing_is_refused(call, words):
+    """A command without a page has none to open."""
+    refused = call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
     check_refusal(refused)
     assert_matches("--open.*no --report", refused.err)

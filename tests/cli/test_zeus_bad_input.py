@@ -162,19 +162,19 @@ TABLES = {
     ),
     "text in a cell": (
         ("power.csv", POWER.replace("150.0", "lots", 1)),
-        "power.csv:3, column average_power: Expected a finite number above 0, got 'lots'.",
+        "power.csv:3, column average_power: Expected a number above 0, 1e30 at most, got 'lots'.",
     ),
     "text for epochs": (
         ("train.csv", TRAIN.replace("0.5,10", "0.5,ten")),
-        "train.csv:2, column target_epoch: Expected at least 1 epoch, or nothing if never reached, got 'ten'.",
+        "train.csv:2, column target_epoch: Expected a count of 1 to 1e30, or nothing if never reached, got 'ten'.",
     ),
     "negative time": (
         ("power.csv", POWER.replace("12.0", "-12.0", 1)),
-        "power.csv:2, column time_per_epoch: Expected a finite number above 0, got '-12.0'.",
+        "power.csv:2, column time_per_epoch: Expected a number above 0, 1e30 at most, got '-12.0'.",
     ),
     "infinite power": (
         ("power.csv", POWER.replace("90.0", "inf", 1)),
-        "power.csv:2, column average_power: Expected a finite number above 0, got 'inf'.",
+        "power.csv:2, column average_power: Expected a number above 0, 1e30 at most, got 'inf'.",
     ),
     "batch size 0": (
         ("train.csv", TRAIN.replace("net,8,", "net,0,", 1)),

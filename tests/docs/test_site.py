@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+from threading import Thread
 
 import pytest
 
 from benchmarks.published import ROOT
+from tests.browser import IN_BROWSER, SCHEMES, WIDTHS, asked_for, chromium, shown, violations
 
 pytest.importorskip("material", reason="the extra docs is not installed")
 pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
 
+# A page of each kind: text, tables and pictures, many pictures, an API, one wide table.
+PAGES = ("", "report/", "gallery/", "api/", "options/")
 EDITED = "https://forge.example/edit/main/docs/{path}"
 
 
@@ -48,30 +54,59 @@ def test_the_site_is_whole(site):
     assert "Node counts, strictly increasing, first 0." in api
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_copying_takes_commands_alone(site):
-    """The button of a terminal's block copies what was typed: no prompts, no output, and all lines of it."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
+@pytest.fixture(scope="module")
+def address(site):
+    """Where the site is served: from files a browser would not let it load what it searches."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=site)) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which("chromium"))
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        browser.implicitly_wait(30)
-        browser.get((site / "gallery" / "index.html").as_uri())
-        browser.find_element("css selector", "[data-clipboard-text]")
-        copied = [
-            each.get_attribute("data-clipboard-text")
-            for each in browser.find_elements("css selector", ".language-console [data-clipboard-text]")
-        ]
-        assert copied[0].splitlines() == [
-            "bftrainer replay --solver dp --no-baseline -o ten > ten.txt",
-            "bftrainer replay --solver dp --no-baseline -maxJ 30 -o thirty > thirty.txt",
-        ]
-        assert not [text for text in copied if "$ " in text or not text]
-    finally:
-        browser.quit()
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window."""
+    with chromium() as driver:
+        yield driver
+
+
+def in_browser(test):
+    """Mark a test as one that takes a browser."""
+    for mark in (*IN_BROWSER, pytest.mark.slow):
+        test = mark(test)
+    return test
+
+
+@in_browser
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_accessible(address, browser, page):
+    """On any screen axe finds nothing, also of the theme; nothing is reported, asked of others or too wide."""
+    for scheme, width in product(SCHEMES, WIDTHS):
+        shown(browser, f"{address}/{page}", (width, 900), scheme)
+        found, passed = violations(browser)
+        assert found == [], (scheme, width)
+        assert "color-contrast" in passed
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert [each for each in asked_for(browser) if not each.startswith(address)] == []
+        assert browser.get_log("browser") == [], (scheme, width)
+
+
+@in_browser
+def test_copying_takes_commands_alone(address, browser):
+    """The button of a terminal's block copies what was typed: no prompts, no output, and all lines of it."""
+    browser.implicitly_wait(30)
+    browser.get(f"{address}/gallery/")
+    browser.find_element("css selector", "[data-clipboard-text]")
+    copied = [
+        each.get_attribute("data-clipboard-text")
+        for each in browser.find_elements("css selector", ".language-console [data-clipboard-text]")
+    ]
+    assert copied[0].splitlines() == [
+        "bftrainer replay --solver dp --no-baseline -o ten > ten.txt",
+        "bftrainer replay --solver dp --no-baseline -maxJ 30 -o thirty > thirty.txt",
+        "bftrainer replay --solver dp --no-baseline -maxJ 5 -o five > five.txt",
+        "bftrainer replay --solver dp --no-baseline -maxJ 20 -o twenty > twenty.txt",
+    ]
+    assert not [text for text in copied if "$ " in text or not text]

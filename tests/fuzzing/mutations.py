@@ -170,7 +170,7 @@ def documents(rng: Random, data: bytes) -> bytes:
             continue
         changed = tree(rng, value)
         if read is json.loads or not isinstance(changed, dict):
-            return json.dumps(changed).encode()
+            return json.dumps(changed, default=str).encode()
         return encoded("\n".join(f"{toml_text(str(key))} = {toml_text(each)}" for key, each in changed.items()))
     rows = data.splitlines()
     at = rng.randrange(len(rows)) if rows else 0

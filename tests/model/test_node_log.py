@@ -24,3 +24,15 @@ def test_selected_nodes_keep_the_rows():
     times = np.array([0, 5], dtype=np.int64)
     log = NodeLog(("a", "b"), 0, 9, times, np.array([0, 1], np.int32), np.array([True, True]), {}, np.array([2, 3]))
     assert log.selected(0, 1).skipped(2).start_ns == log.skipped(2).start_ns == 3
+
+
+def test_the_zone_is_the_one_that_was_given():
+    """Of merged logs, if it is one; what is no text, or differs, is unknown."""
+
+    def zone(**provenance):
+        none = np.array([], dtype=np.int64)
+        return NodeLog(("a",), 0, 9, none, none.astype(np.int32), none.astype(np.bool_), provenance).zone
+
+    assert zone(zone="Europe/Oslo") == "Europe/Oslo"
+    assert zone(merged=[{"zone": "Europe/Oslo"}, {"zone": None}]) == "Europe/Oslo"
+    assert [zone(), zone(zone=[1]), zone(merged=[{"zone": "Europe/Oslo"}, {"zone": "UTC"}])] == [None, None, None]

@@ -166,6 +166,20 @@ def test_points_that_failed_are_hatched_and_told():
     assert text.count("<td>broke</td>") == 2
 
 
+@pytest.mark.parametrize(
+    ("metrics", "labels"),
+    [
+        (["makespan_s", "energy_j"], {"makespan (h)", "energy of tasks (kWh)"}),
+        (["rescales", "preemptions"], {"rescales", "preemptions"}),
+    ],
+)
+def test_axes_name_units(metrics, labels):
+    """Figures are drawn in the unit that suits the largest of them, which the axis names, but for numbers of things."""
+    rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (0.5, 10 - v[0]))
+    rows = [row | {"makespan_s": 36e3 * row["a"], "energy_j": 7.2e7 / row["a"], "rescales": row["a"]} for row in rows]
+    assert labels <= set(re.findall(r">([^<>]+)</text>", page_of(rows, varied, metrics=metrics)))
+
+
 def test_effects_are_means_over_the_other_factors():
     """Of two factors, one of which does nothing."""
     rows, varied = rows_of({"a": [1, 2, 3], "b": [0, 1]}, lambda v, _: (v[0] / 10, 1))
@@ -193,10 +207,14 @@ def test_odd_sweeps_have_a_page(factors, failed):
 
 
 def test_a_page_of_a_running_sweep_loads_itself_anew():
-    """With its progress and without pictures; the finished page has neither, nor one of a sweep that was stopped."""
+    """With its progress, a way to stop it, and no pictures; the page of a sweep that ended has none of these."""
     rows, varied = rows_of({"a": [1, 2]}, lambda v, _: (v[0] / 10, v[0]))
-    text = page_of(rows, varied, total=5)
-    assert '<meta http-equiv="refresh"' in text
+    text = sweep_page("sweep.toml", rows, varied, "schema = 1", total=5).decode()
+    (script,) = re.findall("<script>.*?</script>", text)
+    assert "location.reload()" in script
+    text = checked(text.replace(script, ""))
+    assert '<noscript><meta http-equiv="refresh"' in text
+    assert 'href="#stay"' in text
     assert '<progress max="5" value="2"' in text
     assert "<svg" not in text
     for done in (page_of(rows, varied), page_of(rows, varied, left=3)):
@@ -234,6 +252,14 @@ def test_a_forecast_without_a_start_counts_hours():
     assert "By 33 h after the start: 100 %" in text
     assert "no date of it was given" in text
     assert "UTC" not in text
+
+
+def test_a_forecast_of_many_stretches_can_be_shown():
+    """Of 20,000 the page draws some, and its shares are of all; it stays within half a megabyte."""
+    text = checked(forecast_page(forecast([3600.0 * (1 + each / 400) for each in range(20_000)]), "x").decode())
+    assert "By Fri 2025-12-05 18:00 UTC: 64 % (63 to 65 %) of 20000 stretches" in text
+    assert "Some of them" in text
+    assert len(text) < 500_000
 
 
 def test_tasks_that_never_complete():

@@ -45,6 +45,7 @@ def roster(count, *, name="J{}"):
     started = 20.0 * numbers
     tasks = {
         "name": np.array([name.format(number) for number in numbers], dtype=object),
+        "group": np.full(count, "", dtype=object),
         "submitted_s": np.zeros(count),
         "started_s": started,
         "completed_s": started + 10.0,

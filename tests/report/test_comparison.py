@@ -85,9 +85,34 @@ def test_runs_that_differ_in_seeds_alone_are_alike():
     assert labels[5,] == "5"
 
 
+def test_runs_of_a_sweep_are_called_by_their_settings():
+    """Names that are keys say nothing to people; others stay as they are."""
+    runs = [run(settings={"max_tasks": most}) for most in (5, 10)]
+    assert [group.label for group in alike(["0f8bba581807fa2b", "mine"], runs)] == ["max tasks 5", "mine"]
+    keys = ["0f8bba581807fa2b", "a/133411cc3f7a87e2"]
+    assert [group.label for group in alike(keys, runs[::-1])] == ["max tasks 5", "max tasks 10"]
+
+
 def test_the_same_run_again_is_not_alike():
     """A copy says nothing about spread."""
     assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
+
+
+def test_runs_of_several_windows_are_alike_where_asked():
+    """Of one machine and unit, whatever their node logs; an interrupted run, and one of other settings, is not."""
+    settings = BASE["settings"]
+    changes = [
+        {},
+        {"settings": {**settings, "since": "2026-01-02T00:00:00Z"}},
+        {"inputs": {**BASE["inputs"], "node_log": {"path": "b", "sha256": "00"}}, "settings": {**settings, "seed": 2}},
+        {"settings": {**settings, "since": "2026-01-03T00:00:00Z"}, "partial": True},
+        {"settings": {**settings, "max_tasks": 1}},
+        {"nodes_total": 1},
+    ]
+    runs = [run(**{"nodes_total": 9} | each) for each in changes]
+    groups = [group.places for group in alike("abcdef", runs, over_windows=True)]
+    assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
+    assert len(alike("abcdef", runs)) == 6
 
 
 def test_alike_runs_sort_by_their_settings():

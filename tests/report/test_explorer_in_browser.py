@@ -138,12 +138,12 @@ def cells(browser, table, column):
 def test_tables_are_sorted_and_filtered(browser, address, run):
     """A heading sorts up, then down, what is missing last; search and state leave fewer tasks, in the chart too."""
     opened(browser, address(run))
-    heading = browser.find_element("css selector", "#task-table th:nth-child(6) button")
+    heading = browser.find_element("css selector", "#task-table th:nth-child(8) button")
     for direction in ("ascending", "descending"):
         browser.execute_script("arguments[0].click()", heading)
-        hours = [float(text.replace(",", "")) for text in cells(browser, "task-table", 5)]
+        hours = [float(text.replace(",", "")) for text in cells(browser, "task-table", 7)]
         assert hours == sorted(hours, reverse=direction == "descending")
-        sort = "return document.querySelector('#task-table th:nth-child(6)').getAttribute('aria-sort')"
+        sort = "return document.querySelector('#task-table th:nth-child(8)').getAttribute('aria-sort')"
         assert browser.execute_script(sort) == direction
     pick(browser, "state", "completed")
     done = int(np.isfinite(run.tasks["completed_s"]).sum())
@@ -151,6 +151,11 @@ def test_tables_are_sorted_and_filtered(browser, address, run):
     assert len(cells(browser, "task-table", 0)) == done
     assert browser.find_element("id", "gantt-count").text == f"{done} tasks in view"
     pick(browser, "state", "")
+    group = run.tasks["group"][0]
+    pick(browser, "kind", group)
+    assert set(cells(browser, "task-table", 2)) == {group}
+    assert len(cells(browser, "task-table", 0)) == run.tasks["group"].tolist().count(group)
+    pick(browser, "kind", "")
     pick(browser, "search", run.tasks["name"][3].upper())
     assert cells(browser, "task-table", 0) == [run.tasks["name"][3]]
     assert browser.find_element("id", "gantt-count").text == "1 task in view"
@@ -170,7 +175,7 @@ def test_what_is_chosen_is_chosen_everywhere(browser, address, run):
 
 
 def test_times_are_told_in_the_chosen_clock(browser, address, run):
-    """In UTC as the log, in the viewer's zone, and from the start."""
+    """In the site's zone where the log tells it, else in UTC; in the viewer's zone, and from the start."""
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     try:
         opened(browser, address(run))
@@ -178,10 +183,12 @@ def test_times_are_told_in_the_chosen_clock(browser, address, run):
         for clock in ("UTC", "local", "start"):
             pick(browser, "clock", clock)
             texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
+        opened(browser, address(replace(run, summary={**run.summary, "node_log_zone": "America/Chicago"})))
+        texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
     finally:
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
     assert run.summary["window_start"].startswith("2021-02-10T00:00:00")
-    assert texts == ["10 Feb 2021, 00:00", "10 Feb 2021, 09:00", "0:00 h after the start"]
+    assert texts == ["10 Feb 2021, 00:00", "10 Feb 2021, 09:00", "0:00 h after the start", "9 Feb 2021, 18:00"]
 
 
 def test_nothing_moves_where_motion_is_reduced(browser, address, run):
@@ -217,10 +224,9 @@ def test_it_is_printed_whole(browser, address, run, scheme):
     cut = "return [...document.querySelectorAll('.scroll')].filter(each => each.checkVisibility() && "
     cut += "getComputedStyle(each).overflowY !== 'visible').length"
     assert browser.execute_script(cut) == 0
-    buttons = (
-        "return [...document.querySelectorAll('td button, th button')].filter(each => !each.checkVisibility()).length"
-    )
-    assert browser.execute_script(buttons) == 0
+    unseen = "const range = new Range(); return [...document.querySelectorAll('td button, th button')].filter("
+    unseen += "each => { range.selectNodeContents(each); return !range.getBoundingClientRect().width; }).length"
+    assert browser.execute_script(unseen) == 0
     split = "return [...document.querySelectorAll('.explorer figure')].map(each => getComputedStyle(each).breakInside)"
     assert set(browser.execute_script(split)) == {"avoid"}
     sheet = {"width": 700, "height": 1000, "deviceScaleFactor": 1, "mobile": False}

@@ -52,6 +52,13 @@ def test_runs_of_several_seeds_are_one_column():
     assert "seed" not in rows(table)
 
 
+def test_generated_logs_of_several_seeds_are_one():
+    """Beside another log, none of theirs is named as if it were that of all."""
+    logs = [f"seed-{seed}-0123abcd.parquet" for seed in (1, 2)] + ["real.parquet"]
+    some = [run() | {"inputs": {"node_log": [{"path": log, "sha256": log * 2}]}} for log in logs]
+    assert rows(latex_table("abc", some))["node log"] == ["generated 0123abcd", "real.parquet (real.par)"]
+
+
 def test_the_same_run_twice_says_nothing_about_spread():
     """It stands in two columns, without an interval."""
     assert rows(latex_table(["a", "b"], [run(), run()]))[r"occupancy (\%)"] == ["$50.00$", "$50.00$"]
@@ -84,4 +91,4 @@ def test_assumptions_are_marked():
     table = latex_table("ab", [run(assumed={"note": "linear, 100 %", "figures": ["occupancy"]}), run(max_tasks=3)])
     assert rows(table)[r"occupancy (\%)"] == ["$50.00$$^{*}$", "$50.00$"]
     assert "*" not in rows(table)["makespan (h)"][0]
-    assert re.search(r"\$\^\{\*\}\$ assumed scaling: linear, 100 \\%\.$", table)
+    assert re.search(r"\$\^\{\*\}\$ assumed scaling: linear, 100 \\%\.\\par\}$", table)

@@ -152,6 +152,30 @@ def test_a_run_without_completions_says_why_it_has_no_makespan(runs):
     assert "No task was completed." not in made(runs[1:]).text
 
 
+def test_who_waited_longest_is_told(runs):
+    """Among the tasks that started, and until when; and how many never did."""
+    tasks = {key: column.copy() for key, column in runs[0].tasks.items()}
+    tasks["submitted_s"][:], tasks["started_s"][:] = 0.0, 60.0
+    tasks["started_s"][2], tasks["started_s"][5] = 7200.0, float("nan")
+    text = made([replace(runs[0], tasks=tasks)]).text
+    name = tasks["name"][2]
+    assert f"Of the tasks that started, {name} waited longest: 2 h, until 2021-02-10 02:00 UTC. 1 waited until" in text
+
+
+def test_times_are_those_of_the_site(runs):
+    """Where the node log tells its zone; one that nobody knows is UTC."""
+    for zone, told in (("Asia/Tokyo", "2021-02-10 09:00 to "), ("Mars/Olympus", "2021-02-10 00:00 to ")):
+        assert f"512 nodes, {told}" in made([changed(runs[0], node_log_zone=zone)]).text
+
+
+def test_what_tables_leave_out_is_told(runs, monkeypatch):
+    """How many rows, and which file has them."""
+    monkeypatch.setattr("bftrainer.report.page.MOST_ROWS", 20)
+    text, total, decisions = made(runs[:1]).text, len(runs[0].tasks["name"]), runs[0].summary["decisions"]
+    assert f"{total - 20:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all." in text
+    assert f"{decisions - 4:,} of {decisions:,} decisions are left out here; decisions.parquet" in text
+
+
 def test_a_missing_log_is_told(runs):
     """Why there are no fragments stands at the top."""
     assert "plain: the node log is not there any more." in made(runs[:1], "the node log is not there any more.").text

@@ -8,7 +8,19 @@ import re
 import pytest
 
 from bftrainer.runs.run_pages import write_page
-from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
+from tests.browser import (
+    IN_BROWSER,
+    PAINTED,
+    PHONE,
+    SEEN,
+    WIDE,
+    asked_for,
+    chromium,
+    opened,
+    settled,
+    violations,
+    without_scripts,
+)
 from tests.finished import write_sample_run, write_tuned_run
 
 pytestmark = IN_BROWSER
@@ -68,7 +80,7 @@ def test_the_page_is_accessible(browser, pages, name, width):
 def test_nothing_is_asked_of_the_network(browser, pages):
     """The page is the only thing that is loaded."""
     opened(browser, pages["plain"])
-    assert browser.execute_script("return performance.getEntriesByType('resource').map(each => each.name)") == []
+    assert asked_for(browser) == []
 
 
 def test_the_theme_follows_the_system_and_the_button(browser, pages):

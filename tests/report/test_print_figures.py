@@ -141,6 +141,15 @@ def test_runs_that_differ_in_seeds_are_one_line(run):
     assert "95 % confidence intervals" in found.caption
 
 
+def test_an_interval_of_one_run_is_unknown(run):
+    """Beside runs of several seeds it stands empty in the data, and nothing is drawn for it."""
+    one = changed(run, "one", {"max_tasks": 30})
+    found = drawn(lambda sheet: plot_setting([*seeds(run), one], "max_tasks", "occupancy", sheet))
+    assert [row[3] is None for row in found.rows] == [False, True]
+    (whiskers,) = found.figure.axes[0].collections
+    assert sum(len(path.vertices) > 0 and np.isfinite(path.vertices).all() for path in whiskers.get_paths()) == 1
+
+
 def test_unlike_runs_are_not_joined(run):
     """Runs that differ in more than the setting are lines of their own, named by what differs."""
     more = [changed(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("dp", "cbc")]

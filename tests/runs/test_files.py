@@ -176,7 +176,7 @@ def test_parquet_schemas(run):
             "model_columns": counts, "backend_s": numbers,
         },
         "tasks": {
-            "task": names, "submitted": TIME, "started": TIME, "completed": TIME, "work_done": numbers,
+            "task": names, "group": names, "submitted": TIME, "started": TIME, "completed": TIME, "work_done": numbers,
             "work_total": numbers, "node_s": numbers, "rescales": counts, "preemptions": counts,
             "rescale_cost": numbers, "preemption_cost": numbers,
         },

@@ -127,6 +127,17 @@ def test_axes_suit_the_settings(time_s, unit):
     assert {"100 kJ", "1 MJ", "10 MJ"} <= {tick.get_text() for tick in ax.get_yticklabels()}
 
 
+@pytest.mark.parametrize("name", ["zeus", "a policy with a name that is far too long for two of them in a row " * 2])
+def test_legends_cover_nothing(name):
+    """They stand below the axes and their label, within the figure."""
+    curves = [regret_curve(f"{name} {number}", [[1.0, 2.0], [2.0, 4.0]]) for number in range(3)]
+    path = tuning_path(SETTINGS, history((16, 200), (8, 100), (64, 200)))
+    for ax in (regret_figure(curves), pareto_figure(SETTINGS, FRONT, best=SETTINGS[0], path=path)):
+        ax.figure.draw_without_rendering()
+        box, label = ax.get_legend().get_window_extent(), ax.xaxis.label.get_window_extent()
+        assert 0 <= box.y0 < box.y1 <= label.y0 < ax.get_window_extent().y0
+
+
 def test_given_axes_are_used():
     """With `ax`, no figure is made, and that one is returned."""
     from matplotlib.figure import Figure

@@ -11,30 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.usage import refuse_inputs
+from bftrainer.cli._shared.usage import open_option, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.sweep import PointResult
     from bftrainer.campaigns.sweep_file import SweepSpec
 
-report_option = click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows.")
-page_options = with_options(
-    report_option, click.option("--force", is_flag=True, help="Replace an existing page."),
-)  # fmt: skip
+report_option = with_options(
+    click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows."), open_option
+)
+page_options = with_options(report_option, click.option("--force", is_flag=True, help="Replace an existing page."))
 
 
 def check_report(report: Path | None, *, force: bool) -> None:
-    """Refuse a page that could not be made or written, before anything is replayed.
+    """Refuse a page that could not be made or written, or opened without being made, before anything is replayed.
 
     Raises
     ------
     InputError
-        If it exists and not `force`, or cannot be written, or a library is missing.
+        If it exists and not `force`, or cannot be written, or a library is missing, or there is none to open.
     """
     from bftrainer.extras import require_extra
     from bftrainer.files.writing import refuse_existing
 
+    refuse_unused({"open": report is None and "there is no --report"})
     if report is not None:
         require_extra("Pages need", "report", "jinja2", "matplotlib")
         refuse_inputs(report)
@@ -75,9 +76,3 @@ def save_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes
     if report is not None:
         with replacing(report) as stream:
             stream.write(make(found, shlex.join(["bftrainer", *sys.argv[1:]])))
-
-
-def tell_page(report: Path | None) -> None:
-    """Print where the page is, if there is one."""
-    if report is not None:
-        click.echo(f"Page: {report}")

@@ -68,8 +68,10 @@ open_option = click.option(
 """For commands that end with `show_page`."""
 
 
-def show_page(path: Path, *, quiet: bool = False) -> None:
-    """Say where a page is, unless quiet, and with `--open` show it in a browser."""
+def show_page(path: Path | None, *, quiet: bool = False) -> None:
+    """Say where a page is, unless quiet, and with `--open` show it in a browser; None: there is none."""
+    if path is None:
+        return
     if not quiet:
         click.echo(f"Page: {path}")
     if click.get_current_context().meta.get(_OPENS):

@@ -243,7 +243,9 @@ class _Formats(HelpfulGroup):
         )
 
 
-@click.group("import", cls=_Formats, invoke_without_command=True)
+@click.group(
+    "import", cls=_Formats, invoke_without_command=True, epilog="Example: bftrainer import auto sacct.txt -o idle.csv"
+)
 @click.pass_context
 def import_log(ctx: click.Context) -> None:
     """Turn a scheduler's log into a node log, and report on its records."""

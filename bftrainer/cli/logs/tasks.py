@@ -17,7 +17,7 @@ from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
 FILE = click.Path(path_type=Path)
 
 
-@click.group(cls=HelpfulGroup, invoke_without_command=True)
+@click.group(cls=HelpfulGroup, invoke_without_command=True, epilog="Example: bftrainer tasks fit measured.csv")
 @click.pass_context
 def tasks(ctx: click.Context) -> None:
     """Make task sets and scalability curves."""

@@ -33,7 +33,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer trace stats idle.csv")
 def trace() -> None:
     """Measure, generate, cut and share traces of nodes."""
 

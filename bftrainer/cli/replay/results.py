@@ -138,12 +138,33 @@ def _width(text: str) -> str | float:
     return float(text)
 
 
-KINDS = ("pool", "gantt", "setting", "losses", "fragments", "energy")
+KINDS = {
+    "pool": "idle and used nodes over time, a panel a run",
+    "gantt": "which task held nodes when; of one run",
+    "setting": "a figure of summary.json, efficiency unless said, against a setting",
+    "losses": "where the idle node-time went",
+    "fragments": "how long nodes stay idle",
+    "energy": "energy of tuned tasks against the time to their targets",
+}
+_LISTED = "\n".join(f"{kind:11}{text}" for kind, text in KINDS.items())
+_PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a caption (.txt) beside it.
+
+\b
+{_LISTED}
+
+Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
+"""
 _WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetres")
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
-@click.argument("kind", type=click.Choice(KINDS))
+def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(_LISTED)
+        ctx.exit()
+
+
+@click.command(help=_PLOT, context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@click.argument("kind", type=click.Choice([*KINDS]))
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
 @click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True, help="For kind setting.")
@@ -161,21 +182,13 @@ _WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetre
               help="Whose widths and sizes of letters.")  # fmt: skip
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="Of the figure.")
 @click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name the kinds, and end."
+)
 def plot(
     kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, style: str, width: Any, force: bool
 ) -> None:
-    """Draw a figure of finished runs for print, with its data (.csv) and a caption (.txt) beside it.
-
-    \b
-    pool       idle and used nodes over time, a panel a run
-    gantt      which task held nodes when; of one run
-    setting    a figure of summary.json, efficiency unless said, against a setting
-    losses     where the idle node-time went
-    fragments  how long nodes stay idle
-    energy     energy of tuned tasks against the time to their targets
-
-    Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
-    """  # noqa: D301
+    """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.cli._shared.usage import refuse_figure
     from bftrainer.files.writing import refuse_existing, replacing_together
     from bftrainer.report.drawing import STYLES, Sheet, check_drawable, printed

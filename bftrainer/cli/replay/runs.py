@@ -28,7 +28,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer runs list .")
 def runs() -> None:
     """List, verify and clean up what runs have left."""
 

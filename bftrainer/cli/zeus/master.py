@@ -23,7 +23,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, first_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -36,7 +36,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer master run job.toml")
 def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
@@ -147,7 +147,7 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=click.Path(path_type=Path))
 @size_option("--recurrences", usual=LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs.")
-@click.option("--eta", type=float, help="Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).")
+@click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
 @click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or ucb.")
@@ -155,7 +155,7 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
 @size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
 @click.option("--allow-mixed", is_flag=True, default=None, help="GPUs may be of several models.")
-@click.option("--observer", "observer_mode", is_flag=True, default=None, help="Train at the highest power.")
+@click.option("--observer", "observer_mode", is_flag=True, default=None, help="Measure limits; train at the highest.")
 @click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
 @click.option("--measure", help="Measure energy by nvml, rapl, zeus or model; auto: the first that is there.")
 @click.option("--timeout", "timeout_s", type=float, metavar="S", help="End a run after so many seconds.")

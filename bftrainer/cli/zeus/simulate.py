@@ -114,7 +114,7 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
     multiple=True,
     default=POLICIES,
     shell_complete=policy_names,
-    help="Policy for batch sizes, and after a + that for power limits (jit unless said); repeatable.",
+    help="Policy for batch sizes and, after a +, for power limits (jit unless said); repeatable.",
 )
 @size_option("--recurrences", kind=click.IntRange(min=1), default=100, help="Times that each job recurs.")
 @knob_options
@@ -123,7 +123,7 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
 @output_options
 @large_option
 def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bool, **options: Any) -> None:
-    """Compare policies on jobs: means over seeds, of a recurrence, with 95 % intervals.
+    """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
 
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
     others take is also given relative to it, of several jobs as geometric mean.

@@ -27,7 +27,7 @@ _COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer zeus simulate --recurrences 20")
 def zeus() -> None:
     """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
 

@@ -77,12 +77,13 @@ job_options = with_options(
         "targets",
         type=float,
         multiple=True,
-        help="Metric at which a run has reached its target. This and the next two: once for all jobs, or once a --job.",
+        help="Metric that runs aim at. It, --max-epochs and --default-bs: once for all jobs, or once for each --job.",
     ),
     size_option("--max-epochs", multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, multiple=True, help="Batch size that is used when nothing is known."),
 )
-eta_option = click.option("--eta", type=float, default=0.5, help="Weight of energy against time in costs, 0 to 1.")
+ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
+eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
 knob_options = with_options(
     eta_option,
     click.option(
@@ -121,14 +122,14 @@ def seed_options(seeds: int) -> _Option[Any]:
     """Make the options for seeds and processes, with `seeds` seeds by default."""
     return with_options(
         click.option(
-            "--seed", type=click.IntRange(min=0), default=123456, help="Seed of the drawn paths and of the policies."
+            "--seed", type=click.IntRange(min=0), default=123456, help="Seed of what is drawn and of the policies."
         ),
         size_option("--seeds", kind=click.IntRange(min=1), default=seeds, help="How many seeds, from --seed on."),
         size_option(
             "--workers",
             usual=LARGE_PROCESSES,
             kind=click.IntRange(min=1),
-            help="Processes that share the work; results don't depend on it.  [default: as many as pay]",
+            help="Processes that share the work; results don't depend on it.  [default: as many as save time]",
         ),
     )
 

@@ -21,7 +21,7 @@ class Gantt {
     this.layer.addEventListener("click", (event) => {
       if (!this.pointer.dragging()) { this.click(event); }
     });
-    place.addEventListener("scroll", () => axis.changed());
+    place.addEventListener("scroll", () => this.draw());
     axis.listeners.push(() => this.draw());
   }
 
@@ -32,6 +32,7 @@ class Gantt {
       this.selected = null;
       const nodes = run.by_node;
       this.spans = byRow(run.spans, run.tasks.count);
+      this.most = run.spans.nodes.reduce((one, other) => Math.max(one, other), 1);
       this.nodeSpans = nodes && byRow(Object.assign({ end: nodes.begin.map((at, row) => at + nodes.length[row]) }, nodes),
         nodes.name.length);
     }
@@ -73,7 +74,6 @@ class Gantt {
   draw() {
     const height = this.layout(), width = this.layer.clientWidth, left = gutter(width), inner = width - left - GAP;
     const [pen, color] = painter(this.canvas, width, height + 40);
-    const most = this.byNode ? 1 : this.all.nodes.reduce((one, other) => Math.max(one, other), 1);
     const shades = ["gantt1", "gantt2", "gantt3", "gantt4"].map(color), kinds = TASK_COLORS.map(color);
     const chosen = color("orange"), pale = color("rule"), scale = inner / (this.axis.end - this.axis.begin);
     drawTimes(this.axis, pen, color, left, inner, 0, height);
@@ -99,7 +99,7 @@ class Gantt {
         if (to <= drawn) { continue; }
         const task = this.taskOf(span);
         if (task === this.selected) { pen.fillStyle = chosen; }
-        else if (!this.byNode) { pen.fillStyle = shades[Math.min(3, Math.ceil(4 * this.all.nodes[span] / most) - 1)]; }
+        else if (!this.byNode) { pen.fillStyle = shades[Math.max(0, Math.ceil(4 * this.all.nodes[span] / this.most) - 1)]; }
         else { pen.fillStyle = this.wanted[task] ? kinds[task % kinds.length] : pale; }
         drawn = Math.max(to, from + 1);
         pen.fillRect(from, y + (this.rowHeight - deep) / 2, drawn - from, deep);
@@ -126,10 +126,10 @@ class Gantt {
 
   words(found) {
     const { row, span } = found;
-    if (span === null) { return `${this.name(row)}: ${this.byNode ? "no task had it" : "it held no node"} then`; }
+    if (span === null) { return `${named(this.name(row))}: ${this.byNode ? "no task had it" : "it held no node"} then`; }
     const begin = this.all.begin[span], end = this.all.end[span], tasks = this.run.tasks;
-    const held = this.byNode ? `node ${this.name(row)}` : several(this.all.nodes[span], "node");
-    return `${tasks.name[this.taskOf(span)]} held ${held} from ${this.axis.words(begin)} to ${this.axis.words(end)} (${lasting(end - begin)})`;
+    const held = this.byNode ? `node ${named(this.name(row))}` : several(this.all.nodes[span], "node");
+    return `${named(tasks.name[this.taskOf(span)])} held ${held} from ${this.axis.words(begin)} to ${this.axis.words(end)} (${lasting(end - begin)})`;
   }
 
   point(time, x, y) {
@@ -168,7 +168,7 @@ class Gantt {
     const row = this.rows[Math.min(this.rows.length - 1, Math.max(0, place))];
     this.chosen(row);
     const [first, last] = this.range(row);
-    say(this.place, `${this.name(row)} held nodes in ${several(last - first, "interval")} of this part`, 20,
+    say(this.place, `${named(this.name(row))} held nodes in ${several(last - first, "interval")} of this part`, 20,
       this.rows.indexOf(row) * this.rowHeight - this.place.scrollTop);
     return true;
   }

@@ -82,7 +82,11 @@ class LineView {
     let begun = null, y = NaN, x = NaN;
     for (let row = first; row <= last; row += 1) {
       x = left + (line.time[row] - axis.begin) * scale;
-      if (Number.isNaN(line.value[row])) { begun = null; continue; }
+      if (Number.isNaN(line.value[row])) {
+        if (begun !== null) { path.lineTo(x, y); }
+        begun = null;
+        continue;
+      }
       if (begun === null) { path.moveTo(x, yOf(line.value[row])); begun = x; } else { path.lineTo(x, y); }
       y = yOf(line.value[row]);
       path.lineTo(x, y);
@@ -104,8 +108,8 @@ class LineView {
   point(time, x, y) {
     if (time === null) { say(this.place, ""); return; }
     const told = this.seen().map((line) => {
-      const row = Math.max(0, firstAbove(line.time, time, 0, line.time.length) - 1);
-      return `${Number.isNaN(line.value[row]) ? "no" : counted(line.value[row])} ${line.name}`;
+      const value = line.value[firstAbove(line.time, time, 0, line.time.length) - 1];
+      return `${value === undefined || Number.isNaN(value) ? "no" : counted(value)} ${named(line.name)}`;
     });
     say(this.place, `${this.axis.words(time)}: ${told.join(", ")} (${this.chart.unit})`, x, y);
   }

@@ -54,7 +54,7 @@ function overview(axis, chart) {
     if (was) { axis.show(was[0] + to - from, was[1] + to - from); }
     else if (Math.abs(to - from) * scaleOf() > 4) { axis.show(Math.min(from, to), Math.max(from, to)); }
   });
-  place.addEventListener("pointerup", () => { from = null; });
+  place.addEventListener("lostpointercapture", () => { from = null; });
 }
 
 function options(select, values) {
@@ -65,21 +65,24 @@ function options(select, values) {
 function tables(axis, data) {
   const of = (id) => document.getElementById(id);
   const search = of("search"), state = of("state"), kind = of("kind"), outcome = of("outcome");
-  let run = null, tasks = null, decisions = null;
+  let run = null, tasks = null, decisions = null, seen = "";
   const gantt = new Gantt(axis, of("gantt-chart"), (task) => { gantt.select(task); tasks.select(task); });
   function filter() {
     const wanted = search.value.trim().toLowerCase(), all = run.tasks, found = [];
     for (let row = 0; row < all.count; row += 1) {
       if ((!wanted || all.name[row].toLowerCase().includes(wanted)) && (!state.value || stateOf(all, row) === state.value) &&
-          (!kind.value || kindOf(all.name[row]) === kind.value)) { found.push(row); }
+          (!kind.value || kindOf(all, row) === kind.value)) { found.push(row); }
     }
     // Where nobody has sorted, tasks come in the order in which they started.
     const started = (row) => (Number.isNaN(all.started[row]) ? Infinity : all.started[row]);
     tasks.show(tasks.by === null ? found.sort((one, other) => started(one) - started(other) || one - other) : found);
     of("task-count").textContent = `${counted(found.length)} of ${several(all.count, "task")}`;
   }
+  // What is listed is left as it is, with the keyboard's focus, until another part of the time is seen.
+  function listSeen() { if (seen !== `${axis.begin} ${axis.end}`) { listDecisions(); } }
   function listDecisions() {
     const all = run.decisions, found = [];
+    seen = `${axis.begin} ${axis.end}`;
     for (let row = 0; row < all.time.length; row += 1) {
       if (all.time[row] >= axis.begin && all.time[row] <= axis.end && (!outcome.value || run.outcomes[all.outcome[row]] === outcome.value)) { found.push(row); }
     }
@@ -89,17 +92,16 @@ function tables(axis, data) {
   function start(number) {
     run = data.runs[number];
     document.querySelectorAll(".more").forEach((each) => each.remove());
-    tasks = new SortedTable(of("task-table"), taskColumns(axis, run.tasks), (task) => { gantt.select(task); tasks.select(task); });
+    tasks = new SortedTable(of("task-table"), taskColumns(axis, run), (task) => { gantt.select(task); tasks.select(task); });
     tasks.shown = (rows) => gantt.show(run, rows);
     decisions = new SortedTable(of("decision-table"), decisionColumns(axis, run.decisions, run.outcomes), (row) => {
       decisions.select(row);
       axis.mark = run.decisions.time[row];
-      const width = axis.end - axis.begin;
-      if (axis.mark < axis.begin || axis.mark > axis.end) { axis.show(axis.mark - width / 2, axis.mark + width / 2); }
       axis.changed();
     });
-    const kinds = [...new Set(run.tasks.name.map(kindOf))].sort();
-    options(kind, [["", "all kinds"], ...(kinds.length <= 50 ? kinds.map((each) => [each, each]) : [])]);
+    const kinds = [...new Set(run.tasks.name.map((_, row) => kindOf(run.tasks, row)))].sort(ALPHABET.compare);
+    const word = kind.previousElementSibling.textContent = run.tasks.group ? "group" : "kind";
+    options(kind, [["", `all ${word}s`], ...(kinds.length <= 50 ? kinds.map((each) => [each, each]) : [])]);
     kind.parentElement.hidden = kinds.length < 2 || kinds.length > 50;
     options(outcome, [["", "all outcomes"], ...run.outcomes.map((each) => [each, each])]);
     of("rows-by").parentElement.hidden = !run.by_node;
@@ -114,7 +116,7 @@ function tables(axis, data) {
   of("run").parentElement.hidden = data.runs.length < 2;
   of("run").addEventListener("input", (event) => start(Number(event.target.value)));
   let waiting = null;
-  axis.listeners.push(() => { clearTimeout(waiting); waiting = setTimeout(listDecisions, 120); });
+  axis.listeners.push(() => { clearTimeout(waiting); waiting = setTimeout(listSeen, 120); });
   start(0);
   return { again: () => { tasks.render(); decisions.render(); } };
 }
@@ -124,10 +126,11 @@ async function explore() {
     JSON.parse(document.getElementById("data").textContent));
   document.querySelectorAll(".script").forEach((each) => { each.hidden = false; });
   document.querySelectorAll(".static").forEach((each) => each.remove());
-  const axis = new TimeAxis(data.window, data.start), zone = document.getElementById("clock");
+  const axis = new TimeAxis(data.window, data.start, data.zone || "UTC"), zone = document.getElementById("clock");
   const mine = Intl.DateTimeFormat().resolvedOptions().timeZone;
   options(zone, data.start === null ? [["start", "time since the start"]]
-    : [["UTC", "UTC, as the log"], ["local", `here, ${mine}`], ["start", "time since the start"]]);
+    : [...(data.zone ? [[data.zone, `${data.zone}, as the log`]] : []), ["UTC", "UTC"], ["local", `here, ${mine}`],
+      ["start", "time since the start"]]);
   data.charts.forEach((chart) => new LineView(axis, chart, document.getElementById(`${chart.key}-chart`)));
   overview(axis, data.charts[0]);
   const linked = tables(axis, data);

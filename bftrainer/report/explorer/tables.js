@@ -1,6 +1,6 @@
 // Tables that are sorted by their headings, and filtered; a step of rows is in the page at a time.
 
-const STEP_ROWS = 200;
+const STEP_ROWS = 200, ALPHABET = new Intl.Collator("en", { numeric: true });
 
 class SortedTable {
   // Columns are { label, value(row), text(row) }; a column with `share` shows a bar.
@@ -18,7 +18,9 @@ class SortedTable {
       head.rows[0].appendChild(cell);
       return cell;
     });
-    this.body = table.tBodies[0];
+    // A new body, without what earlier tables listen to.
+    this.body = document.createElement("tbody");
+    table.tBodies[0].replaceWith(this.body);
     this.body.addEventListener("click", (event) => {
       const line = event.target.closest("tr[data-row]");
       if (line) { chosen(Number(line.dataset.row)); }
@@ -60,7 +62,7 @@ class SortedTable {
       this.rows.sort((one, other) => {
         const a = value(one), b = value(other);
         if (isMissing(a) || isMissing(b)) { return isMissing(a) - isMissing(b); }
-        return sign * ((a > b) - (a < b));
+        return sign * (typeof a === "string" ? ALPHABET.compare(a, b) : a - b);
       });
     }
     this.most = STEP_ROWS;
@@ -98,7 +100,7 @@ class SortedTable {
     this.body.replaceChildren(...lines);
     const left = this.rows.length - Math.min(this.most, this.rows.length);
     this.more.hidden = left === 0;
-    this.more.textContent = `Show ${counted(Math.min(left, STEP_ROWS))} more of ${counted(this.rows.length)}`;
+    this.more.textContent = `${counted(this.rows.length - left)} of ${counted(this.rows.length)} are listed: show ${counted(Math.min(left, STEP_ROWS))} more`;
   }
 
   // Mark a row, and bring it into the table's view if it is among those in the page.
@@ -117,7 +119,14 @@ class SortedTable {
 
 function percent(share, digits) { return `${(100 * share).toFixed(digits)} %`; }
 
-function taskColumns(axis, tasks) {
+// How long a task waited, or has waited until the end; NaN if it was submitted later.
+function waitOf(run, row) {
+  const { submitted, started } = run.tasks, wait = (Number.isNaN(started[row]) ? run.window : started[row]) - submitted[row];
+  return wait < 0 ? NaN : wait;
+}
+
+function taskColumns(axis, run) {
+  const tasks = run.tasks, thousands = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   const time = (label) => ({
     label, value: (row) => tasks[label][row], text: (row) => (Number.isNaN(tasks[label][row]) ? "-" : axis.words(tasks[label][row])),
   });
@@ -125,8 +134,11 @@ function taskColumns(axis, tasks) {
   const columns = [
     { label: "task", value: (row) => tasks.name[row], text: (row) => tasks.name[row] },
     { label: "progress", share: true, value: (row) => tasks.share[row], text: (row) => percent(tasks.share[row], 0) },
+    ...(tasks.group ? [{ label: "group", value: (row) => tasks.group[row], text: (row) => tasks.group[row] || "-" }] : []),
     time("submitted"), time("started"), time("completed"),
-    { label: "node-hours", value: (row) => tasks.node_s[row], text: (row) => (tasks.node_s[row] / 3600).toFixed(1) },
+    { label: "wait", value: (row) => waitOf(run, row), text: (row) => (Number.isNaN(waitOf(run, row)) ? "-"
+      : `${Number.isNaN(tasks.started[row]) ? "> " : ""}${lasting(waitOf(run, row))}`) },
+    { label: "node-hours", value: (row) => tasks.node_s[row], text: (row) => thousands.format(tasks.node_s[row] / 3600) },
     count("preemptions"), count("rescales"),
   ];
   if (tasks.energy) {
@@ -152,5 +164,5 @@ function stateOf(tasks, row) {
   return Number.isNaN(tasks.started[row]) ? "never started" : "unfinished";
 }
 
-// What a task's name says of its kind: the name without its numbers.
-function kindOf(name) { return name.replace(/\d+/g, "#"); }
+// The group of a task or, in runs without groups, what its name says of its kind: the name without its numbers.
+function kindOf(tasks, row) { return tasks.group ? tasks.group[row] || "no group" : tasks.name[row].replace(/\d+/g, "#"); }

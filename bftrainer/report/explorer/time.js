@@ -5,13 +5,13 @@ const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
   604800, 1209600, 2592000, 7776000, 31536000];
 
 class TimeAxis {
-  constructor(window_s, start) {
+  constructor(window_s, start, zone) {
     this.window = window_s;
     this.startMs = start === null ? null : Date.parse(start + "Z");
     this.begin = 0;
     this.end = window_s;
     this.mark = null;
-    this.zone = start === null ? "start" : "UTC";
+    this.zone = start === null ? "start" : zone;
     this.forms = new Map();
     this.listeners = [];
     this.waiting = false;
@@ -50,10 +50,20 @@ class TimeAxis {
     return true;
   }
 
-  date(seconds, options) {
-    const form = Object.assign(this.zone === "UTC" ? { timeZone: "UTC" } : {}, options), key = JSON.stringify(form);
+  form(options) {
+    const form = Object.assign(this.zone === "local" ? {} : { timeZone: this.zone }, options), key = JSON.stringify(form);
     if (!this.forms.has(key)) { this.forms.set(key, new Intl.DateTimeFormat("en-GB", form)); }
-    return this.forms.get(key).format(this.startMs + seconds * 1000);
+    return this.forms.get(key);
+  }
+
+  date(seconds, options) { return this.form(options).format(this.startMs + seconds * 1000); }
+
+  // Seconds since 1970 that clocks of the zone show at a time, as if it were UTC.
+  shown(seconds) {
+    const at = new Date(this.startMs + seconds * 1000), form = this.form({ year: "numeric", month: "numeric", day: "numeric",
+      hour: "numeric", minute: "numeric", second: "numeric", hourCycle: "h23" });
+    const part = Object.fromEntries(form.formatToParts(at).map(({ type, value }) => [type, Number(value)]));
+    return Date.UTC(part.year, part.month - 1, part.day, part.hour, part.minute, part.second) / 1000 + at.getUTCMilliseconds() / 1000;
   }
 
   // A time in words, with seconds where the part that is seen is short.
@@ -68,12 +78,13 @@ class TimeAxis {
   ticks(width, apart) {
     const least = (this.end - this.begin) * apart / Math.max(width, apart);
     const step = STEPS_S.find((each) => each >= least) || Math.ceil(least / 31536000) * 31536000;
-    const local = this.zone === "local" ? -60 * new Date(this.startMs + this.begin * 1000).getTimezoneOffset() : 0;
-    const shift = this.zone === "start" ? 0 : this.startMs / 1000 + local;
+    const shift = this.zone === "start" ? 0 : this.shown(this.begin) - this.begin;
     const found = [];
     let before = "";
-    for (let at = Math.ceil((this.begin + shift) / step) * step - shift; at <= this.end; at += step) {
-      if (this.zone === "start") { found.push([at, clock(at), ""]); continue; }
+    for (let even = Math.ceil((this.begin + shift) / step) * step - shift; even <= this.end; even += step) {
+      // Where clocks were changed meanwhile, midnight is at another time.
+      const at = this.zone === "start" || step < 86400 ? even : 2 * even + shift - this.shown(even);
+      if (this.zone === "start") { found.push([at, `${clock(at)} h`, ""]); continue; }
       const day = this.date(at, Object.assign({ day: "numeric", month: "short" }, step >= 7776000 ? { year: "numeric" } : {}));
       const time = this.date(at, Object.assign({ hour: "2-digit", minute: "2-digit", hour12: false },
         step < 60 ? { second: "2-digit" } : {}));
@@ -98,8 +109,11 @@ function lasting(seconds) {
 }
 
 function counted(value) {
-  return value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 100 ? 2 : 0 });
+  return value.toLocaleString("en-US", Math.abs(value) < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 });
 }
+
+// A name in a sentence, whose direction is its own.
+function named(name) { return `\u2068${name}\u2069`; }
 
 function several(value, one) {
   return `${counted(value)} ${one}${value === 1 ? "" : "s"}`;
@@ -147,10 +161,9 @@ function drawTimes(axis, pen, color, left, width, top, bottom) {
     pen.lineTo(x, bottom + 4);
     pen.stroke();
     pen.fillStyle = color("soft");
-    if (x > left + 14 && x < left + width - 10) {
-      pen.fillText(label, x, bottom + 12);
-      if (day) { pen.fillText(day, x, bottom + 26); }
-    }
+    [label, day].forEach((text, line) => {
+      pen.fillText(text, Math.min(x, left + width + GAP - 2 - pen.measureText(text).width / 2), bottom + 12 + 14 * line);
+    });
   });
   if (axis.mark !== null && axis.mark >= axis.begin && axis.mark <= axis.end) {
     const x = left + (axis.mark - axis.begin) * scale;
@@ -194,19 +207,20 @@ function interactive(axis, place, layer, hover, key) {
     hover(timeAt(x), x, y, event);
   });
   layer.addEventListener("pointerleave", () => hover(null));
-  window.addEventListener("pointerup", (event) => {
-    if (from !== null && !shade.hidden) {
+  const ended = (event) => {
+    if (event.type === "pointerup" && from !== null && !shade.hidden) {
       const x = within(event)[0];
       axis.show(timeAt(Math.min(x, from)), timeAt(Math.max(x, from)));
     }
     from = null;
     setTimeout(() => { shade.hidden = true; });
-  });
+  };
+  ["pointerup", "pointercancel"].forEach((type) => window.addEventListener(type, ended));
   layer.addEventListener("dblclick", () => axis.press("0"));
   return { dragging: () => !shade.hidden };
 }
 
-// A text beside the pointer, which screen readers speak.
+// A text beside the pointer, or above it where there is no room below; screen readers speak it.
 function say(place, text, x, y) {
   const tip = place.querySelector(".tip");
   tip.hidden = !text;
@@ -214,5 +228,6 @@ function say(place, text, x, y) {
   tip.textContent = text;
   const width = tip.offsetWidth, right = place.clientWidth - 4;
   tip.style.left = `${Math.max(4, Math.min(x + 14, right - width))}px`;
-  tip.style.top = `${y + 18}px`;
+  const room = place.clientHeight - tip.offsetHeight;
+  tip.style.top = `${y + 18 <= room ? y + 18 : Math.max(0, Math.min(room, y - 8 - tip.offsetHeight))}px`;
 }

@@ -16,6 +16,8 @@ from bftrainer.zeus.simulation.trace_tables import TraceTable, joined_frame, rea
 
 TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch")
 POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
+# Sums and products of what is measured stay finite up to this.
+MOST = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +246,7 @@ class TrainingTrace:
         batch_sizes = train.integers("batch_size")
         targets = train.numbers("target_metric", "a finite number", math.isfinite)
         epochs = train.numbers(
-            "target_epoch", "at least 1 epoch, or nothing if never reached", lambda x: 1 <= x < math.inf, missing=True
+            "target_epoch", "a count of 1 to 1e30, or nothing if never reached", lambda x: 1 <= x <= MOST, missing=True
         )
         for row, key in enumerate(_keys(train, shared)):
             points = measured.get(key)
@@ -275,7 +277,7 @@ def _power_points(power: TraceTable, shared: list[str]) -> dict[tuple[Any, ...],
     sizes = power.integers("batch_size")
     limits = power.integers("power_limit", "a whole number of watts above 0")
     times, watts = (
-        power.numbers(column, "a finite number above 0", lambda x: 0 < x < math.inf)
+        power.numbers(column, "a number above 0, 1e30 at most", lambda x: 0 < x <= MOST)
         for column in ("time_per_epoch", "average_power")
     )
     found: dict[tuple[Any, ...], list[PowerPoint]] = {}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.writing import replacing
-from bftrainer.report.drawing import axes_or_new, line_look, palette, rendered, require_matplotlib
+from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, rendered, require_matplotlib
 from bftrainer.report.intervals import student_quantile
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -181,7 +181,7 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
     ax.set_xlabel("recurrence")
     ax.set_ylabel("cumulative regret")
     _in_joules(ax)
-    ax.legend(frameon=False)
+    below_axes(ax, 0.5)
     return ax
 
 
@@ -236,7 +236,7 @@ def pareto_figure(
         _tick_decades(ax.yaxis)
     ax.xaxis.set_major_formatter("{x:g}")
     _in_joules(ax)
-    ax.legend(frameon=False)
+    below_axes(ax, 0.5)
     return ax
 
 

@@ -6,16 +6,14 @@ import base64
 import re
 import shutil
 import subprocess
-from importlib.util import find_spec
-from pathlib import Path
+from itertools import product
 
 import httpx
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
 from bftrainer.zeus.server.messages import TrialRow
 from bftrainer.zeus.server.pages import SERIES, chart
+from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations
 from tests.waiting import until
 from tests.zeus.server.processes import free_port, server
 from tests.zeus.server.support import SPEC, run, serving
@@ -242,33 +240,19 @@ def test_the_page_in_a_browser(browser, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed")
 def test_pages_are_accessible(tmp_path):
-    """In light and dark, axe finds nothing wrong with any page; each has one main region, which holds all of it."""
-    package = find_spec("axe_playwright_python")
-    if package is None or package.origin is None:
-        pytest.skip("axe is not installed (extra: test)")
-    axe = Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which("chromium"))
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running:
+    """On any screen axe finds nothing wrong, nothing is reported, asked of others or too wide; all is in `main`."""
+    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running, chromium() as browser:
         with httpx.Client(base_url=running.url) as client:
             fill(client)
-        browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-        try:
-            for scheme in ("light", "dark"):
-                media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-                for path in ("/", "/?job_id=t-1", "/?job_id=none"):
-                    browser.get(running.url + path)
-                    browser.execute_script(axe)
-                    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-                    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == [], (
-                        scheme,
-                        path,
-                    )
-                    assert len(found["passes"]) > 10
-                    outside = "return [...document.body.children].map(each => each.tagName)"
-                    assert browser.execute_script(outside) == ["MAIN"]
-        finally:
-            browser.quit()
+        for scheme, width, path in product(SCHEMES, WIDTHS, ("/", "/?job_id=t-1", "/?job_id=none")):
+            shown(browser, running.url + path, (width, 900), scheme)
+            found, passed = violations(browser)
+            assert found == [], (scheme, width, path)
+            assert len(passed) > 10
+            outside = "return [...document.body.children].map(each => each.tagName)"
+            assert browser.execute_script(outside) == ["MAIN"]
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            assert [each for each in asked_for(browser) if not each.startswith(running.url)] == []
+            # That there is no such job is an answer with status 404.
+            reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
+            assert reported == [], (scheme, width, path)
