@@ -22,7 +22,6 @@ HELD = ("optimal", "incumbent", "kept")
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
 # What a record holds of a solver's result, in its order; and what it ends with, of the decision.
 _OF_RESULT = attrgetter(
     *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
