@@ -13,7 +13,7 @@ from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page
 from bftrainer.report.sweep_page import sweep_page
-from tests.browser import violations
+from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
 from tests.report.test_campaign_pages import HOSTILE, advice, forecast, rows_of
 from tests.report.test_page_in_browser import PHONE, WIDE, browser, pytestmark
@@ -43,7 +43,17 @@ def pages(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["assessment", "sweep", "live", "forecast", "advice"])
-@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "dark"), (PHONE, "light")])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        (WIDE, "dark"),
+        (PHONE, "light"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((WIDE, "light"), (PHONE, "dark"), ((1920, 1080), "light"), ((1920, 1080), "dark"))
+        ),
+    ],
+)
 def test_pages_fit_and_take_the_theme(browser, pages, name, size, scheme):
     """Nothing sticks out, axe-core finds nothing wrong, no error, and pictures' texts have the colour of the page's."""
     screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 600}
@@ -52,8 +62,8 @@ def test_pages_fit_and_take_the_theme(browser, pages, name, size, scheme):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.get(pages[name])
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
-    assert browser.get_log("browser") == []
     assert violations(browser)[0] == []
+    assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
     ink = browser.execute_script("return getComputedStyle(document.body).color")
     texts = "return [...document.querySelectorAll('figure svg text')].map(text => getComputedStyle(text).fill)"
     assert set(browser.execute_script(texts)) == ({ink} if name != "live" else set())

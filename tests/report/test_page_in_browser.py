@@ -12,12 +12,15 @@ from tests.browser import (
     IN_BROWSER,
     PAINTED,
     PHONE,
+    SCHEMES,
     SEEN,
     WIDE,
+    WIDTHS,
     asked_for,
     chromium,
     opened,
     settled,
+    shown,
     violations,
     without_scripts,
 )
@@ -62,19 +65,33 @@ def test_all_charts_are_drawn(browser, pages, name, size, scheme):
     [
         ("plain", 1280),
         *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("plain", 390), ("tuned", 1920), ("both", 390), ("both", 1280))
+            pytest.param(name, width, marks=pytest.mark.slow)
+            for name in ("plain", "tuned", "both")
+            for width in WIDTHS
+            if (name, width) != ("plain", 1280)
         ),
     ],
 )
 def test_the_page_is_accessible(browser, pages, name, width):
-    """axe-core finds no violation, on phones and wide screens, light and dark."""
+    """axe-core finds no violation, on phones and wide screens, light and dark; no error, and no request."""
     opened(browser, pages[name], (width, 900))
+    assert asked_for(browser) == []
     for _ in range(2):
         found, passed = violations(browser)
         assert found == []
         assert {"color-contrast", "scrollable-region-focusable"} <= passed
         browser.find_element("id", "theme").click()
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_brief_is_accessible(browser, pages, width, scheme):
+    """The same of a brief, which has no scripts."""
+    shown(browser, pages["plain"].replace(".html", "-brief.html"), (width, 900), scheme)
+    assert violations(browser)[0] == []
+    assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
 
 
 def test_nothing_is_asked_of_the_network(browser, pages):
