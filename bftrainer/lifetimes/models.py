@@ -12,6 +12,8 @@ from bftrainer.plugins import Plugins
 
 # Ages at which hazards may change: about four to a decade, from seconds to months.
 _EDGES_S = np.concatenate(([0.0], 10.0 ** np.arange(0.5, 7.01, 0.25)))
+MANY = 32
+"""Nodes of the large task that bursts are fitted to."""
 # Before anything is known, one departure in so many seconds of a node's idle time is assumed.
 _PRIOR_S = 3600.0
 
@@ -91,7 +93,9 @@ class AgeLifetimes:
 class BurstLifetimes(AgeLifetimes):
     """As `AgeLifetimes`, and departures come in bursts: events take a share of the pool, as often as they have lately.
 
-    The rate is that of the last events, the share the mean share of nodes that they took.
+    A few events take much of the pool and most take a node or two, so that their mean share would count a large task
+    as hit too often. Rate and share are those of equal events that hit one node, and `MANY` nodes, as often as the last
+    events did.
     """
 
     recent = 64
@@ -109,10 +113,16 @@ class BurstLifetimes(AgeLifetimes):
             self._shares = [*self._shares[1 - self.recent :], float(change.left.mean())]
 
     def departures(self, pool: IdlePool) -> Departures:
-        """Rate of the recent events, with one in an hour added, and the share of the pool that they took."""
+        """The equal events that stand for the recent ones, and one more in an hour that takes one node."""
         first_s = self._times_s[0] if len(self._times_s) == self.recent else 0.0
-        share = (sum(self._shares) + 1.0 / max(1, pool.nodes.size)) / (len(self._shares) + 1)
-        return Departures((len(self._times_s) + 1) / (pool.time_s - first_s + _PRIOR_S), share)
+        shares = np.array([*self._shares, 1.0 / max(1, pool.nodes.size)])
+        one, many = float(shares.sum()), float((1.0 - (1.0 - shares) ** MANY).sum())
+        least, most = 1e-9, 1.0
+        for _ in range(40):
+            share = (least + most) / 2
+            # The larger the share, the fewer events hit many nodes for each that hits one.
+            least, most = (share, most) if (1.0 - (1.0 - share) ** MANY) * one > share * many else (least, share)
+        return Departures(one / share / (pool.time_s - first_s + _PRIOR_S), share)
 
 
 def _range_of(ages_s: Floats) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ class Foresight:
     def __init__(
         self,
         model: LifetimeModel,
-        uses: Sequence[str] = USES,
+        uses: Sequence[str] = ("order",),
         *,
         horizon_s: float = 60.0,
         least_survival: float = 0.5,

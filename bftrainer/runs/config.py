@@ -137,7 +137,7 @@ class ReplayConfig:
         metavar="NAME",
     )
     foresight_use: str = option_field(
-        "order,value,pool",
+        "order",
         str,
         "foresight: --foresight-use",
         "What it changes: which nodes tasks get, what counts are worth, and which nodes are on offer.",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LifetimeError
 from bftrainer.lifetimes import AgeLifetimes, BurstLifetimes, KnownLifetimes, get_lifetimes, lifetime_names
+from bftrainer.lifetimes.models import MANY
 from bftrainer.model import NodeLog, RowArrays
 from bftrainer.model.lifetime import Departures, IdlePool, PoolChange
 from bftrainer.runs import run_replay
@@ -95,14 +96,28 @@ def test_nodes_that_are_still_idle_count_as_censored():
 
 
 def test_bursts_are_counted_by_event():
-    """Events that take half of the pool are expected to take half of it again, as often as they came."""
+    """Events that take half of the pool are expected to take half of it again, about as often as they came."""
     model = BurstLifetimes()
     for number in range(200):
         before = pool_of([500.0] * 8, time_s=100.0 * number)
         model.observe(PoolChange(before, np.empty(0, dtype=np.int32), np.arange(8) < 4))
     found = model.departures(pool_of([500.0] * 8, time_s=20_000.0))
     assert found.share == pytest.approx(0.5, rel=0.02)
-    assert found.per_s == pytest.approx(65 / (6_400.0 + 3_600.0))
+    assert found.per_s == pytest.approx(64 / (6_400.0 + 3_600.0), rel=0.03)
+
+
+def test_unequal_bursts_hit_one_node_and_many_as_often_as_equal_ones():
+    """The events that stand for bursts of many sizes hit one node, and a large task, as often as these did."""
+    model, rng, shares = BurstLifetimes(), np.random.default_rng(3), []
+    for number in range(64):
+        left = np.arange(100) < (60 if rng.random() < 0.1 else 1)
+        shares.append(left.mean())
+        model.observe(PoolChange(pool_of([500.0] * 100, 100.0 * number), np.empty(0, dtype=np.int32), left))
+    found = model.departures(pool_of([500.0] * 100, time_s=6_400.0))
+    shares = np.array([*shares, 0.01])
+    for count in (1, MANY):
+        wanted = (1.0 - (1.0 - shares) ** count).sum() / (6_400.0 + 3_600.0)
+        assert found.hits_per_s(np.array([count]))[0] == pytest.approx(wanted, rel=1e-6)
 
 
 @given(share=st.floats(0.0, 1.0), per_s=st.floats(0.0, 1.0))
