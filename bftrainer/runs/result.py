@@ -247,7 +247,7 @@ class RunResult:
         }
 
     def _settings(self) -> dict[str, Any]:
-        """Settings that affect the result, besides the inputs; those of power only if power is known."""
+        """Settings that affect the result, besides the inputs; of power and foresight only where these are known."""
         config = self.config
         until_s = config.until_s(self.start_ns)
         found = {
@@ -257,11 +257,9 @@ class RunResult:
             "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
-        plain, power = (
-            {name: _plain(getattr(config, name)) for name in given if (given[name].section == "power") == is_power}
-            for is_power in (False, True)
-        )
-        return plain | {"objective": name_of_objective(config.objective)} | found | (power if self.metered else {})
+        absent = {"power": not self.metered, "foresight": config.foresight == "none"}
+        told = {name: _plain(getattr(config, name)) for name in given if not absent.get(given[name].section)}
+        return told | {"objective": name_of_objective(config.objective)} | found
 
     @property
     def _large_idle(self) -> int:

@@ -141,7 +141,7 @@ def test_what_foresight_changes_is_checked(tmp_path):
     """More nodes on offer than were used, other departures, and nodes that a task could not take are found."""
     tasks = tuple(task(name, work=1e6, shrink_cost_s=4.0) for name in ("J0", "J1"))
     rows = ((0, 0, True), (10, 1, True), (30, 0, False), (40, 0, True))
-    replayed(tmp_path, log(*rows), tasks, foresight="survival", forward_time_s=60.0)
+    replayed(tmp_path, log(*rows), tasks, foresight="survival", foresight_use="order,value,pool", forward_time_s=60.0)
     run = tmp_path / "run"
     assert audit(run).failed == []
     for table, column, place, value in (

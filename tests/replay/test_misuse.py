@@ -233,7 +233,7 @@ def test_a_failed_event_has_not_happened(error, initial):
     assert ends[0] == ends[1]
 
 
-def test_a_failed_random_allocation_has_not_happened():
+def test_a_failed_random_allocation_has_not_happened(monkeypatch):
     """The draw is the same when it is tried again."""
     task = TaskSpec("J1", 1, 4, 1000.0, CURVE)
     joins = Event.join(0.0, *"abcdef")
@@ -241,10 +241,10 @@ def test_a_failed_random_allocation_has_not_happened():
     for failing in (False, True):
         allocator = Allocator([TASK, task], settings(initial="random", seed=5))
         if failing:
-            within, allocator._within_cap = allocator._within_cap, None  # type: ignore[method-assign, assignment]
+            monkeypatch.setattr("bftrainer.replay.allocator.within_cap", None)
             with pytest.raises(TypeError):
                 allocator.on_event(joins)
-            allocator._within_cap = within  # type: ignore[method-assign]
+            monkeypatch.undo()
         drawn.append(shown(allocator.on_event(joins)))
     assert drawn[0] == drawn[1]
 
