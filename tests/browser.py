@@ -47,7 +47,7 @@ def chromium() -> Iterator:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(120)  # axe goes through long pages, and others may be at work beside it
+    driver.set_script_timeout(300)  # axe goes through long pages, and others may be at work beside it
     try:
         yield driver
     finally:
