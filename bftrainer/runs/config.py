@@ -218,6 +218,9 @@ class ReplayConfig:
                 raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
         if not callable(self.objective) and not isinstance(self.objective, str):
             raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
+        for name in ("foresight", "foresight_use"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
         check_solver_option("solver", self.solver)
         if self.fallback is not None:
             check_solver_option("fallback", self.fallback)
