@@ -11,7 +11,8 @@ from benchmarks.workload import Case, Plan, Sample
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import TaskSpec
 from bftrainer.runs import ReplayConfig
-from bftrainer.runs.run import load_inputs, run_replay
+from bftrainer.runs.run import run_replay
+from bftrainer.runs.run_inputs import load_inputs
 
 __all__ = ["PLAIN", "tuned_cases"]
 

@@ -29,6 +29,7 @@ _UNCHECKED = {
     **dict.fromkeys(("command", "versions", "engine"), "only says how the run was made"),
     **dict.fromkeys(("node_log_notes", "node_log_zone"), "says how the node log was made"),
     "failures": "reasons in words; tasks_failed counts them",
+    "bounds": "rests on other replays of the same inputs, which are not kept",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),
     **dict.fromkeys(("ledger", "limited_by"), "attributes idle node-time by what was wanted, which is not booked here"),
@@ -136,6 +137,7 @@ def _all(record: RecordedRun, books: Books, carbon: Series | None) -> dict[str, 
         found |= {name: None for name, why in _UNCHECKED.items() if why == DEDICATED}
     # A replay that ended in time may be cut short where it is compared with dedicated nodes.
     cut = compares and summary.get("efficiency_horizon_s") is None
+    cut |= summary.get("bounds", {}) is None
     return found | {"partial": cut or summary.get("end_reason") == "interrupted"}
 
 

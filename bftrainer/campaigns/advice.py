@@ -16,7 +16,8 @@ from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metric
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import Readers
-from bftrainer.runs.run import Inputs, load_inputs, log_start_ns, run_replay
+from bftrainer.runs.run import run_replay
+from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns
 
 # Ranges of the forward-looking time in seconds, and of the number of active tasks.
 FORWARD_S = (1.0, 3600.0)

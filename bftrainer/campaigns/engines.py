@@ -16,7 +16,7 @@ from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
 from bftrainer.runs.readers import Readers, shared_readers
-from bftrainer.runs.run import Inputs
+from bftrainer.runs.run_inputs import Inputs
 
 CONNECT_S = 10.0
 

@@ -18,7 +18,8 @@ from bftrainer.parallel import Lost
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.readers import shared_readers
-from bftrainer.runs.run import load_inputs, log_start_ns, run_replay
+from bftrainer.runs.run import run_replay
+from bftrainer.runs.run_inputs import load_inputs, log_start_ns
 from bftrainer.spot.generation import MAX_DAYS
 from bftrainer.spot.supercomputer import SupercomputerModel
 

@@ -25,7 +25,8 @@ from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.readers import Readers, shared_readers
-from bftrainer.runs.run import load_inputs, run_replay
+from bftrainer.runs.run import run_replay
+from bftrainer.runs.run_inputs import load_inputs
 from bftrainer.runs.run_tables import write_run
 from bftrainer.spot.generation import GenerationConfig, generate_trace
 

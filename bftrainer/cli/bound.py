@@ -12,7 +12,7 @@ from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, setting_options
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.bounds import WorkBounds
+    from bftrainer.runs.bounds import WorkBounds
 
 
 def _horizons(text: str) -> tuple[float, ...]:
@@ -42,12 +42,16 @@ def _horizons(text: str) -> tuple[float, ...]:
 @click.pass_context
 def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
     """How much work could the same nodes do if decisions knew when nodes leave, or if changes were free?"""
-    from bftrainer.campaigns.bounds import bounds
-    from bftrainer.cli._shared.progress import counting
+    from dataclasses import replace
 
-    config = config_of(ctx, options)
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.runs import load_inputs, run_replay
+    from bftrainer.runs.bounds import bounds
+
+    config = replace(config_of(ctx, options), baseline=False, bounds=True)
+    inputs = load_inputs(config)
     with counting("Replaying", len(horizons_s) + 3 + (config.foresight != "none")) as count:
-        found = bounds(config, horizons_s, count)
+        found = bounds(inputs, lambda given: run_replay(inputs=given).recording, None, horizons_s, count)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:

@@ -103,7 +103,7 @@ def sweep(
     from bftrainer.campaigns.sweep import run_sweep
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.cli._shared.progress import counting
-    from bftrainer.runs.run import SAMPLE_TASKS_USED
+    from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     no_page = report is None and "of the page, which takes --report"
     refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
@@ -246,7 +246,7 @@ def forecast(
     from bftrainer.campaigns.forecast import forecast as foretell
     from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import forecast_page
-    from bftrainer.runs.run import SAMPLE_TASKS_USED, load_inputs
+    from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
     config = config_of(ctx, options)
     refuse_unused({"force": report is None and "there is no page to replace"})

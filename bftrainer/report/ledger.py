@@ -124,3 +124,18 @@ def limit_in_words(summary: Mapping[str, Any]) -> str | None:
     """What limited a run, from its summary; None where that is unknown."""
     ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
     return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
+
+
+def bounds_in_words(summary: Mapping[str, Any]) -> str | None:
+    """How much more work other decisions would do on the same nodes, and what to know of that; None if unknown."""
+    found = summary.get("bounds")
+    if not found:
+        return None
+    parts = []
+    for bound in found["bounds"]:
+        if bound["name"] != "blind":
+            gain, horizon_s = bound["against_blind"], bound["settings"].get("foresight_horizon_s")
+            name = bound["name"] + ("" if horizon_s is None else f" {horizon_s:g} s")
+            parts.append(f"{name} {'-' if gain is None else f'{100 * gain:+.1f} %'}")
+    text = f"against blind decisions: {', '.join(parts)} work, after {format_value(found['time_s'], 's')}"
+    return "; ".join([text, *(note.removesuffix(".") for note in found["notes"])])

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bftrainer.runs.config import ReplayConfig
     from bftrainer.runs.result import RunResult
-    from bftrainer.runs.run import Inputs, load_inputs, run_replay
+    from bftrainer.runs.run import run_replay
+    from bftrainer.runs.run_inputs import Inputs, load_inputs
     from bftrainer.runs.run_tables import write_run
 
 __all__ = ["Inputs", "ReplayConfig", "RunResult", "load_inputs", "run_replay", "write_run"]
 
-_HOMES = {"ReplayConfig": "config", "write_run": "run_tables", "RunResult": "result"}
+_HOMES = {"ReplayConfig": "config", "write_run": "run_tables", "RunResult": "result", "run_replay": "run"}
 
 
 def __getattr__(name: str) -> Any:
@@ -21,7 +22,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'run')}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'run_inputs')}"), name)
 
 
 def __dir__() -> list[str]:

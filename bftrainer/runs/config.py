@@ -165,6 +165,13 @@ class ReplayConfig:
         False, bool, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
     )
     baseline: bool = option_field(True, bool, "figures: --no-baseline", "Skip the efficiency against constant pools.")
+    bounds: bool = option_field(
+        False,
+        bool,
+        "figures: --bounds",
+        "Also replay with knowledge of when nodes leave, and with free changes: how much more could be done?",
+        changes_result=False,
+    )
     large_idle: int | None = option_field(
         None,
         int,

@@ -141,8 +141,19 @@ def _schema() -> type[BaseModel]:
         "node_log_notes": (list[str] | None, None),
         "node_log_zone": (str | None, None),
         "assumed_scaling": (Assumed | None, None),
+        "bounds": (_bounds_schema(Part) | None, None),
     }
     return create_model("Summary", __base__=Part, **fields)
+
+
+def _bounds_schema(part: type[BaseModel]) -> Any:
+    """Pydantic model of the work of other ways to decide."""
+    from pydantic import create_model
+
+    one: dict[str, Any] = {"name": (str, ...), "settings": (dict[str, Any], ...), "against_blind": (float | None, ...)}
+    bounds: Any = list[create_model("Bound", __base__=part, **one)]  # type: ignore[misc]
+    every: dict[str, Any] = {"bounds": (bounds, ...), "time_s": (float, ...), "notes": (list[str], ...)}
+    return create_model("Bounds", __base__=part, **every)
 
 
 _REL, _ABS = 1e-6, 1e-6

@@ -23,6 +23,7 @@ from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
+from bftrainer.runs.bounds import WorkBounds
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.tasksets import AssumedScaling
@@ -75,6 +76,8 @@ class RunResult:
         Whether the run was interrupted, in the replay or in the comparison with constant pools.
     metered : Metered or None
         Power and tuning; None if power is unknown.
+    bounds : WorkBounds or None
+        How much more could be done, if that was asked for.
     idle_node_s : float or None
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
     """
@@ -95,6 +98,7 @@ class RunResult:
     timings: Timings
     is_partial: bool = False
     metered: Metered | None = None
+    bounds: WorkBounds | None = None
     idle_node_s: float | None = None
 
     def iso(self, time_s: float) -> str:
@@ -140,6 +144,7 @@ class RunResult:
             "return_on_investment": returned,
             **task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
+            **({"bounds": self.bounds and self.bounds.to_dict()} if config.bounds else {}),
             **decisions,
             "load_s": self.timings.load_s,
             "replay_s": self.timings.replay_s,

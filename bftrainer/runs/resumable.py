@@ -16,7 +16,7 @@ from bftrainer.files.directories import CHECKPOINT, ResultDirectory
 from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import versions
 from bftrainer.replay.checkpoints import Checkpoints
-from bftrainer.runs.run import Inputs
+from bftrainer.runs.run_inputs import Inputs
 
 BEGUN = "begun"
 """File that describes a run from its start on, until it is finished."""

@@ -19,7 +19,7 @@ from bftrainer.objectives import as_given, get_objective, throughput
 from bftrainer.replay import Allocator, Observer, Settings, compiled
 from bftrainer.replay.compiled import recorded
 from bftrainer.runs import ReplayConfig
-from bftrainer.runs.run import load_inputs
+from bftrainer.runs.run_inputs import load_inputs
 from solvers import Limits
 from tests.worlds import World, worlds
 

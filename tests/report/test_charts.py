@@ -21,7 +21,7 @@ from bftrainer.report.page_drawings import draw_decisions, draw_fragments, draw_
 from bftrainer.report.pictures import svg_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
-from bftrainer.runs.run import load_inputs
+from bftrainer.runs.run_inputs import load_inputs
 from tests.finished import write_sample_run, write_tuned_run
 
 

@@ -131,7 +131,7 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
 def hasty(monkeypatch):
     """Other packages have two seconds to be loaded."""
     monkeypatch.setattr("solvers.isolation.BOUNDS", replace(BOUNDS, start_s=2.0))
-    monkeypatch.setattr("bftrainer.runs.run.BOUNDS", replace(BOUNDS, start_s=2.0))
+    monkeypatch.setattr("bftrainer.runs.run_inputs.BOUNDS", replace(BOUNDS, start_s=2.0))
 
 
 @pytest.mark.usefixtures("installed", "hasty")

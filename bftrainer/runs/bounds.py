@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError
+from bftrainer.model.records import Recording
 from bftrainer.objectives import throughput
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.baseline import work_adds_up
-from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.run import Inputs, load_inputs, run_replay
+from bftrainer.runs.run_inputs import Inputs
 
 HORIZONS_S = (60.0, 600.0, 3600.0)
 """How long before they leave nodes are left alone: the horizons of which the best is the bound."""
@@ -84,7 +83,9 @@ class WorkBounds:
 
 
 def bounds(
-    config: ReplayConfig,
+    given: Inputs,
+    replayed: Callable[[Inputs], Recording],
+    blind: Recording | None = None,
     horizons_s: Sequence[float] = HORIZONS_S,
     count: Callable[[int], object] = lambda done: None,  # noqa: ARG005
 ) -> WorkBounds:
@@ -96,41 +97,36 @@ def bounds(
 
     Parameters
     ----------
-    config : ReplayConfig
+    given : Inputs
+    replayed : callable
+        Replays inputs.
+    blind : Recording, optional
+        What the replay of `given` did, if that foresees nothing and is known.
     horizons_s : sequence of float
     count : callable
         Told how many replays are done.
 
     Raises
     ------
-    InputError
-        If an input or a setting cannot be used, or tasks count work in different units.
+    SettingsError
+        If there is no horizon.
     SolverError
         If the solver fails.
     """
-    config = replace(config, baseline=False)
-    given = load_inputs(config)
-    if not work_adds_up(given.tasks):
-        raise SettingsError("bound: Expected tasks that count work in one unit, got epochs over different datasets.")
     if not horizons_s:
-        raise SettingsError("bound: Expected at least one horizon, got none.")
-    pool = [ORACLE | {"foresight_use": "order,pool", "foresight_horizon_s": each} for each in horizons_s]
-    ways: list[tuple[str, dict[str, Any]]] = [
-        ("cost-free", {"objective": "throughput"}),
-        *(("clairvoyant pool", each) for each in pool),
-        ("clairvoyant order", ORACLE | {"foresight_use": "order"}),
-        *([] if config.foresight == "none" else [("as given", {})]),
-        ("blind", {"foresight": "none"}),
-    ]
-    runs = []
+        raise SettingsError("Expected at least one horizon, got none.")
+    ways = _ways(given, horizons_s)
+    records = []
     for done, (name, changes) in enumerate(ways):
-        runs.append(_replayed(given, name, changes))
+        known = blind if name == "blind" and given.config.foresight == "none" else None
+        records.append(replayed(_inputs(given, name, changes)) if known is None else known)
         count(done + 1)
-    time_s = min(end_s for end_s, _ in runs)
-    works = [run.work_at(time_s) for _, run in runs]
-    best = max(range(1, 1 + len(pool)), key=works.__getitem__)
-    half_s = min(given.log.window_s, config.until_s(given.log.start_ns)) / 2
-    left = 1.0 - runs[-1][1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
+    runs = [Intervals.of(record) for record in records]
+    time_s = min(record.end_s for record in records)
+    works = [run.work_at(time_s) for run in runs]
+    best = max(range(1, 1 + len(horizons_s)), key=works.__getitem__)
+    half_s = min(given.log.window_s, given.config.until_s(given.log.start_ns)) / 2
+    left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
             name,
@@ -139,17 +135,27 @@ def bounds(
             works[place] / works[-1] - 1.0 if works[-1] else None,
             *(math.fsum(lost) / (math.fsum(run.gross) or 1.0) for lost in (run.preemption, run.rescale)),
         )
-        for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
+        for place, ((name, changes), run) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
     )
     return WorkBounds(found, time_s, left)
 
 
-def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float, Intervals]:
-    """The replay of the same inputs, decided in another way: its end, and what it did."""
-    inputs = replace(given, config=replace(given.config, **changes))
-    if name == "cost-free":
-        free = tuple(replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in given.tasks)
-        inputs = replace(inputs, tasks=free, settings=replace(given.settings, objective=throughput))
-    recording = run_replay(inputs=inputs).recording
-    return recording.end_s, Intervals.of(recording)
+def _ways(given: Inputs, horizons_s: Sequence[float]) -> list[tuple[str, dict[str, Any]]]:
+    """Names of the ways to decide, and the options that differ from those given; blind comes last."""
+    return [
+        ("cost-free", {"objective": "throughput"}),
+        *(("clairvoyant pool", ORACLE | {"foresight_use": "order,pool", "foresight_horizon_s": s}) for s in horizons_s),
+        ("clairvoyant order", ORACLE | {"foresight_use": "order"}),
+        *([] if given.config.foresight == "none" else [("as given", {})]),
+        ("blind", {"foresight": "none"}),
+    ]
+
+
+def _inputs(given: Inputs, name: str, changes: dict[str, Any]) -> Inputs:
+    """The same inputs, to be decided in another way."""
+    inputs = replace(given, config=replace(given.config, bounds=False, **changes))
+    if name != "cost-free":
+        return inputs
+    free = tuple(replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in given.tasks)
+    return replace(inputs, tasks=free, settings=replace(given.settings, objective=throughput))

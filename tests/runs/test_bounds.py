@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.campaigns.bounds import bounds
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.runs import ReplayConfig, run_replay
+from bftrainer.report.ledger import bounds_in_words
+from bftrainer.runs import ReplayConfig, load_inputs, run_replay
+from bftrainer.runs.bounds import WorkBounds, bounds
 from tests.logs import random_log
 
 LINEAR = ScalingCurve.linear(10.0, 4)
@@ -23,9 +24,15 @@ def given(work: float = 1e9, **options: object) -> ReplayConfig:
     return ReplayConfig(random_log(5, nodes=24, flips=150), tasks, solver="dp", forward_time_s=600.0, **options)
 
 
+def bounded(config: ReplayConfig, *horizons_s: float) -> WorkBounds:
+    """Bounds of a configuration's replay."""
+    inputs = load_inputs(replace(config, baseline=False))
+    return bounds(inputs, lambda each: run_replay(inputs=each).recording, None, horizons_s)
+
+
 @pytest.fixture(scope="module")
 def found():
-    return bounds(given())
+    return bounded(given(), 60.0, 600.0, 3_600.0)
 
 
 def test_bounds_are_replays_of_the_same_inputs(found):
@@ -52,31 +59,60 @@ def test_bounds_are_in_order(found):
 
 def test_the_best_horizon_counts():
     """Of several horizons the clairvoyant pool is the one that does most."""
-    works = {each: bounds(given(), [each]).bounds[1].work for each in (30.0, 300.0, 3_000.0)}
-    best = bounds(given(), list(works)).bounds[1]
+    works = {each: bounded(given(), each).bounds[1].work for each in (30.0, 300.0, 3_000.0)}
+    best = bounded(given(), *works).bounds[1]
     assert best.work == max(works.values())
     assert works[best.settings["foresight_horizon_s"]] == best.work
 
 
 def test_settings_that_foresee_stand_beside_blind():
     """With foresight the settings as given are a line of their own, and blind is what they would do without."""
-    found = bounds(given(foresight="survival"), [60.0])
+    found = bounded(given(foresight="survival"), 60.0)
     assert [each.name for each in found.bounds][-2:] == ["as given", "blind"]
-    assert found.bounds[-1].work == bounds(given(), [60.0]).bounds[-1].work
+    assert found.bounds[-1].work == bounded(given(), 60.0).bounds[-1].work
 
 
 def test_work_that_is_done_early_is_said():
     """Where all is done in the end, work is compared when the first is done, and a note says how little that tells."""
-    found = bounds(given(work=20_000.0), [60.0])
+    found = bounded(given(work=20_000.0), 60.0)
     assert found.time_s < 3_600.0
     assert found.outstanding_share == 0.0
     assert found.notes()[0].startswith("only 0 % of the work is outstanding at half-time")
 
 
+def test_a_run_can_hold_its_bounds(found):
+    """A run with bounds has those of `bound`, beside the same figures as without; its page and terminal say them."""
+    plain, with_bounds = run_replay(config=given()), run_replay(config=given(bounds=True))
+    summary = with_bounds.summary()
+    assert with_bounds.bounds == found
+    assert summary["bounds"] == found.to_dict()
+    same = {key for key, value in plain.summary().items() if summary[key] == value}
+    assert {"settings", "work_done", "ledger", "efficiency", "partial"} <= same
+    text = bounds_in_words(summary)
+    assert f"cost-free {100 * found.bounds[0].against_blind:+.1f} %" in text
+    assert text.endswith("work, after 2 h")
+    assert bounds_in_words(plain.summary()) is None
+
+
+def test_bounds_cut_short_make_a_run_partial():
+    """Who interrupts the replays that bounds need gets the run without them, and the run says that it is partial."""
+    asked = []
+
+    def interrupted() -> bool:
+        asked.append(True)
+        return len(asked) > 2 * len(whole.recording.events)
+
+    whole = run_replay(config=given(baseline=False))
+    cut = run_replay(config=given(bounds=True, baseline=False), interrupted=interrupted)
+    assert cut.recording.reason == "window_end"
+    assert cut.is_partial
+    assert cut.summary()["bounds"] is None
+
+
 def test_what_cannot_be_bounded_is_refused():
     """Work in different units does not add up; without a horizon there is no clairvoyant pool."""
-    with pytest.raises(SettingsError, match="bound: Expected at least one horizon, got none"):
-        bounds(given(), [])
-    config = ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp")
-    with pytest.raises(SettingsError, match="bound: Expected tasks that count work in one unit"):
-        bounds(config)
+    with pytest.raises(SettingsError, match="Expected at least one horizon, got none"):
+        bounded(given())
+    config = ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", bounds=True)
+    with pytest.raises(SettingsError, match="Expected tasks that count work in one unit for bounds"):
+        run_replay(config=config)
