@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,15 +81,12 @@ def run_replay(
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
         (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
-        compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted, checkpoints))
-        bounded, bounds_s = _timed(lambda: _bounded(given, recording, interrupted))
+        (compared, bounded), baseline_s = _timed(partial(_others, given, recording, interrupted, checkpoints))
     except Exception:
         refuse_changed(given.log.node)  # which explains any fault
         raise
     refuse_changed(given.log.node)
-    timings = _timings(
-        given.load_s, replay_s, baseline_s + bounds_s, {} if checkpoints is None else checkpoints.earlier_s
-    )
+    timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)
     return _result(given, command, recording, engine, metered, compared, bounded, timings)
 
 
@@ -178,6 +176,13 @@ def _recorded(
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
     return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
+
+
+def _others(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], checkpoints: Checkpoints | None
+) -> tuple[Efficiency | None, WorkBounds | None]:
+    """What other replays tell about this one."""
+    return _compared(inputs, recording, interrupted, checkpoints), _bounded(inputs, recording, interrupted)
 
 
 def _compared(

@@ -118,7 +118,7 @@ _COMMANDS = {
     "solve": ("bftrainer.cli.replay.runs", "solve_kept", "Solve a problem again that a solver failed on."),
     "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
-    "sweep": ("bftrainer.cli.campaigns", "sweep", "Replay a grid or list of settings."),
+    "sweep": ("bftrainer.cli.sweeps", "sweep", "Replay a grid or list of settings."),
     "tasks": ("bftrainer.cli.logs.tasks", "tasks", "Make task sets and scalability curves."),
     "trace": ("bftrainer.cli.logs.trace", "trace", "Measure, generate, cut and share traces of nodes."),
     "zeus": ("bftrainer.cli.zeus.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),

@@ -1,0 +1,190 @@
+"""`bftrainer sweep`: replay a grid or list of settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bftrainer.cli._shared.report_option import check_report, live_page, report_option
+from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.usage import (
+    LARGE_PROCESSES,
+    WIDE,
+    check_size,
+    large_option,
+    refuse_unused,
+    show_page,
+    size_option,
+)
+from bftrainer.cli.replay.options import USUAL, cache_option
+from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
+from bftrainer.runs.config import OPTIONS
+
+if TYPE_CHECKING:
+    from bftrainer.campaigns.engines import Engine
+    from bftrainer.campaigns.paired import PairedGain
+    from bftrainer.campaigns.sweep import PointResult
+    from bftrainer.campaigns.sweep_file import SweepSpec
+
+SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
+MOST_ROWS = 50
+
+
+@click.command(context_settings=WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
+@click.argument("file", metavar="SWEEP.toml", type=FILE)
+@click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
+@click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
+@size_option(
+    "--workers",
+    usual=LARGE_PROCESSES,
+    kind=click.IntRange(min=1),
+    help="Local processes.  [default: one per processor]",
+)
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Dask cluster, as tcp://host:8786. Its workers see the same files."
+)
+@click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
+@click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@report_option
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    help="Figure by which the page judges settings; a second one is what they are weighed against. Of --paired: any.",
+)
+@click.option(
+    "--paired",
+    metavar="OPTION",
+    help="Also compare this option's values with its first one, point by point, with 95 % intervals.",
+)
+@cache_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.pass_context
+@large_option
+def sweep(
+    ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
+    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, report: Path | None,
+    metrics: tuple[str, ...], paired: str | None, cache: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Replay a grid or list of settings, and put the figures of all into one table.
+
+    Each run is kept under runs/, and the table is sweep.parquet: a row a point. A point that fails is reported and does
+    not end the others; the exit status is 1 then. The page of --report shows how far it is while it runs; of a finished
+    sweep, --resume makes it without running anything again.
+    """
+    from bftrainer.campaigns.paired import check_pairing, paired_gains
+    from bftrainer.campaigns.sweep import run_sweep
+    from bftrainer.campaigns.sweep_file import read_sweep
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
+
+    no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
+    refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
+    spec = read_sweep(file)
+    spec = spec if cache else replace(spec, base={**spec.base, "cache": False})
+    _check_sizes(spec)
+    judged = metrics or ("work_done",)
+    if paired is not None:
+        check_pairing(spec.varied, paired, judged)
+    place = Path(f"{file.stem}-sweep") if directory is None else directory
+    chosen = _engine(engine, workers, scheduler, jobqueue, place)
+    check_report(report, force=resume or force)
+    try:
+        with (
+            counting("Replaying", len(spec.points)) as count,
+            live_page(report, spec, place, metrics, count) as on_done,
+        ):
+            result = run_sweep(spec, place, chosen, on_done, resume=resume, force=force)
+    except KeyboardInterrupt:
+        if place.is_dir():
+            tell(f"Finished points are kept; --resume continues in {place}.")
+        raise
+    if any(
+        "tasks" not in {**spec.base, **point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        for point in spec.points
+    ):
+        tell(f"Note: {SAMPLE_TASKS_USED}")
+    gains = None if paired is None else paired_gains(result.points, paired, judged)
+    if as_json:
+        found: object = [_as_json(point) for point in result.points]
+        if gains is not None:
+            found = {"points": found, "paired": [gain.to_dict() for gain in gains]}
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        _print_points(result.points)
+        _print_gains(paired, gains or [])
+        click.echo(f"Table: {place / 'sweep.parquet'}")
+    show_page(report, quiet=as_json)
+    for point in result.failed:
+        tell(f"Point {point.point.number} failed: {point.error}")
+    ctx.exit(1 if result.failed else 0)
+
+
+def _check_sizes(spec: SweepSpec) -> None:
+    """Require `--large` for large sizes in the file, as for options."""
+    for name, option in OPTIONS.items():
+        if option.sized:
+            given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
+            check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
+
+
+def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
+    from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+    from bftrainer.campaigns.sweep_directory import JOB_LOGS
+
+    on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
+    locally = not on_dask and "of the engine dask alone"
+    refuse_unused(
+        {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
+    )
+    return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
+
+
+def _as_json(result: PointResult) -> dict[str, object]:
+    from bftrainer.campaigns.sweep_file import plain_value
+
+    varied = {name: plain_value(value) for name, value in result.point.varied}
+    entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    return entry if result.assumed is None else entry | {"assumed_scaling": result.assumed.note}
+
+
+def _print_points(results: Sequence[PointResult]) -> None:
+    from bftrainer.campaigns.sweep_file import plain_value
+
+    if not results:
+        return
+    varied = [name for name, _ in results[0].point.varied]
+    keys = [key for key in SHOWN if any(result.figures.get(key) is not None for result in results)]
+    rows = []
+    for result in results[:MOST_ROWS]:
+        cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
+        figures = [_marked(result, key) + format_value(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
+        rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
+    print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
+    if len(results) > MOST_ROWS:
+        click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {note}")
+
+
+def _print_gains(option: str | None, gains: Sequence[PairedGain]) -> None:
+    rows = []
+    for each in gains:
+        gain = each.gain
+        half = "" if gain is None or gain.half_width is None else f"+- {100 * gain.half_width:.2f} %"
+        mean = "-" if gain is None else f"{100 * gain.mean:+.2f} %"
+        pairs = f"{each.points - each.unpaired}" + (f" ({each.unpaired} without)" if each.unpaired else "")
+        rows.append([str(each.value), str(each.against), GLOSSARY[each.metric].label, mean, half, pairs])
+    if rows:
+        print_table([str(option), "against", "figure", "gain", "95 %", "pairs"], rows)
+
+
+def _marked(result: PointResult, key: str) -> str:
+    return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
