@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
+from bftrainer.campaigns.sweep_directory import RUNS, TABLE, TASKS, TRACES, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
@@ -143,8 +144,9 @@ def run_sweep(
     place = SweepDirectory(directory, resume=resume, force=force)
     points = _checked(spec)
     with place.begun(spec.text):
-        if spec.trace_seeds:
-            points = spec.resolved(_generated(spec, place), shared_readers())
+        if spec.trace_seeds or spec.changes_tasks:
+            traces = _generated(spec, place) if spec.trace_seeds else {}
+            points = spec.resolved(traces, shared_readers(), partial(place.made, TASKS))
         result = _computed(points, place, engine, on_done, anew=force)
         if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
             raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
@@ -245,6 +247,9 @@ class _Work:
             if finished is not None:
                 return finished
             inputs = load_inputs(point.config(), shared_readers())
+            if point.changes:
+                tasks = inputs.sources["tasks"] | {"changes": point.changes}
+                inputs = replace(inputs, sources=inputs.sources | {"tasks": tasks})
             refuse_changed_inputs(inputs, dict(point.contents))
             result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():
@@ -286,7 +291,7 @@ def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
     generate, origin = _origin(spec)
     found = {}
     for seed in spec.trace_seeds:
-        found[seed] = place.trace(f"seed-{seed}-{origin}.parquet")
+        found[seed] = place.made(TRACES, f"seed-{seed}-{origin}.parquet")
         if not found[seed].is_file():
             write_node_log(found[seed], generate_trace(replace(generate, seed=seed)).log)
     return found

@@ -9,22 +9,21 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from bftrainer.campaigns.point_tasks import NAMING, TASK_OPTIONS, ChangedTasks, TaskChanges, has_tuned_tasks, referenced
 from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
 from bftrainer.files.documents import toml_file
-from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 from bftrainer.model import instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.readers import Readers
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
 from bftrainer.spot.minute_model import MinuteOptions
-from bftrainer.tasksets import TaskSet
 
 SCHEMA = 1
 MOST_POINTS = 100_000
@@ -32,8 +31,9 @@ _SECTIONS = ("schema", "base", "grid", "point", "generate")
 # Names of options on the command line, which are allowed besides the field names.
 _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in option.flags if not flag.startswith("--")}
 WINDOW, TRACE_SEED = "window", "trace_seed"
-# Options that only sweeps have (part of the log, seed of a generated one), and the options they stand for.
-_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",)}
+# Options that only sweeps have (part of the log, seed of a generated one, generated tasks), and those they stand for.
+_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",), "scenario": NAMING}
+_OWN = {WINDOW, TRACE_SEED, *TASK_OPTIONS}
 _MOST = 2**63
 
 
@@ -60,6 +60,8 @@ class SweepPoint:
         Checksum of the replay: its options, and the contents of its input files.
     contents : tuple of (str, str)
         SHA-256 of these files, by the options that name them.
+    changes : mapping
+        What was changed in its tasks, whose file is one of the sweep's.
     """
 
     number: int
@@ -67,6 +69,7 @@ class SweepPoint:
     varied: tuple[tuple[str, Any], ...]
     key: str
     contents: tuple[tuple[str, str], ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
@@ -102,6 +105,10 @@ class SweepSpec:
         return tuple(dict.fromkeys(name for point in self.points for name in point))
 
     @property
+    def _reader(self) -> _Reader:
+        return _Reader(self.path, self.text.decode())
+
+    @property
     def trace_seeds(self) -> tuple[int, ...]:
         """Seeds of the traces that are generated."""
         given = (merged(self.base, point) for point in self.points)
@@ -114,7 +121,17 @@ class SweepSpec:
         named = [(name, value) for name, value in given if name in OPTIONS and OPTIONS[name].is_file]
         return {self.path.parent / value: f"{name} {value}" for name, value in named if isinstance(value, str)}
 
-    def resolved(self, traces: Mapping[int, Path], readers: Readers | None = None) -> list[SweepPoint]:
+    @property
+    def changes_tasks(self) -> bool:
+        """Whether tasks of points are changed or generated."""
+        return any(name in TASK_OPTIONS for options in (self.base, *self.points) for name in options)
+
+    def resolved(
+        self,
+        traces: Mapping[int, Path],
+        readers: Readers | None = None,
+        place: Callable[[str], Path] | None = None,
+    ) -> list[SweepPoint]:
         """The points, with resolved paths and keys.
 
         Parameters
@@ -122,14 +139,17 @@ class SweepSpec:
         traces : mapping
             Files of generated logs by their seeds; points with other seeds have no log yet.
         readers : Readers, optional
+        place : callable, optional
+            Path for a file of changed tasks, which is written; without it such points have no tasks yet.
 
         Raises
         ------
         SweepError
-            If a named file is missing.
+            If a named file is missing, or tasks cannot be changed so.
         """
         readers = Readers(keep=True) if readers is None else readers
-        return [self._resolved(number, point, traces, readers) for number, point in enumerate(self.points)]
+        made = ChangedTasks(readers, place)
+        return [self._resolved(number, point, traces, readers, made) for number, point in enumerate(self.points)]
 
     def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
         """Refuse options that have no effect on any point.
@@ -144,18 +164,24 @@ class SweepSpec:
         for point in points:
             given, reasons = dict(point.options), {}
             with suppress(UnknownSolverError, SolverUnavailableError):  # reported when the point is replayed
-                reasons = point.config().without_effect(tuned=_has_tuned_tasks(given, readers))
+                reasons = point.config().without_effect(tuned=has_tuned_tasks(given, readers))
             useful |= given.keys() - reasons.keys()
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
         if unused:
-            first = _Reader(self.path, self.text.decode()).at(unused[0].partition(" ")[0])
+            first = self._reader.at(unused[0].partition(" ")[0])
             raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
     def _resolved(
-        self, number: int, point: Mapping[str, Any], traces: Mapping[int, Path], readers: Readers
+        self,
+        number: int,
+        point: Mapping[str, Any],
+        traces: Mapping[int, Path],
+        readers: Readers,
+        made: ChangedTasks,
     ) -> SweepPoint:
         options = merged(self.base, point)
+        changes = TaskChanges(**{name: options.pop(name) for name in TASK_OPTIONS if name in options})
         seed, window = options.pop(TRACE_SEED, None), options.pop(WINDOW, None)
         if seed in traces:
             options["node_log"] = str(traces[seed])
@@ -167,49 +193,23 @@ class SweepSpec:
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
                 # The point may be computed in another working directory.
-                path = (self.path.parent / options[name]).absolute()
-                options[name] = str(path)
+                options[name] = str((self.path.parent / options[name]).absolute())
+        try:
+            options = made(changes, options)
+        except BftrainerError as error:
+            raise SweepError(f"{self._reader.at(next(iter(changes.given)))}: {error}") from None
+        for name, option in OPTIONS.items():
+            if option.is_file and isinstance(options.get(name), str):
+                path = Path(options[name])
                 try:
                     contents[name] = readers.source(path)["sha256"]
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, _referenced(options, readers)], sort_keys=True, default=plain_value)
+        text = json.dumps([replayed, referenced(options, readers)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
-        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
-
-
-def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
-    """The task set of a point."""
-    scalability = options.get("scalability")
-    return readers.task_set(
-        Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
-        None if scalability is None else Path(scalability),
-        options.get("scaling"),
-    )
-
-
-def _has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | None:
-    """Whether a point's tasks are tuned; None if they cannot be read, reported when the point is replayed."""
-    try:
-        return any(task.tuning is not None for task in _task_set(options, readers).tasks)
-    except (BftrainerError, OSError):
-        return None
-
-
-def _referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
-    """Checksums of the files that a task set refers to: its scalability and training traces."""
-    if "tasks" not in options:
-        return []
-    try:
-        found = _task_set(options, readers)
-        tuned = [task.tuning for task in found.tasks if task.tuning is not None]
-        traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
-        return [readers.source(path)["sha256"] for path in (*found.sources, *traces)]
-    except (BftrainerError, OSError) as error:
-        # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
-        return [str(error)]
+        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()), changes.given)
 
 
 def plain_value(value: Any) -> Any:
@@ -287,7 +287,7 @@ class _Reader:
 
     def name(self, key: str) -> str:
         """Name of the option that a key stands for."""
-        known = {WINDOW, TRACE_SEED, *_ALIASES, *OPTIONS}
+        known = {*_OWN, *_ALIASES, *OPTIONS}
         if key not in known:
             raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
@@ -307,7 +307,7 @@ class _Reader:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
                 raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
             return value
-        return self._typed(key, value, OPTIONS[name].type)
+        return self._typed(key, value, TASK_OPTIONS[name] if name in TASK_OPTIONS else OPTIONS[name].type)
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
         moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
@@ -336,8 +336,9 @@ class _Reader:
 
     def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values out of range."""
-        options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
+        options = {name: value for name, value in merged(base, point).items() if name not in _OWN}
         try:
+            TaskChanges(**{name: value for name, value in merged(base, point).items() if name in TASK_OPTIONS})
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:

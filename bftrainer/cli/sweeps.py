@@ -107,7 +107,7 @@ def sweep(
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     if any(
-        "tasks" not in {**spec.base, **point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        not {"tasks", "scenario"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
         for point in spec.points
     ):
         tell(f"Note: {SAMPLE_TASKS_USED}")
