@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError
+from bftrainer.model.saving import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import work_adds_up
@@ -149,7 +150,8 @@ def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float,
     """The replay of the same inputs, decided in another way: its end, and what it did."""
     inputs = replace(given, config=replace(given.config, **changes))
     if name == "cost-free":
-        free = tuple(replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in given.tasks)
+        nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
+        free = tuple(replace(task, **nothing) for task in given.tasks)
         inputs = replace(inputs, tasks=free, settings=replace(given.settings, objective=throughput))
     recording = run_replay(inputs=inputs).recording
     return recording.end_s, Intervals.of(recording)
