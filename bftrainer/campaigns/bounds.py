@@ -35,6 +35,8 @@ class WorkBound:
         The same as a share of that of the given settings, less 1; None if these did none.
     preemption_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
+    saving_share : float or None
+        Likewise to saves; None if no task saves.
     """
 
     name: str
@@ -43,6 +45,7 @@ class WorkBound:
     against_blind: float | None
     preemption_share: float
     rescale_share: float
+    saving_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,11 @@ class WorkBounds:
 
     def to_dict(self) -> dict[str, Any]:
         """What the bounds are, ready for JSON."""
-        return asdict(self) | {"notes": self.notes()}
+        found = asdict(self) | {"notes": self.notes()}
+        for each in found["bounds"]:
+            if each["saving_share"] is None:  # of no meaning for these tasks
+                del each["saving_share"]
+        return found
 
     def notes(self) -> list[str]:
         """What to know before one reads the figures."""
@@ -131,6 +138,7 @@ def bounds(
     works = [run.work_at(time_s) for _, run in runs]
     best = max(range(1, 1 + len(pool)), key=works.__getitem__)
     half_s = min(given.log.window_s, config.until_s(given.log.start_ns)) / 2
+    saves = any(task.saves is not None for task in given.tasks)
     left = 1.0 - runs[-1][1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
@@ -139,6 +147,7 @@ def bounds(
             works[place],
             works[place] / works[-1] - 1.0 if works[-1] else None,
             *(math.fsum(lost) / (math.fsum(run.gross) or 1.0) for lost in (run.preemption, run.rescale)),
+            math.fsum(run.saving) / (math.fsum(run.gross) or 1.0) if saves else None,
         )
         for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
